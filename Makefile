@@ -1,0 +1,33 @@
+# The only set-up there is: every target that needs the environment makes it first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo test test-slow check fuzz clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+# torch goes first and pinned, so that pip takes the plain build the constraints name.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+setup: $(VENV)/.ready  ## make .venv with everything the tests need
+
+test: setup  ## run the whole test suite (slow ones excepted)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: setup  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+check: setup  ## ruff, mypy --strict, README examples
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_readme.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
