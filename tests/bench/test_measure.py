@@ -1,0 +1,83 @@
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from strongticket.bench import measure
+
+
+def test_time_runs_counts_only_the_repeats() -> None:
+    calls: list[int] = []
+    seconds = measure.time_runs(lambda: calls.append(1), warmup=2, repeats=3)
+    assert (len(calls), len(seconds)) == (5, 3)
+    assert all(second >= 0 for second in seconds)
+
+
+def test_time_runs_waits_for_queued_work() -> None:
+    # The run itself returns at once; the work is only felt when it is waited for.
+    queued: list[float] = []
+
+    def synchronize() -> None:
+        time.sleep(sum(queued))
+        queued.clear()
+
+    seconds = measure.time_runs(lambda: queued.append(0.02), warmup=0, repeats=2, synchronize=synchronize)
+    assert min(seconds) >= 0.02
+
+
+def test_alternating_takes_turns() -> None:
+    order: list[str] = []
+    seconds = measure.time_alternating(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, warmup=1, repeats=2
+    )
+    assert "".join(order) == "ababab"
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
+
+
+def test_percentiles_of_one_value_and_of_a_generator() -> None:
+    assert measure.percentiles([7.0]) == {"p20": 7.0, "median": 7.0, "p80": 7.0}
+    assert measure.percentiles(float(x) for x in range(11)) == {"p20": 2.0, "median": 5.0, "p80": 8.0}
+
+
+def test_environment_is_json_and_names_what_matters() -> None:
+    described = json.loads(json.dumps(measure.environment()))
+    assert described["cpu"]
+    assert described["cores"] >= 1
+    assert described["gpu"] is None
+    assert {"strongticket", "python", "numpy", "torch"} <= described["versions"].keys()
+
+
+def test_commit_is_that_of_the_checkout() -> None:
+    here = Path(measure.__file__).parent
+    head = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode:
+        pytest.skip("not a git checkout: nothing to compare with")
+    measure.commit.cache_clear()
+    assert head.stdout.startswith(measure.commit().removesuffix("-dirty"))
+
+
+def test_commit_without_git_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    measure.commit.cache_clear()
+    assert measure.commit() == "unknown"
+    monkeypatch.setenv("STRONGTICKET_COMMIT", "abc123")
+    measure.commit.cache_clear()
+    assert measure.commit() == "abc123"
+    measure.commit.cache_clear()
+
+
+def test_append_row_makes_the_folder_and_keeps_old_rows(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "results.jsonl"
+    measure.append_row(path, op="x", n=1)
+    measure.append_row(path, op="x", n=2)
+    assert [json.loads(line)["n"] for line in path.read_text().splitlines()] == [1, 2]
+
+
+def test_append_row_refuses_nan_and_leaves_the_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    measure.append_row(path, n=1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        measure.append_row(path, error=float("nan"))
+    assert path.read_text() == '{"n": 1}\n'
