@@ -1,0 +1,108 @@
+"""Subset sums, many at a time: checks and dispatch. `reference.py` has the meaning, `cpu.py` and `cuda.py` speed."""
+
+from importlib import import_module
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from strongticket.ops.subset_sum import checks
+from strongticket.ops.subset_sum.result import Effort as Effort
+from strongticket.ops.subset_sum.result import Status as Status
+from strongticket.ops.subset_sum.result import SubsetSumResult as SubsetSumResult
+
+
+def subset_sum(
+    targets: Tensor,
+    items: Tensor,
+    *,
+    tol: float | None = None,
+    strict: bool = False,
+    effort: Effort = "default",
+    device: torch.device | str | None = None,
+) -> SubsetSumResult:
+    r"""Pick, for each target, the subset of its items whose sum comes closest.
+
+    Solves $\min_{m \in \{0,1\}^n} |w - \sum_k m_k a_k|$ for every row (paper, Lemma 7). Sums are taken in float64 in
+    item order; among equally good masks the smallest one wins, read as an integer with item 0 as its lowest bit.
+    Up to 32 items the answer is proved optimal on the CPU.
+
+    Args:
+        targets: $w$, shape (rows,), float32 or float64.
+        items: $a$, shape (rows, n), float32 or float64. Rows are independent problems.
+        tol: $\varepsilon$. With `strict`, a row whose error exceeds it is an error.
+        strict: raise `InfeasibleError` if a row misses `tol`; otherwise `error` and `status` tell.
+        effort: "high" spends milliseconds a row to come closer where there are more than 32 items.
+        device: where to compute, and where the result lies; by default where the tensors are.
+
+    Returns:
+        `mask` (rows, n) bool, `error` (rows,) float64 and `status` (rows,), see `Status`.
+
+    Example:
+        >>> subset_sum(torch.tensor([0.5]), torch.tensor([[0.3, 0.2, -0.9]])).mask.tolist()
+        [[True, True, False]]
+    """
+    checks.check_options(tol, strict, effort)
+    checks.check_problems(targets, items)
+    place = torch.device(device) if device is not None else items.device
+    kernel = _kernel(place, n := items.shape[1])
+    result: SubsetSumResult = kernel.solve(targets.detach().to(place), items.detach().to(place), effort)
+    if strict and tol is not None:
+        checks.check_reached(result, tol, str(n))
+    return result
+
+
+def subset_sum_products(
+    targets: Tensor,
+    u: Tensor,
+    v: Tensor,
+    sizes: Tensor,
+    *,
+    divisor: float = 1.0,
+    tol: float | None = None,
+    strict: bool = False,
+    effort: Effort = "default",
+    device: torch.device | str | None = None,
+) -> SubsetSumResult:
+    r"""Solve a matrix of subset sums over products, without ever storing the products.
+
+    The hidden units are grouped in consecutive blocks of the given sizes. Entry $(i, j)$ of `targets` is met with the
+    items $u_k v_{i,k} / c$ for the units $k$ of block $j$ (paper, Lemma 7): products and the quotient in float64.
+
+    Args:
+        targets: $w$, shape (outputs, blocks), float32 or float64.
+        u: first-layer weights, shape (units,), float32.
+        v: second-layer weights, shape (outputs, units), float32.
+        sizes: units per block, shape (blocks,), int64, summing to units. They may differ, and may be 0.
+        divisor: $c$; 1.0 divides nothing.
+        tol: as in `subset_sum`.
+        strict: as in `subset_sum`.
+        effort: as in `subset_sum`.
+        device: as in `subset_sum`.
+
+    Returns:
+        `mask` (outputs, units) bool, `error` (outputs, blocks) float64 and `status` (outputs, blocks).
+
+    Example:
+        >>> u, v = torch.tensor([1.0, 0.5, -1.0]), torch.tensor([[0.25, 0.5, 0.5]])
+        >>> subset_sum_products(torch.tensor([[0.5, -0.5]]), u, v, torch.tensor([2, 1])).mask.tolist()
+        [[True, True, True]]
+    """
+    checks.check_options(tol, strict, effort)
+    checks.check_products(targets, u, v, sizes, divisor)
+    place = torch.device(device) if device is not None else v.device
+    largest = int(sizes.max()) if len(sizes) else 0
+    kernel = _kernel(place, largest)
+    targets, u, v, sizes = (x.detach().to(place) for x in (targets, u, v, sizes))
+    result: SubsetSumResult = kernel.solve_products(targets, u, v, sizes, divisor, effort)
+    if strict and tol is not None:
+        checks.check_reached(result, tol, f"{int(sizes.min())} to {largest}" if len(sizes) else "0")
+    return result
+
+
+def _kernel(device: torch.device, n: int) -> ModuleType:
+    """The module that solves on `device`, imported on first use: numba and the GPU tool chain are slow to load."""
+    checks.check_device(device)
+    kernel = import_module(f"{__name__}.{device.type}")
+    checks.check_size(n, kernel.MAX_ITEMS, device)
+    return kernel

@@ -1,0 +1,66 @@
+"""One problem, exactly, whatever its numbers: equal items, cancelling pairs, 1e-30 beside 1e30.
+
+The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
+the earlier ones. Rounding is monotone, so this is exact in floating point as it stands; ties cannot make it slow.
+About 2^(n/2) n^2 / 4 additions: 30 microseconds at n = 16, a millisecond at 24, 30 milliseconds at 32.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(nogil=True, cache=True)
+def subset_sums(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of every subset of `a` in item order, at the position its mask has as an integer."""
+    sums = np.zeros(1 << len(a))
+    size = 1
+    for item in a:
+        for k in range(size):
+            sums[size + k] = sums[k] + item
+        size *= 2
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def finish(start: float, a: NDArray[np.float64], choice: int) -> float:
+    """`start` plus the chosen items of `a`, added in item order."""
+    for k in range(len(a)):
+        if choice >> k & 1:
+            start += a[k]
+    return start
+
+
+@njit(nogil=True, cache=True)
+def count_not_above(w: float, ordered: NDArray[np.float64], a: NDArray[np.float64], choice: int) -> int:
+    """How many of the ordered starts finish at w or below."""
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if finish(ordered[middle], a, choice) <= w:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def solve_by_bisection(w: float, a: NDArray[np.float64]) -> int:
+    """The mask of least error, the smallest of equals, for up to 32 items of a reachable problem."""
+    half = len(a) // 2
+    later = a[half:]
+    starts = subset_sums(a[:half])
+    # A sum that occurs twice need only be tried once.
+    ordered = np.unique(starts)
+    best, best_choice = np.inf, 0
+    for choice in range(1 << len(later)):
+        count = count_not_above(w, ordered, later, choice)
+        for k in range(max(count - 1, 0), min(count + 1, len(ordered))):
+            error = abs(w - finish(ordered[k], later, choice))
+            # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
+            if error < best:
+                best, best_choice = error, choice
+    for start in range(len(starts)):
+        if abs(w - finish(starts[start], later, best_choice)) == best:
+            return best_choice << half | start
+    raise AssertionError("the best error was seen in the search, so some start attains it")

@@ -1,0 +1,133 @@
+"""The checks of the public functions: what we got, what we need, what to do."""
+
+import math
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from strongticket.errors import InfeasibleError
+from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
+
+FLOATS = (torch.float32, torch.float64)
+SEARCH_ELEMENTS = 1 << 22  # how much of a tensor is searched at a time for its first bad entry
+
+
+def check_problems(targets: Tensor, items: Tensor) -> None:
+    """Refuse what `subset_sum` cannot take."""
+    _check_tensors("subset_sum", targets=targets, items=items)
+    if targets.dim() != 1 or items.dim() != 2 or len(targets) != len(items):
+        raise ValueError(
+            f"subset_sum needs targets (rows,) and items (rows, n); "
+            f"got targets {_shape(targets)} and items {_shape(items)}."
+        )
+    _check_floats("subset_sum", FLOATS, targets=targets, items=items)
+
+
+def check_products(targets: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor: float) -> None:
+    """Refuse what `subset_sum_products` cannot take."""
+    name = "subset_sum_products"
+    _check_tensors(name, targets=targets, u=u, v=v)
+    _check_sizes(sizes)
+    shapes = (len(v) if v.dim() else 0, len(sizes)), (int(sizes.sum()),), (len(v) if v.dim() else 0, int(sizes.sum()))
+    if v.dim() != 2 or (_shape(targets), _shape(u), _shape(v)) != shapes:
+        raise ValueError(
+            f"{name} needs targets (outputs, blocks), u (units,), v (outputs, units) and sizes (blocks,) that sum to "
+            f"units; got targets {_shape(targets)}, u {_shape(u)}, v {_shape(v)}, "
+            f"sizes {_shape(sizes)} that sum to {int(sizes.sum())}."
+        )
+    _check_floats(name, FLOATS, targets=targets)
+    _check_floats(name, (torch.float32,), u=u, v=v)
+    _check_divisor(u, v, divisor)
+
+
+def check_options(tol: float | None, strict: bool, effort: str) -> None:
+    """Refuse a tolerance or an effort that means nothing."""
+    if effort not in get_args(Effort):
+        raise ValueError(f"effort must be 'default' or 'high'; got {effort!r}.")
+    if tol is not None and not (tol >= 0 and math.isfinite(tol)):
+        raise ValueError(f"tol must be a finite number, 0 or more; got {tol}.")
+    if strict and tol is None:
+        raise ValueError("strict=True needs a tol to hold the rows to; got tol=None. Give tol, or leave strict off.")
+
+
+def check_device(device: torch.device) -> None:
+    """Refuse a device there is no kernel for, or that is not there."""
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"subset_sum runs on cpu and cuda; got device {device.type!r}. Pass device='cpu'.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' was asked for, but torch finds no CUDA device here. Pass device='cpu'.")
+
+
+def check_size(n: int, limit: int | None, device: torch.device) -> None:
+    """Refuse more items than the device's kernel takes (None: any number)."""
+    if limit is not None and n > limit:
+        raise ValueError(f"subset_sum on {device.type} takes up to {limit} items; got n={n}. Pass device='cpu'.")
+
+
+def check_reached(result: SubsetSumResult, tol: float, n: str) -> None:
+    """Raise if a row misses `tol`; `n` describes the number of items."""
+    missed = int((result.error > tol).sum())
+    if missed:
+        raise InfeasibleError(
+            f"{missed} of {result.error.numel()} targets were not reached within tol={tol:g} using n={n} items; "
+            f"worst error {float(result.error.max()):.1e}.\n"
+            f"    Use more items per target, or leave strict off to get the closest subsets."
+        )
+
+
+def _check_tensors(name: str, **tensors: Tensor) -> None:
+    for key, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} needs torch tensors; got {key} as {type(tensor).__name__}. Use torch.as_tensor.")
+    devices = {key: str(tensor.device) for key, tensor in tensors.items()}
+    if len(set(devices.values())) > 1:
+        got = ", ".join(f"{key} on {device}" for key, device in devices.items())
+        raise ValueError(f"{name} needs its tensors on one device; got {got}. Move them with .to(device).")
+
+
+def _check_floats(name: str, allowed: tuple[torch.dtype, ...], **tensors: Tensor) -> None:
+    for key, tensor in tensors.items():
+        if tensor.dtype not in allowed:
+            need = " or ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
+            got = str(tensor.dtype).removeprefix("torch.")
+            raise ValueError(f"{name} needs {key} in {need}; got {got}. Convert with .to(torch.{need.split()[0]}).")
+        _check_finite(key, tensor)
+
+
+def _check_finite(key: str, tensor: Tensor) -> None:
+    # One pass and no temporary: NaN and infinity both show up in the extremes.
+    if not tensor.numel() or bool(torch.stack(torch.aminmax(tensor)).isfinite().all()):
+        return
+    rows = max(1, SEARCH_ELEMENTS * len(tensor) // tensor.numel())
+    start, bad = 0, torch.empty(0, 1)
+    while not len(bad):
+        bad = (~tensor[start : start + rows].isfinite()).nonzero()
+        start += rows
+    index = bad[0].tolist()
+    index[0] += start - rows
+    value = tensor[tuple(index)].item()
+    place = f"row {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "")
+    raise ValueError(f"{key} must be finite numbers; got {value} at {place}. Remove or replace such entries.")
+
+
+def _check_sizes(sizes: Tensor) -> None:
+    if not isinstance(sizes, Tensor) or sizes.dtype != torch.int64 or sizes.dim() != 1:
+        got = f"{sizes.dtype} {_shape(sizes)}" if isinstance(sizes, Tensor) else type(sizes).__name__
+        raise ValueError(f"subset_sum_products needs sizes as an int64 tensor (blocks,); got {got}.")
+    if len(sizes) and int(sizes.min()) < 0:
+        raise ValueError(f"sizes must be 0 or more; got {int(sizes.min())}.")
+
+
+def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
+    if not math.isfinite(divisor) or divisor == 0:
+        raise ValueError(f"divisor must be finite and not 0; got {divisor}.")
+    if u.numel() and v.numel():
+        largest = float(u.abs().max()) * max(abs(float(x)) for x in torch.aminmax(v))
+        # A quotient that overflows would no longer be an item the result could be judged by.
+        if not math.isfinite(largest / divisor):
+            raise ValueError(f"divisor {divisor} makes products of up to {largest:.1e} overflow. Use a larger one.")
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
