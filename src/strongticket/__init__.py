@@ -1,3 +1,15 @@
-"""Strong lottery tickets: a seed and a bit per weight."""
+"""Strong lottery tickets: a seed and a bit per weight, no weight is trained."""
 
 from strongticket._version import __version__ as __version__
+from strongticket.errors import InfeasibleError as InfeasibleError
+from strongticket.errors import StrongTicketError as StrongTicketError
+from strongticket.errors import TicketFormatError as TicketFormatError
+from strongticket.mask import BlockMask as BlockMask
+from strongticket.mask import FullMask as FullMask
+from strongticket.mask import PackedMask as PackedMask
+from strongticket.rng import random_weights as random_weights
+from strongticket.ticket import Certificate as Certificate
+from strongticket.ticket import DenseTensor as DenseTensor
+from strongticket.ticket import RandomTensor as RandomTensor
+from strongticket.ticket import Ticket as Ticket
+from strongticket.ticket import Verification as Verification

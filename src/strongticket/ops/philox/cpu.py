@@ -1,0 +1,134 @@
+"""Philox weights with Numba: tiles small enough to stay in the first-level cache, loops that vectorise, all cores."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numba import njit
+
+from strongticket.ops.philox.reference import (
+    F32,
+    F64,
+    KEY_STEPS,
+    MULTIPLIERS,
+    PIECE_BITS,
+    ROUNDS,
+    U32,
+    Stream,
+    normal_table,
+)
+
+_COUNTERS = 256  # counters in a tile: 4 KiB of words
+_TILE = 4 * _COUNTERS
+# A thread is worth starting for this many elements.
+_CHUNK = 1 << 18
+
+_U = np.uint64
+_M0, _M1 = _U(MULTIPLIERS[0]), _U(MULTIPLIERS[1])
+_STEP0, _STEP1 = _U(KEY_STEPS[0]), _U(KEY_STEPS[1])
+_LOW, _SHIFT = _U(0xFFFFFFFF), _U(32)
+_FRACTION_BITS = 52 - PIECE_BITS
+_FRACTION_MASK = (1 << _FRACTION_BITS) - 1
+_FIRST_PIECE = 1023 << PIECE_BITS
+_ONE = 1023 << 52  # the bits of 1.0 in float64
+_UNIFORM, _NORMAL, _SIGN = range(3)
+
+
+def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) -> None:
+    """Write elements `start` to `start + out.size` of a stream into `out`, in parallel."""
+    kind = {"uniform": _UNIFORM, "normal": _NORMAL, "sign": _SIGN}[distribution]
+    key0, key1, high0, high1 = (_U(word) for word in stream)
+    chunks = [(begin, min(begin + _CHUNK, out.size)) for begin in range(0, out.size, _CHUNK)]
+
+    def run(chunk: tuple[int, int]) -> None:
+        begin, end = chunk
+        _fill(out[begin:end], start + begin, key0, key1, high0, high1, kind, scale, normal_table())
+
+    threads = min(torch.get_num_threads(), len(chunks))
+    if threads < 2:
+        for chunk in chunks:
+            run(chunk)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run, chunks))
+
+
+@njit(nogil=True, cache=True)
+def _words_of_tile(
+    words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
+) -> None:
+    """Encrypt the counters from `first` on into `words`, by way of one plane for each of the four output words."""
+    for j in range(_COUNTERS):
+        counter = _U(first) + _U(j)
+        c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
+        for _ in range(ROUNDS):
+            product0, product1 = c0 * _M0, c2 * _M1
+            c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
+            c1, c3 = product1 & _LOW, product0 & _LOW
+            k0, k1 = (k0 + _STEP0) & _LOW, (k1 + _STEP1) & _LOW
+        planes[0, j], planes[1, j] = np.uint32(c0), np.uint32(c1)
+        planes[2, j], planes[3, j] = np.uint32(c2), np.uint32(c3)
+    for j in range(_COUNTERS):
+        for word in range(4):
+            words[4 * j + word] = planes[word, j]
+
+
+@njit(nogil=True, cache=True)
+def _uniform_of_tile(values: F32, words: U32, scale: float) -> None:
+    step = scale * 2.0**-29
+    for i in range(_TILE):
+        odd = np.int32(words[i] >> np.uint32(3)) * np.int32(2) + np.int32(1 - 2**29)
+        values[i] = np.float32(step * np.float64(odd))
+
+
+@njit(nogil=True, cache=True)
+def _sign_of_tile(values: F32, words: U32, scale: float) -> None:
+    for i in range(_TILE):
+        values[i] = np.float32(-scale if words[i] >> np.uint32(31) else scale)
+
+
+@njit(nogil=True, cache=True)
+def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
+    x = np.empty(_TILE, np.float64)
+    piece = np.empty(_TILE, np.int64)
+    bits = x.view(np.int64)
+    for i in range(_TILE):
+        x[i] = np.float64(np.int64(words[i] & np.uint32(0x7FFFFFFF)) * 2 + 1)
+    for i in range(_TILE):
+        piece[i] = (bits[i] >> _FRACTION_BITS) - _FIRST_PIECE
+        bits[i] = (bits[i] & _FRACTION_MASK) | _ONE
+    for i in range(_TILE):
+        p, t = piece[i], x[i] - 1.0
+        magnitude = scale * (((table[p, 3] * t + table[p, 2]) * t + table[p, 1]) * t + table[p, 0])
+        values[i] = np.float32(-magnitude if words[i] >> np.uint32(31) else magnitude)
+
+
+@njit(nogil=True, cache=True)
+def _copy_overlap(out: F32, start: int, values: F32, tile_start: int) -> None:
+    """Copy the part of a tile that `out`, whose first element is `start`, covers."""
+    begin, end = max(start, tile_start), min(start + out.size, tile_start + _TILE)
+    out[begin - start : end - start] = values[begin - tile_start : end - tile_start]
+
+
+@njit(nogil=True, cache=True)
+def _fill(
+    out: F32,
+    start: int,
+    key0: np.uint64,
+    key1: np.uint64,
+    high0: np.uint64,
+    high1: np.uint64,
+    kind: int,
+    scale: float,
+    table: F64,
+) -> None:
+    words, planes, values = np.empty(_TILE, np.uint32), np.empty((4, _COUNTERS), np.uint32), np.empty(_TILE, np.float32)
+    for tile in range(start // _TILE, -(-(start + out.size) // _TILE)):
+        _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
+        if kind == _UNIFORM:
+            _uniform_of_tile(values, words, scale)
+        elif kind == _NORMAL:
+            _normal_of_tile(values, words, scale, table)
+        else:
+            _sign_of_tile(values, words, scale)
+        _copy_overlap(out, start, values, tile * _TILE)

@@ -1,0 +1,43 @@
+"""Philox weights on CUDA, bit for bit those of the CPU: `philox.cu`, compiled at run time."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from strongticket.ops import nvrtc
+from strongticket.ops.philox.reference import Stream, normal_table
+
+_THREADS = 256
+# Enough blocks to fill any current device; each walks on through the range from there.
+_MOST_BLOCKS = 132 * 8
+
+
+def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: float) -> None:
+    """Write elements `start` to `start + out.numel()` of a stream into `out`, a contiguous float32 CUDA tensor."""
+    if not out.numel():
+        return
+    counters = out.numel() // 4 + 2
+    kernel = nvrtc.kernel(_source(), f"fill_{distribution}", ("--fmad=false",), device=out.device)
+    kernel.launch(
+        min(-(-counters // _THREADS), _MOST_BLOCKS),
+        _THREADS,
+        out,
+        ctypes.c_uint64(start),
+        ctypes.c_uint64(out.numel()),
+        *(ctypes.c_uint32(word) for word in stream),
+        ctypes.c_double(scale),
+        _table_on(out.device),
+    )
+
+
+@cache
+def _source() -> str:
+    return Path(__file__).with_name("philox.cu").read_text(encoding="utf-8")
+
+
+@cache
+def _table_on(device: torch.device) -> Tensor:
+    return torch.tensor(normal_table(), device=device)
