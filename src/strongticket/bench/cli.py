@@ -1,0 +1,255 @@
+"""`strongticket bench`: how fast, against whom, and is it right."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from strongticket.bench.subset_sum import Comparison, Settings
+
+bench_app = typer.Typer(
+    help="Measure speed, after checking that the answers are right.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
+Device = Annotated[str, typer.Option(help="Where our engine runs: cpu or cuda.")]
+Out = Annotated[Path, typer.Option(help="Folder for results.jsonl (appended to) and the figure.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+@bench_app.command(
+    "subset-sum",
+    epilog="Example: strongticket bench subset-sum --items 16,20 --peers gurobi,highs --budget 30",
+)
+def subset_sum_command(
+    peers: Annotated[
+        str, typer.Option(help="Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none.")
+    ] = "gurobi,highs,cp-sat",
+    device: Device = "cpu",
+    items: Annotated[str, typer.Option(help="Numbers of items in a sum, 2 to 32.")] = "8,12,16,20,24",
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Most problems an engine is given.", show_default="by items and device")
+    ] = None,
+    threads: Threads = 1,
+    budget: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for each peer at each number of items; also a problem's limit.")
+    ] = 20.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each batched engine.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 0,
+    out: Out = Path("benchmarks"),
+    figure: Annotated[
+        Path | None, typer.Option(help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rates, errors and true optima of the subset-sum engine beside its peers, on the same problems.
+
+    A rate is only printed once every answer of ours is at least as good as the reference's and each peer's.
+    """
+    from strongticket.bench import subset_sum
+    from strongticket.bench.peers import choose
+
+    try:
+        chosen = choose(peers)
+        counts = _parse_items(items)
+        _check_device(device)
+    except ValueError as error:
+        _bad_usage(error)
+    missing = [peer for peer in chosen if not peer.installed]
+    for peer in missing:
+        typer.echo(peer.missing, err=True)
+    settings = subset_sum.Settings(
+        items=counts,
+        rows=rows,
+        peers=tuple(peer for peer in chosen if peer not in missing),
+        device=device,
+        threads=threads,
+        budget=budget,
+        repeats=repeats,
+        seed=seed,
+    )
+    comparisons = _run_subset_sum(settings, out / "results.jsonl", as_json)
+    drawn = _draw(comparisons, figure or out / f"subset-sum-{device.partition(':')[0]}.png", settings)
+    if as_json:
+        _print_json(
+            {
+                "ok": True,
+                "rows": [measured.as_row() for comparison in comparisons for measured in comparison.measurements],
+                "unreachable": {str(comparison.n): comparison.unreachable for comparison in comparisons},
+                "missing": [{"peer": peer.name, "install": f"pip install {peer.package}"} for peer in missing],
+                "notes": [note for comparison in comparisons for note in comparison.notes],
+                "figure": str(drawn) if drawn else None,
+            }
+        )
+    else:
+        _print_comparisons(comparisons, settings, drawn)
+
+
+@bench_app.command("pensia", epilog="Example: strongticket bench pensia --threads 2")
+def pensia_command(
+    threads: Threads = 1,
+    device: Device = "cpu",
+    weights: Annotated[int, typer.Option(min=1, help="Fewer for a quick look; the ratios are per weight.")] = 397_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed runs.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 0,
+    out: Out = Path("benchmarks"),
+    as_json: AsJson = False,
+) -> None:
+    """Do the work of experiment 1 in Pensia et al. (2020): 397,000 weights, 21 candidates each.
+
+    They report 77,266 s on 36 cores with Gurobi; our time excludes the one-off compilation.
+    """
+    from strongticket.bench import measure, pensia, render, subset_sum
+
+    try:
+        _check_device(device)
+        with _progress(2) as step:
+            outcome = pensia.run(
+                weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
+            )
+    except ValueError as error:
+        _bad_usage(error)
+    except subset_sum.WrongAnswerError as error:
+        _refuse(error, as_json)
+    measure.append_row(out / "results.jsonl", **outcome.as_row(), **measure.environment(device))
+    if as_json:
+        _print_json({"ok": True, **outcome.as_row()})
+    else:
+        _console().print(render.pensia_table(outcome))
+
+
+def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list[Comparison]":
+    """Measure, keeping each finished number of items on disk, so that Ctrl-C loses only the one under way."""
+    from strongticket.bench import measure, subset_sum
+
+    comparisons = []
+    try:
+        with _progress(subset_sum.count_steps(settings)) as step:
+            for comparison in subset_sum.run(settings, progress=step):
+                comparisons.append(comparison)
+                for measured in comparison.measurements:
+                    measure.append_row(results, **measured.as_row(), **measure.environment(settings.device))
+    except ValueError as error:
+        _bad_usage(error)
+    except subset_sum.WrongAnswerError as error:
+        _refuse(error, as_json)
+    return comparisons
+
+
+def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> Path | None:
+    """Draw the figure, or say what is missing for it."""
+    from importlib.util import find_spec
+
+    from strongticket.bench import figure, measure
+
+    if find_spec("matplotlib") is None:
+        typer.echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
+        return None
+    machine = measure.environment(settings.device)
+    on_gpu = machine["gpu"] is not None
+    where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {settings.threads} thread(s)"
+    figure.draw(comparisons, path, f"{where}; identical random problems, median of runs, log scale")
+    return path
+
+
+def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", drawn: Path | None) -> None:
+    from strongticket.bench import render
+
+    console = _console()
+    console.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {settings.threads} thread(s)"))
+    for comparison in comparisons:
+        console.print(
+            f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
+            f"no answer worse than the reference's or a peer's."
+        )
+        for note in comparison.notes:
+            console.print(note, highlight=False)
+    if drawn:
+        console.print(f"figure: {drawn}", highlight=False)
+
+
+def _parse_items(text: str) -> tuple[int, ...]:
+    from strongticket.bench.subset_sum import ITEMS
+
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"items must be whole numbers separated by commas, such as 8,16; got {text!r}.") from None
+    if not all(n in ITEMS for n in counts):
+        raise ValueError(
+            f"items must lie between {ITEMS[0]} and {ITEMS[-1]}, where the optimum can be known; got {text}."
+        )
+    return counts
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda; got {device!r}.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch finds no CUDA device here; use --device cpu.")
+
+
+def _bad_usage(error: ValueError) -> NoReturn:
+    typer.echo(f"Error: {error}", err=True)
+    raise typer.Exit(2)
+
+
+def _refuse(error: Exception, as_json: bool) -> NoReturn:
+    typer.echo(f"Error: {error}", err=True)
+    if as_json:
+        _print_json({"ok": False, "error": str(error)})
+    raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(total: int) -> "Iterator[Callable[[str], None]]":
+    """A bar on stderr; calling what it gives names the step that begins."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=total)
+        begun = 0
+
+        def step(description: str) -> None:
+            nonlocal begun
+            bar.update(task, description=description, completed=begun)
+            begun += 1
+
+        yield step
+
+
+def _console() -> "Console":
+    """Stdout; wide enough for a whole table when it is not a terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def _print_json(content: dict[str, object]) -> None:
+    import json
+
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+if __name__ == "__main__":
+    bench_app()

@@ -1,0 +1,90 @@
+"""The work of experiment 1 in Pensia et al. (2020): every weight of an MNIST network as one subset sum."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from strongticket.bench import instances, measure, subset_sum
+
+WEIGHTS = 784 * 500 + 500 * 10
+CANDIDATES = 21
+LOW, HIGH = -0.464, 0.541  # the range of the trained weights
+PUBLISHED_SECONDS = 77_266  # by the log published with the paper, Gurobi
+PUBLISHED_CORES = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Our run beside theirs."""
+
+    weights: int
+    n: int
+    device: str
+    threads: int
+    p20: float  # seconds
+    median: float
+    p80: float
+    unit: str = "s"
+    median_error: float
+    worst_error: float  # of the targets that can be reached
+    unreachable: int
+    worst_unreachable_error: float  # 0.0 if there is none
+    checked: int  # weights compared with the reference
+    published_seconds: int = PUBLISHED_SECONDS
+    published_cores: int = PUBLISHED_CORES
+    times_less_time: float  # their seconds a weight over ours
+    times_less_core_time: float | None  # the same in core-seconds; a GPU has no cores to compare
+
+    def as_row(self) -> dict[str, object]:
+        """The fields of a result row."""
+        return {"op": "subset_sum_pensia", "engine": subset_sum.OURS, **asdict(self)}
+
+
+def run(
+    *,
+    weights: int = WEIGHTS,
+    threads: int = 1,
+    device: str = "cpu",
+    repeats: int = 5,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Outcome:
+    """Solve problems of the published size and range, compiled beforehand, and compare the times.
+
+    Raises:
+        WrongAnswerError: an answer is worse than the reference's.
+    """
+    subset_sum.use_threads(threads)
+    problems = instances.draw(weights, CANDIDATES, low=LOW, high=HIGH, seed=seed)
+    tensors = problems.to(device)
+
+    progress("checking answers")
+    errors = problems.errors(subset_sum.solve_ours(*tensors).cpu().numpy())
+    checked = problems[: subset_sum.rows_to_check(CANDIDATES)]
+    subset_sum.refuse_if_worse(CANDIDATES, "the reference", errors[: len(checked)], subset_sum.least_errors(checked))
+
+    progress(f"timing {weights:,} weights, {repeats} times")
+    synchronize = torch.cuda.synchronize if device.startswith("cuda") else None
+    seconds = measure.percentiles(
+        measure.time_runs(lambda: subset_sum.solve_ours(*tensors), repeats=repeats, synchronize=synchronize)
+    )
+    outside = problems.unreachable()
+    times = PUBLISHED_SECONDS / WEIGHTS / (seconds["median"] / weights)
+    return Outcome(
+        weights=weights,
+        n=CANDIDATES,
+        device=device,
+        threads=threads,
+        p20=seconds["p20"],
+        median=seconds["median"],
+        p80=seconds["p80"],
+        median_error=float(np.median(errors)),
+        worst_error=float(errors[~outside].max(initial=0.0)),
+        unreachable=int(outside.sum()),
+        worst_unreachable_error=float(errors[outside].max(initial=0.0)),
+        checked=len(checked),
+        times_less_time=times,
+        times_less_core_time=None if device.startswith("cuda") else times * PUBLISHED_CORES / threads,
+    )

@@ -1,0 +1,90 @@
+"""Benchmark results as tables for people."""
+
+import math
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from strongticket.bench.pensia import Outcome
+from strongticket.bench.subset_sum import OURS, Comparison, Measurement
+
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
+    """Rates, errors and shares of true optima: one section for each number of items."""
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    for heading in ("n", "engine"):
+        table.add_column(heading)
+    for heading in ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for comparison in comparisons:
+        for place, measured in enumerate(comparison.measurements):
+            table.add_row("" if place else str(comparison.n), *_cells(measured))
+        table.add_section()
+    return table
+
+
+def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
+    """The same table for a document."""
+    lines = ["| n | engine | rows | problems/s (p20 to p80) | median error | true optima | strongticket is faster |"]
+    lines.append("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    for comparison in comparisons:
+        for measured in comparison.measurements:
+            engine, rows, p20, median, p80, *rest = _cells(measured)
+            lines.append(f"| {comparison.n} | {engine} | {rows} | {median} ({p20} to {p80}) | {' | '.join(rest)} |")
+    return "\n".join(lines)
+
+
+def pensia_table(outcome: Outcome) -> Table:
+    """Our run beside the published one."""
+    table = Table(title=f"{outcome.weights:,} weights, {outcome.n} candidates each", title_justify="left")
+    table.add_column("")
+    table.add_column("strongticket", justify="right")
+    table.add_column("Pensia et al. (2020), Gurobi", justify="right")
+    on_gpu = outcome.times_less_core_time is None
+    table.add_row("time", f"{outcome.median:.3g} s", f"{outcome.published_seconds:,} s")
+    table.add_row("cores", outcome.device if on_gpu else str(outcome.threads), str(outcome.published_cores))
+    if outcome.times_less_core_time is not None:
+        ours = outcome.median * outcome.threads
+        table.add_row("core-seconds", f"{ours:.3g}", f"{outcome.published_seconds * outcome.published_cores:,}")
+        table.add_row("core-seconds a weight, ratio", "1", times(outcome.times_less_core_time))
+    table.add_row("seconds a weight, ratio", "1", times(outcome.times_less_time))
+    table.add_row("median error", f"{outcome.median_error:.2g}", "")
+    table.add_row("worst error (reachable)", f"{outcome.worst_error:.2g}", "")
+    table.add_row("unreachable", f"{outcome.unreachable:,}", "")
+    return table
+
+
+def _cells(measured: Measurement) -> tuple[str, ...]:
+    # A run cut off by the time limit would have taken longer still.
+    bound = "under " if measured.timeouts else ""
+    ratio = "" if measured.engine == OURS else times(measured.times_slower)
+    return (
+        measured.label,
+        f"{measured.rows:,}",
+        short(measured.p20),
+        bound + short(measured.median),
+        short(measured.p80),
+        f"{measured.median_error:.1e}",
+        f"{100 * measured.optimal_share:.0f} %",
+        ratio,
+    )
+
+
+def times(ratio: float) -> str:
+    """Three digits, written out: 7.12x, 169,000x."""
+    ratio = float(f"{ratio:.3g}")
+    return f"{ratio:,.{_decimals(ratio)}f}x"
+
+
+def short(value: float) -> str:
+    """Three digits and a unit: 1.43M, 139k, 7.12, 0.171."""
+    value = float(f"{value:.3g}")
+    size, unit = next(((size, unit) for size, unit in UNITS if value >= size), (1.0, ""))
+    return f"{value / size:.{_decimals(value / size)}f}{unit}"
+
+
+def _decimals(value: float) -> int:
+    """How many decimals show three digits."""
+    return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

@@ -1,0 +1,271 @@
+"""Rates of the subset-sum engine beside its peers, on identical problems, once every answer is known to be right."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strongticket.bench import instances, measure
+from strongticket.bench import peers as milp
+from strongticket.bench.instances import Problems
+from strongticket.errors import StrongTicketError
+
+# (targets, items) -> mask, all of them tensors on one device.
+Solver = Callable[[Tensor, Tensor], Tensor]
+Progress = Callable[[str], None]
+
+OURS = "strongticket"
+ITEMS = range(2, 33)  # beyond 32 the optimum is not known
+RUN_SECONDS = 0.5  # a batched engine gets as many rows as it solves in about this time
+GROUPS = 5  # runs that the rows of a one-at-a-time peer are dealt into
+
+
+class WrongAnswerError(StrongTicketError):
+    """A kernel of ours lost to another solver, so its speed means nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to measure; the defaults are those of the command."""
+
+    items: tuple[int, ...] = (8, 12, 16, 20, 24)
+    rows: int | None = None  # most rows an engine is given; None: by the number of items and the device
+    peers: tuple[milp.Peer, ...] = ()
+    device: str = "cpu"
+    threads: int = 1
+    budget: float = 20.0  # seconds for each peer at each number of items
+    repeats: int = 7
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one engine did with the first rows of the problems."""
+
+    engine: str
+    label: str
+    device: str
+    threads: int
+    rows: int  # a timed run of a batched engine has this many; all runs of a one-at-a-time peer together
+    rates: NDArray[np.float64]  # (runs,) problems a second
+    masks: NDArray[np.bool_]  # (rows, n)
+    timeouts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One engine at one number of items, in numbers."""
+
+    engine: str
+    label: str
+    n: int
+    device: str
+    threads: int
+    rows: int
+    p20: float
+    median: float
+    p80: float
+    unit: str = field(default="problems/s", init=False)
+    times_slower: float  # our median rate over this one
+    median_error: float
+    optimal_share: float  # of the checked rows
+    checked: int  # rows whose optimum the reference knows
+    timeouts: int
+
+    def as_row(self) -> dict[str, object]:
+        """The fields of a result row."""
+        return {"op": "subset_sum", **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All engines at one number of items, ours first."""
+
+    n: int
+    drawn: int  # problems
+    unreachable: int  # of them, targets outside what the items can sum to
+    measurements: list[Measurement]
+    notes: list[str]  # peers that ended early, and why
+
+
+def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[Comparison]:
+    """Compare all engines, one number of items after the other.
+
+    Raises:
+        WrongAnswerError: an answer of ours is worse than that of the reference or of a peer.
+    """
+    use_threads(settings.threads)
+    for n in settings.items:
+        yield _compare(n, settings, progress)
+
+
+def count_steps(settings: Settings) -> int:
+    """How often `run` reports progress."""
+    return len(settings.items) * (2 + len(settings.peers))
+
+
+def use_threads(threads: int) -> None:
+    """Hold numba and torch to a number of threads."""
+    import numba
+
+    available: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba starts
+    if not 1 <= threads <= available:
+        raise ValueError(f"threads must be between 1 and the {available} cores this process may use; got {threads}.")
+    numba.set_num_threads(threads)
+    torch.set_num_threads(threads)
+
+
+def default_rows(n: int, device: str) -> int:
+    """Rows that keep a device busy long enough to be timed."""
+    return 1 << ((27 if device.startswith("cuda") else 22) - n // 4)
+
+
+def rows_to_check(n: int) -> int:
+    """Rows the reference solves in about ten seconds: by brute force up to 12 items, then 2^(n/2) sums a row."""
+    return 1 << (14 if n <= 12 else min(12, 22 - (n + 1) // 2))
+
+
+def solve_ours(targets: Tensor, items: Tensor) -> Tensor:
+    """Run the engine under test, on the device of its tensors."""
+    from strongticket.ops.subset_sum import subset_sum
+
+    return subset_sum(targets, items).mask
+
+
+def least_errors(problems: Problems) -> NDArray[np.float64]:
+    """Find the optimum of each row by the code that defines the operation."""
+    from strongticket.ops.subset_sum import reference
+
+    # A part at a time, since brute force holds every sum of every row.
+    parts = (problems[start : start + 1024].to("cpu") for start in range(0, len(problems), 1024))
+    return torch.cat([reference.subset_sum(*part).error for part in parts]).numpy()
+
+
+def refuse_if_worse(n: int, other: str, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> None:
+    """Stop if any row of ours is worse than another solver's; both are errors of the same rows.
+
+    Raises:
+        WrongAnswerError: naming the first such row.
+    """
+    worse = np.flatnonzero(ours > theirs)
+    if len(worse):
+        row = int(worse[0])
+        raise WrongAnswerError(
+            f"{len(worse)} of {len(theirs)} answers at n = {n} are worse than those of {other}; first row {row}: "
+            f"error {ours[row]:.17g}, {other} {theirs[row]:.17g}. No speed is reported."
+        )
+
+
+def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
+    problems = instances.draw(settings.rows or default_rows(n, settings.device), n, seed=settings.seed)
+    checked = problems[: rows_to_check(n)]
+    tensors = problems.to(settings.device)
+
+    progress(f"n = {n}: checking answers")
+    ours = problems.errors(solve_ours(*tensors).cpu().numpy())
+    optima = least_errors(checked)
+    refuse_if_worse(n, "the reference", ours[: len(checked)], optima)
+
+    progress(f"n = {n}: timing the batched engines")
+    samples, notes = _time_batched(tensors, settings), []
+    timed = problems[: samples[0].rows].errors(samples[0].masks)
+    refuse_if_worse(n, "the same engine before it was timed", timed, ours[: samples[0].rows])
+    for peer in settings.peers:
+        progress(f"n = {n}: {peer.label}, about {settings.budget:.0f} s")
+        answers = milp.solve_apart(
+            peer, checked.targets, checked.items, threads=settings.threads, budget=settings.budget
+        )
+        if answers.failure:
+            notes.append(f"{peer.label} at n = {n} ended after {len(answers.seconds)} rows: {answers.failure}")
+        if len(answers.seconds):
+            samples.append(as_sample(peer, answers, settings.threads))
+    for sample in samples[1:]:
+        refuse_if_worse(n, sample.label, ours[: sample.rows], problems[: sample.rows].errors(sample.masks))
+    measurements = [_measure(sample, samples[0], checked, optima) for sample in samples]
+    return Comparison(n, len(problems), int(problems.unreachable().sum()), measurements, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """One that takes all rows at once."""
+
+    name: str
+    label: str
+    threads: int
+    solve: Solver
+
+
+def _batched_engines(settings: Settings) -> list[_Engine]:
+    """Ours first, then plain numba on a CPU, torch operations on a GPU."""
+    from strongticket.bench.peers import torch_sort
+
+    threads = settings.threads
+    ours = _Engine(OURS, "strongticket", threads, solve_ours)
+    if settings.device.startswith("cuda"):
+        return [ours, _Engine("torch-sort", "torch sort + searchsorted", threads, torch_sort.solve)]
+    return [ours, _Engine("horowitz-sahni", "plain numba Horowitz-Sahni", 1, _horowitz_sahni)]
+
+
+def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
+    from strongticket.bench.peers import horowitz_sahni
+
+    return torch.from_numpy(horowitz_sahni.solve(targets.numpy(), items.numpy()))
+
+
+def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sample]:
+    engines = _batched_engines(settings)
+    synchronize = torch.cuda.synchronize if settings.device.startswith("cuda") else None
+    runs, masks = {}, {}
+    for engine in engines:
+        rows = _rows_in_time(engine.solve, tensors, synchronize)
+        runs[engine.name] = partial(engine.solve, tensors[0][:rows], tensors[1][:rows])
+        masks[engine.name] = runs[engine.name]().cpu().numpy()
+    seconds = measure.time_alternating(runs, repeats=settings.repeats, synchronize=synchronize)
+    samples = []
+    for engine in engines:
+        rows, rates = len(masks[engine.name]), len(masks[engine.name]) / np.array(seconds[engine.name])
+        samples.append(
+            Sample(engine.name, engine.label, settings.device, engine.threads, rows, rates, masks[engine.name])
+        )
+    return samples
+
+
+def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Callable[[], object] | None) -> int:
+    """How many rows an engine solves in RUN_SECONDS, judged by a pilot run."""
+    rows = len(tensors[0])
+    pilot = max(1, rows // 256)
+    part = (tensors[0][:pilot], tensors[1][:pilot])
+    seconds = min(measure.time_runs(lambda: solve(*part), repeats=2, synchronize=synchronize))
+    return max(pilot, min(rows, int(pilot * RUN_SECONDS / seconds)))
+
+
+def as_sample(peer: milp.Peer, answers: milp.Answers, threads: int) -> Sample:
+    """Deal the rows into a few runs: single problems take times too unlike for their median to mean a rate."""
+    groups = min(GROUPS, len(answers.seconds))
+    rates = np.array([len(run) / run.sum() for run in (answers.seconds[i::groups] for i in range(groups))])
+    rows, timeouts = len(answers.seconds), int(answers.timed_out.sum())
+    return Sample(peer.name, peer.label, "cpu", threads, rows, rates, answers.masks, timeouts)
+
+
+def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> Measurement:
+    rows = min(sample.rows, len(checked))
+    errors = checked[:rows].errors(sample.masks[:rows])
+    speed = measure.percentiles(sample.rates)
+    return Measurement(
+        engine=sample.engine,
+        label=sample.label,
+        n=checked.items.shape[1],
+        device=sample.device,
+        threads=sample.threads,
+        rows=sample.rows,
+        **speed,
+        times_slower=float(np.median(ours.rates)) / speed["median"],
+        median_error=float(np.median(errors)),
+        optimal_share=float((errors <= optima[:rows]).mean()),
+        checked=rows,
+        timeouts=sample.timeouts,
+    )
