@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from strongticket.rng import random_weights
+
 Bits = npt.NDArray[np.uint8]
 
 
@@ -68,6 +70,13 @@ class PackedMask:
             raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
         flat = mask.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
         return cls(tuple(mask.shape), np.packbits(flat, bitorder="little"))
+
+    @classmethod
+    def random(cls, shape: tuple[int, ...], density: float, *, seed: int, name: str = "mask") -> "PackedMask":
+        """Keep each weight with probability `density`: the control that a found mask is held against."""
+        check_density(density)
+        uniform = random_weights(seed, name, shape)  # on (-1, 1)
+        return cls.from_bool(uniform < 2 * density - 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,6 +194,12 @@ class BlockMask:
         mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
         mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
         return mask if self.unit_axis == 1 else mask.T.contiguous()
+
+
+def check_density(density: float) -> None:
+    """Refuse a density that is no fraction kept."""
+    if not 0 < density <= 1:
+        raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
 
 
 def _checked_numel(shape: tuple[int, ...]) -> int:

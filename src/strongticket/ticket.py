@@ -23,8 +23,8 @@ MAX_DIMENSIONS = 16
 
 # Weights are regenerated for hashing in pieces of this many, 4 MiB each.
 _HASH_CHUNK = 1 << 20
-# Letters, digits, '_', '-' and single dots inside: a name can never be mistaken for a path.
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+# Letters, digits, '_', '-' and single dots inside: a name can never be mistaken for a path or an option.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _LONGEST_NAME = 200
 
 # Called with the number of weights done since the last call.
@@ -122,8 +122,7 @@ class Certificate:
             if not (isinstance(value, float | int) and math.isfinite(value) and value >= 0):
                 raise ValueError(f"a certificate's {name} must be finite and at least 0; got {value!r}.")
             object.__setattr__(self, name, float(value))
-        if not re.fullmatch(r"[0-9a-f]{64}", self.target_sha256):
-            raise ValueError(f"a certificate's target_sha256 is 64 hex digits; got {self.target_sha256!r}.")
+        _check_sha256(self.target_sha256)
         object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
 
 
@@ -133,6 +132,10 @@ class Digests:
 
     masks: str
     weights: str
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.masks)
+        _check_sha256(self.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +394,11 @@ def check_name(name: str) -> None:
             f"a tensor's name has letters, digits, '_' and '-', single dots between them, and at most {_LONGEST_NAME} "
             f"characters; got {name!r:.80}."
         )
+
+
+def _check_sha256(digest: str) -> None:
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(f"a SHA-256 is 64 hex digits in lower case; got {digest!r:.80}.")
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
