@@ -53,6 +53,14 @@ def test_json_is_one_object_and_the_figure_goes_where_asked(tmp_path: Path) -> N
     assert (printed["figure"] is not None) == picture.exists()
 
 
+def test_markdown_is_a_table_and_nothing_else(tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench_app, [*tiny, "--out", str(tmp_path), "--markdown"])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 + 4
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines)
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_no_speed_of_a_wrong_kernel(as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_sum, "solve_ours", nothing_chosen)

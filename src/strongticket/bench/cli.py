@@ -48,13 +48,14 @@ def subset_sum_command(
     figure: Annotated[
         Path | None, typer.Option(help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png")
     ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rates, errors and true optima of the subset-sum engine beside its peers, on the same problems.
 
     A rate is only printed once every answer of ours is at least as good as the reference's and each peer's.
     """
-    from strongticket.bench import subset_sum
+    from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
 
     try:
@@ -89,6 +90,8 @@ def subset_sum_command(
                 "figure": str(drawn) if drawn else None,
             }
         )
+    elif as_markdown:
+        typer.echo(render.comparison_markdown(comparisons))
     else:
         _print_comparisons(comparisons, settings, drawn)
 

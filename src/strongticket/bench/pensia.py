@@ -32,6 +32,7 @@ class Outcome:
     unreachable: int
     worst_unreachable_error: float  # 0.0 if there is none
     checked: int  # weights compared with the reference
+    published_weights: int = WEIGHTS
     published_seconds: int = PUBLISHED_SECONDS
     published_cores: int = PUBLISHED_CORES
     times_less_time: float  # their seconds a weight over ours
