@@ -23,14 +23,17 @@ def make_solver(threads: int, limit: float, *, tight: bool) -> "Solve":
 
     def solve(target: float, items: NDArray[np.float64]) -> tuple[NDArray[np.bool_], bool]:
         with gp.Model(env=environment) as model:
-            chosen = model.addMVar(len(items), vtype=GRB.BINARY)
+            # Matrix variables would read better, but building this small model with them takes as long as solving it.
+            chosen = [model.addVar(vtype=GRB.BINARY) for _ in items]
             gap = model.addVar()
-            model.addConstr(items @ chosen - gap <= target)
-            model.addConstr(items @ chosen + gap >= target)
+            total = gp.LinExpr(items.tolist(), chosen)
+            model.addConstr(total - gap <= target)
+            model.addConstr(total + gap >= target)
             model.setObjective(gap)
             model.optimize()
             timed_out = model.Status == GRB.TIME_LIMIT
-            found = np.asarray(chosen.X) > 0.5 if model.SolCount else np.zeros(len(items), dtype=np.bool_)
-            return found, timed_out
+            # Without any solution the empty subset is what there is.
+            values = model.getAttr("X", chosen) if model.SolCount else [0.0] * len(items)
+            return np.array(values) > 0.5, timed_out
 
     return solve
