@@ -1,30 +1,32 @@
-"""Subset sums on all cores: rows are cut into chunks, and threads take chunks until none is left.
+"""Subset sums on all cores: problems of one size are cut into chunks, and threads take chunks until none is left.
 
-A chunk's rows are brought together as float64 in a contiguous array, solved by compiled code that holds no lock, and
-written back. Chunks are small, so memory stays bounded at any number of rows; rows are independent and every
+A chunk's items are brought together as float64 in a small contiguous array, solved by compiled code that holds no
+lock, and the answers written back. So memory stays bounded at any number of rows. Rows are independent and every
 solver is deterministic, so the answer is the same with any number of threads.
+
+    up to 32 items   `lockstep`, and `bisection` for the few rows it leaves: the optimum, proved
+    more             `surplus`; with effort "high" `birthday`
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strongticket.ops.subset_sum.bisection import solve_by_bisection
-from strongticket.ops.subset_sum.result import Effort, Status, SubsetSumResult
-from strongticket.ops.subset_sum.rows import UNREACHABLE, error_of, settle_if_unreachable, write_bits
-from strongticket.ops.subset_sum.surplus import solve_surplus
+from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
+from strongticket.ops.subset_sum.products import gather_products, scatter_answers
+from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
+from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
 
 MAX_ITEMS: int | None = None  # any number
-EXACT_ITEMS = 32  # up to here the answer is proved
-CHUNK_ELEMENTS = 1 << 16  # items brought together at a time and thread
+MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
+MOST_ROWS = 4096  # in a chunk; enough that handing it to a thread costs little beside solving it
 
-OPTIMAL, NEAR = int(Status.OPTIMAL), int(Status.NEAR)
+Floats = NDArray[np.float64]
 
 
 def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
@@ -33,11 +35,11 @@ def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     result = _empty_result(items.shape, targets.shape)
     mask, error, status = (x.numpy() for x in result)
 
-    def solve_chunk(chunk: slice) -> None:
-        w, a = (x[chunk].double().contiguous().numpy() for x in (targets, items))
-        solve_rows(w, a, mask[chunk], error[chunk], status[chunk])
+    def solve_chunk(start: int, end: int) -> None:
+        w, a = (x[start:end].double().contiguous().numpy() for x in (targets, items))
+        solve_rows(w, a, mask[start:end], error[start:end], status[start:end], effort)
 
-    _run_on_all_cores(solve_chunk, _chunks(rows, n))
+    run_on_all_cores(solve_chunk, rows, n)
     return result
 
 
@@ -46,56 +48,59 @@ def solve_products(
 ) -> SubsetSumResult:
     """Solve problem (i, j) over the products of block j; the tensors are on the CPU and have been checked."""
     result = _empty_result(v.shape, targets.shape)
-    starts = (sizes.cumsum(0) - sizes).tolist()
-    for j, (start, n) in enumerate(zip(starts, sizes.tolist(), strict=True)):
-        items = u[start : start + n].double() * v[:, start : start + n].double()
-        solved = solve(targets[:, j], items / divisor, effort)
-        result.mask[:, start : start + n] = solved.mask
-        result.error[:, j] = solved.error
-        result.status[:, j] = solved.status
+    all_masks, all_errors, all_statuses = (x.numpy() for x in result)
+    all_targets, first, second = (x.numpy() for x in (targets, u, v))
+    starts = (sizes.cumsum(0) - sizes).numpy()
+
+    def solve_blocks(blocks: NDArray[np.int64], n: int) -> None:
+        def solve_chunk(start: int, end: int) -> None:
+            w, a = np.empty(end - start), np.empty((end - start, n))
+            mask, error, status = np.empty(a.shape, np.bool_), np.empty_like(w), np.empty(len(w), np.uint8)
+            gather_products(start, all_targets, first, second, blocks, starts, divisor, w, a)
+            solve_rows(w, a, mask, error, status, effort)
+            scatter_answers(start, blocks, starts, mask, error, status, all_masks, all_errors, all_statuses)
+
+        run_on_all_cores(solve_chunk, len(v) * len(blocks), n)
+
+    for n in set(sizes.tolist()):
+        solve_blocks(np.flatnonzero(sizes.numpy() == n), n)
     return result
 
 
-@njit(nogil=True, cache=True)
 def solve_rows(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    mask: NDArray[np.bool_],
-    error: NDArray[np.float64],
-    status: NDArray[np.uint8],
+    w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8], effort: Effort
 ) -> None:
-    """Solve the rows of one chunk one after the other."""
-    rows, n = a.shape
-    for row in range(rows):
-        if settle_if_unreachable(w[row], a[row], mask[row]):
-            status[row] = UNREACHABLE
-        elif n <= EXACT_ITEMS:
-            write_bits(solve_by_bisection(w[row], a[row]), mask[row])
-            status[row] = OPTIMAL
-        else:
-            solve_surplus(w[row], a[row], mask[row])
-            status[row] = NEAR
-        error[row] = error_of(w[row], a[row], mask[row])
+    """Solve a chunk with the method for its number of items."""
+    n = a.shape[1]
+    if n <= EXACT_ITEMS:
+        solve_exactly(w, a, mask, error, status, exact_workspace(n))
+    else:
+        solve_surplus(w, a, mask, error, status, exact_workspace(SEARCHED_ITEMS))
+
+
+def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int) -> None:
+    """Call `solve_chunk(start, end)` until all rows are done, from as many threads as numba is set to use."""
+    memory = sum(x.nbytes for x in exact_workspace(min(n, EXACT_ITEMS)))
+    threads = max(1, min(numba.get_num_threads(), MEMORY // memory))
+    size = rows_a_chunk(rows, n, threads)
+    starts = range(0, rows, size)
+    if threads == 1 or len(starts) <= 1:
+        for start in starts:
+            solve_chunk(start, min(start + size, rows))
+        return
+    with ThreadPoolExecutor(min(threads, len(starts))) as pool:
+        # Asking for the results lets an error in a thread come up here.
+        list(pool.map(lambda start: solve_chunk(start, min(start + size, rows)), starts))
+
+
+def rows_a_chunk(rows: int, n: int, threads: int) -> int:
+    """Rows to hand to a thread at a time: about as much work at any n, and some for every thread."""
+    size = min(MOST_ROWS, max(64, (1 << 20) >> min(n, 28) // 2))
+    lanes = 16
+    share = -(-rows // threads)
+    return max(lanes, min(size, -(-share // lanes) * lanes))
 
 
 def _empty_result(mask_shape: torch.Size, shape: torch.Size) -> SubsetSumResult:
     mask = torch.empty(mask_shape, dtype=torch.bool)
     return SubsetSumResult(mask, torch.empty(shape, dtype=torch.float64), torch.empty(shape, dtype=torch.uint8))
-
-
-def _chunks(rows: int, n: int) -> list[slice]:
-    size = max(1, CHUNK_ELEMENTS // max(n, 1))
-    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def _run_on_all_cores(task: Callable[[slice], None], chunks: Iterable[slice]) -> None:
-    chunks = list(chunks)
-    threads = min(numba.get_num_threads(), len(chunks))
-    if threads <= 1:
-        for chunk in chunks:
-            task(chunk)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        # Reading the results lets an error in a thread come up here.
-        for _ in pool.map(task, chunks):
-            pass

@@ -4,10 +4,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.result import Status
-
-UNREACHABLE = int(Status.UNREACHABLE)
-
 
 @njit(nogil=True, cache=True)
 def settle_if_unreachable(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> bool:

@@ -1,0 +1,229 @@
+"""Vectors of integers for numba: one 64-byte register, one problem per lane.
+
+numba vectorises loops it understands, but not a sorting network kept in registers. So this module gives compiled code
+a type of its own, `Lanes`, with the few operations the network needs; LLVM turns each into one instruction where the
+machine has 512-bit registers and into two or four where they are narrower. The results are the same everywhere.
+
+Buffers are arrays of shape (length, lanes), int32 with 16 lanes or int64 with 8; see `lane_buffer`.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, overload, register_model
+from numpy.typing import NDArray
+
+BYTES = 64
+
+
+class Lanes(types.Type):
+    """The numba type of a vector with as many lanes of `dtype` as fill a register."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        self.count = BYTES * 8 // dtype.bitwidth
+        super().__init__(name=f"Lanes({dtype})")
+
+
+@register_model(Lanes)
+class LanesModel(models.PrimitiveModel):
+    """How a vector lies in LLVM."""
+
+    def __init__(self, dmm: Any, fe_type: Lanes) -> None:
+        super().__init__(dmm, fe_type, _vector(fe_type))  # type: ignore[no-untyped-call]
+
+
+def operation(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `build(typing context, argument types) -> signature, code generator` callable from compiled code."""
+    compiled: Callable[..., Any] = intrinsic(build)
+    return compiled
+
+
+def lane_buffer(length: int, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
+    """An uninitialised buffer of `length` vectors, aligned so that no vector straddles two cache lines."""
+    size = np.dtype(dtype).itemsize
+    raw = np.empty((length + 1) * BYTES, np.uint8)
+    start = -raw.ctypes.data % BYTES
+    return raw[start : start + length * BYTES].view(dtype).reshape(length, BYTES // size)
+
+
+def _vector(lanes: Lanes) -> ir.VectorType:
+    return ir.VectorType(ir.IntType(lanes.dtype.bitwidth), lanes.count)
+
+
+def _floats(lanes: Lanes) -> ir.VectorType:
+    return ir.VectorType(ir.FloatType() if lanes.dtype.bitwidth == 32 else ir.DoubleType(), lanes.count)
+
+
+def _address(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: Any) -> Any:
+    array = context.make_array(buffer_type)(context, builder, buffer)
+    vector = _vector(Lanes(buffer_type.dtype))
+    start = builder.bitcast(array.data, vector.as_pointer())
+    return builder.gep(start, [index])
+
+
+@operation
+def load(typingctx: Any, buffer: Any, index: Any) -> Any:
+    """The vector at a place of a buffer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        return builder.load(address, align=signature.args[0].dtype.bitwidth // 8)
+
+    return Lanes(buffer.dtype)(buffer, types.intp), codegen
+
+
+@operation
+def store(typingctx: Any, buffer: Any, index: Any, lanes: Lanes) -> Any:
+    """Put a vector into a buffer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], address, align=signature.args[0].dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.intp, lanes), codegen
+
+
+@operation
+def _add(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    return a(a, b), lambda context, builder, signature, args: builder.add(*args)
+
+
+@operation
+def _subtract(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    return a(a, b), lambda context, builder, signature, args: builder.sub(*args)
+
+
+@overload(operator.add)
+def _overload_add(a: Any, b: Any) -> Callable[[Any, Any], Any] | None:
+    def implementation(a: Any, b: Any) -> Any:
+        return _add(a, b)
+
+    return implementation if isinstance(a, Lanes) else None
+
+
+@overload(operator.sub)
+def _overload_subtract(a: Any, b: Any) -> Callable[[Any, Any], Any] | None:
+    def implementation(a: Any, b: Any) -> Any:
+        return _subtract(a, b)
+
+    return implementation if isinstance(a, Lanes) else None
+
+
+def _first_if_float_less(builder: Any, lanes: Lanes, a: Any, b: Any, first: Any, second: Any) -> Any:
+    floats = _floats(lanes)
+    less = builder.fcmp_ordered("<", builder.bitcast(a, floats), builder.bitcast(b, floats))
+    chosen = builder.select(less, builder.bitcast(first, floats), builder.bitcast(second, floats))
+    return builder.bitcast(chosen, _vector(lanes))
+
+
+@operation
+def lower(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    """The smaller of two, lane by lane, for integers whose bits are those of a positive normal float.
+
+    Such integers are ordered as the floats are, and 512-bit registers compare floats at twice the rate of integers.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _first_if_float_less(builder, signature.args[0], args[0], args[1], args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@operation
+def upper(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    """The larger of two, lane by lane, under the same condition as `lower`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _first_if_float_less(builder, signature.args[0], args[1], args[0], args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@operation
+def magnitude(typingctx: Any, a: Lanes) -> Any:
+    """The absolute value, lane by lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        negative = builder.icmp_signed("<", args[0], ir.Constant(args[0].type, None))
+        return builder.select(negative, builder.neg(args[0]), args[0])
+
+    return a(a), codegen
+
+
+@operation
+def least_odd(typingctx: Any, best: Lanes, candidate: Lanes) -> Any:
+    """The smaller of `best` and `candidate` where the candidate is odd, else `best`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = args[0].type
+        width = signature.args[0].dtype.bitwidth
+        one = ir.Constant(vector, [ir.Constant(vector.element, 1)] * vector.count)
+        odd = builder.icmp_signed("!=", builder.and_(args[1], one), ir.Constant(vector, None))
+        name = f"llvm.smin.v{vector.count}i{width}"
+        smin = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(vector, [vector, vector]))
+        return builder.select(odd, builder.call(smin, [args[0], args[1]]), args[0])
+
+    return best(best, candidate), codegen
+
+
+@operation
+def smaller(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    """The smaller of two, lane by lane, for any integers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.icmp_signed("<", args[0], args[1]), args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@operation
+def where_equal(typingctx: Any, a: Lanes, b: Lanes, chosen: Lanes, otherwise: Lanes) -> Any:
+    """`chosen` in the lanes where a equals b, else `otherwise`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.icmp_signed("==", args[0], args[1]), args[2], args[3])
+
+    return a(a, b, chosen, otherwise), codegen
+
+
+@operation
+def bits_not_above(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    """One bit per lane, lane 0 the lowest: whether a <= b."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        flags = builder.icmp_signed("<=", args[0], args[1])
+        bits = builder.bitcast(flags, ir.IntType(signature.args[0].count))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(a, b), codegen
+
+
+@operation
+def lowest_bit(typingctx: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; some bit must be."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@operation
+def spread(typingctx: Any, value: Any, like: Lanes) -> Any:
+    """A vector of the type of `like` with the same value in every lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = _vector(signature.args[1])
+        scalar = context.cast(builder, args[0], signature.args[0], signature.args[1].dtype)
+        single = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
+        return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
+
+    return like(value, like), codegen

@@ -1,0 +1,56 @@
+"""The items of the products form: brought together for a chunk of problems, and their answers put in place.
+
+Problems with equally many items are numbered block by block: problem p belongs to output p % outputs of the block
+`blocks[p // outputs]`.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+
+
+@njit(nogil=True, cache=True)
+def gather_products(
+    first: int,
+    targets: NDArray[np.floating],
+    u: NDArray[np.float32],
+    v: NDArray[np.float32],
+    blocks: Places,
+    starts: Places,
+    divisor: float,
+    w: NDArray[np.float64],
+    a: NDArray[np.float64],
+) -> None:
+    """Form the targets and items of the problems from `first` on, as many as there is room for."""
+    outputs = len(v)
+    for row in range(len(w)):
+        i, j = (first + row) % outputs, blocks[(first + row) // outputs]
+        w[row] = targets[i, j]
+        for k in range(a.shape[1]):
+            unit = starts[j] + k
+            # Exact: two float32 significands fit into one float64. Dividing by 1 changes nothing.
+            a[row, k] = np.float64(u[unit]) * np.float64(v[i, unit]) / divisor
+
+
+@njit(nogil=True, cache=True)
+def scatter_answers(
+    first: int,
+    blocks: Places,
+    starts: Places,
+    chosen: NDArray[np.bool_],
+    errors: NDArray[np.float64],
+    statuses: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    error: NDArray[np.float64],
+    status: NDArray[np.uint8],
+) -> None:
+    """Put the answers of the problems from `first` on where they belong."""
+    outputs = len(mask)
+    for row in range(len(errors)):
+        i, j = (first + row) % outputs, blocks[(first + row) // outputs]
+        error[i, j] = errors[row]
+        status[i, j] = statuses[row]
+        for k in range(chosen.shape[1]):
+            mask[i, starts[j] + k] = chosen[row, k]
