@@ -17,6 +17,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready  ## make .venv with everything the tests need
 
+demo: setup  ## hide a picture in random weights, then look at its ticket
+	$(BIN)/python examples/hide_a_matrix.py --out out/hidden.ticket
+	$(BIN)/strongticket show out/hidden.ticket
+	$(BIN)/strongticket verify out/hidden.ticket
+
 test: setup  ## run the whole test suite (slow ones excepted)
 	$(BIN)/python -m pytest -m 'not slow'
 
@@ -28,6 +33,9 @@ check: setup  ## ruff, mypy --strict, README examples
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_readme.py
+
+fuzz: setup  ## a million mutated tickets (about 20 minutes)
+	$(BIN)/python -m tests.fuzz_ticket --count 1000000
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -276,7 +276,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
             lambda: Certificate(error=-1.0, input_norm=1.0, target_sha256="0" * 64),
             "error must be finite and at least 0",
         ),
-        (lambda: Certificate(error=1.0, input_norm=1.0, target_sha256="xyz"), "64 hex digits; got 'xyz'"),
+        (lambda: Certificate(error=1.0, input_norm=1.0, target_sha256="xyz"), "64 hex digits in lower case; got 'xyz'"),
         (lambda: PackedMask.random((3,), 70, seed=0), r"density must be in \(0, 1\]; got 70. It is the fraction kept"),
         (lambda: PackedMask.random((3,), 0, seed=0), r"density must be in \(0, 1\]; got 0"),
     ],

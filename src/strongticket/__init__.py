@@ -7,6 +7,10 @@ from strongticket.errors import TicketFormatError as TicketFormatError
 from strongticket.mask import BlockMask as BlockMask
 from strongticket.mask import FullMask as FullMask
 from strongticket.mask import PackedMask as PackedMask
+from strongticket.ops.subset_sum import Status as Status
+from strongticket.ops.subset_sum import SubsetSumResult as SubsetSumResult
+from strongticket.ops.subset_sum import subset_sum as subset_sum
+from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
 from strongticket.rng import random_weights as random_weights
 from strongticket.ticket import Certificate as Certificate
 from strongticket.ticket import DenseTensor as DenseTensor

@@ -1,0 +1,142 @@
+"""The command line. Only this file and its neighbours in `bench` print or exit."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strongticket._version import __version__
+from strongticket.bench.cli import bench_app
+from strongticket.errors import StrongTicketError
+
+if TYPE_CHECKING:
+    from strongticket.ticket import Ticket
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(bench_app, name="bench")
+
+TicketFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, show_default=False, help="Ticket file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"strongticket {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Find the network already inside a random one: a seed and a bit per weight, no weight is trained."""
+
+
+@app.command(epilog="Example: strongticket show attention.ticket")
+def show(
+    file: TicketFile,
+    every: Annotated[bool, typer.Option("--all", help="List every tensor, however many.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a ticket's seed, tensors, density, dense part, size and certificate."""
+    from strongticket import show as views
+    from strongticket.terminal import console, print_json
+
+    summary = views.summarize(_load(file), file.stat().st_size)
+    if as_json:
+        print_json(summary)
+    else:
+        for part in views.render(summary, file.name, every=every):
+            console().print(part)
+
+
+@app.command(epilog="Example: strongticket verify attention.ticket --target model.safetensors")
+def verify(
+    file: TicketFile,
+    target: Annotated[
+        Path | None,
+        typer.Option(exists=True, help="The target the certificate speaks of: a safetensors file or a model folder."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a ticket: its digest, its masks, and the hash of its regenerated weights.
+
+    Exits with 1 and the list of failures if anything does not hold.
+    """
+    from strongticket.terminal import print_json, progress_bar
+
+    ticket = _load(file)
+    with progress_bar("regenerating weights", ticket.numel) as advance:
+        failures = [*ticket.verify(advance).failures]
+    if target is not None:
+        failures += _target_failures(ticket, target)
+    if as_json:
+        print_json({"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures})
+    elif failures:
+        typer.echo(f"{file}: {len(failures)} failed")
+        for failure in failures:
+            typer.echo(f"  {failure}")
+    else:
+        typer.echo(f"{file}: ok, {ticket.numel:,} weights regenerated, identity {ticket.identity}")
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: strongticket export attention.ticket --to attention/")
+def export(
+    file: TicketFile,
+    to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the masked weights as plain dense safetensors, with a JSON of names and shapes."""
+    from strongticket.export import DESCRIPTION, WEIGHTS, describe, export_ticket
+    from strongticket.terminal import print_json, progress_bar
+
+    ticket = _load(file)
+    with progress_bar("writing weights", ticket.numel) as advance:
+        export_ticket(ticket, to, advance)
+    if as_json:
+        print_json(describe(ticket))
+    else:
+        typer.echo(
+            f"{to / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {to / DESCRIPTION}"
+        )
+
+
+def _load(file: Path) -> "Ticket":
+    from strongticket.ticket import Ticket
+
+    return Ticket.load(file)
+
+
+def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
+    from strongticket.target import load_target
+    from strongticket.ticket import digest_of_tensors
+
+    if ticket.certificate is None:
+        return ["the ticket has no certificate, so there is nothing to hold against a target"]
+    digest = digest_of_tensors(load_target(target))
+    if digest != ticket.certificate.target_sha256:
+        return [f"{target} has SHA-256 {digest}, the certificate is for {ticket.certificate.target_sha256}"]
+    return []
+
+
+def main() -> None:
+    """Run the command line; errors we raise on purpose become one line and exit code 1."""
+    try:
+        app()
+    except (StrongTicketError, ValueError, OSError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What every command shares in front of its user: results on stdout, progress on stderr, errors in one line."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+
+def console() -> Console:
+    """Give stdout; wide enough for a whole table when it is not a terminal."""
+    stdout = Console(highlight=False)
+    return stdout if stdout.is_terminal else Console(width=120, highlight=False)
+
+
+def print_json(content: object) -> None:
+    """Print one JSON value for machines."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr while the block runs; what it gives is called with the amount just done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(amount: int) -> None:
+            bar.advance(task, amount)
+
+        yield advance
+
+
+def printable(text: str) -> str:
+    """Show text from a file as it is, but with control characters spelled out, so that it cannot drive the terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

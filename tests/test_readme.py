@@ -1,0 +1,20 @@
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_first_screen_shows_both_commands() -> None:
+    first_screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:30])
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_run(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
