@@ -71,11 +71,23 @@ class Kernel:
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = torch.cuda.current_stream(self._module.device).cuda_stream
         with self._module.context:
-            if shared_bytes > self._shared_limit:
-                _driver().call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED_SIZE, shared_bytes)
-                self._shared_limit = shared_bytes
+            self._allow_shared(shared_bytes)
             sizes = (ctypes.c_uint(size) for size in (*_three(grid), *_three(block), shared_bytes))
             _driver().call("cuLaunchKernel", self._function, *sizes, ctypes.c_void_p(stream), pointers, None)
+
+    def resident_blocks(self, block: int, shared_bytes: int = 0) -> int:
+        """How many blocks of that size the whole device runs at once: the grid of a kernel that loops over its work."""
+        blocks = ctypes.c_int()
+        with self._module.context:
+            self._allow_shared(shared_bytes)
+            occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+            _driver().call(occupancy, ctypes.byref(blocks), self._function, block, ctypes.c_size_t(shared_bytes))
+        return blocks.value * torch.cuda.get_device_properties(self._module.device).multi_processor_count
+
+    def _allow_shared(self, shared_bytes: int) -> None:
+        if shared_bytes > self._shared_limit:
+            _driver().call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED_SIZE, shared_bytes)
+            self._shared_limit = shared_bytes
 
     def _argument(self, position: int, arg: Any) -> Any:
         if isinstance(arg, Tensor):
