@@ -116,11 +116,15 @@ def _overload_subtract(a: Any, b: Any) -> Callable[[Any, Any], Any] | None:
     return implementation if isinstance(a, Lanes) else None
 
 
-def _first_if_float_less(builder: Any, lanes: Lanes, a: Any, b: Any, first: Any, second: Any) -> Any:
+def _compare_as_floats(name: str, builder: Any, lanes: Lanes, args: Any) -> Any:
+    # A call, since LLVM would take a comparison and a selection apart again; there is no NaN to look out for.
     floats = _floats(lanes)
-    less = builder.fcmp_ordered("<", builder.bitcast(a, floats), builder.bitcast(b, floats))
-    chosen = builder.select(less, builder.bitcast(first, floats), builder.bitcast(second, floats))
-    return builder.bitcast(chosen, _vector(lanes))
+    function_type = ir.FunctionType(floats, [floats, floats])
+    function = builder.module.declare_intrinsic(
+        f"llvm.{name}.v{lanes.count}f{lanes.dtype.bitwidth}", fnty=function_type
+    )
+    result = builder.call(function, [builder.bitcast(x, floats) for x in args], fastmath=("nnan", "nsz"))
+    return builder.bitcast(result, _vector(lanes))
 
 
 @operation
@@ -131,7 +135,7 @@ def lower(typingctx: Any, a: Lanes, b: Lanes) -> Any:
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _first_if_float_less(builder, signature.args[0], args[0], args[1], args[0], args[1])
+        return _compare_as_floats("minnum", builder, signature.args[0], args)
 
     return a(a, b), codegen
 
@@ -141,7 +145,7 @@ def upper(typingctx: Any, a: Lanes, b: Lanes) -> Any:
     """The larger of two, lane by lane, under the same condition as `lower`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _first_if_float_less(builder, signature.args[0], args[1], args[0], args[0], args[1])
+        return _compare_as_floats("maxnum", builder, signature.args[0], args)
 
     return a(a, b), codegen
 
