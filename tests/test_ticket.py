@@ -31,6 +31,10 @@ json_values = st.recursive(
 json_objects = st.dictionaries(st.text(max_size=5), json_values, max_size=3)
 
 
+def _nested(levels: int) -> list:
+    return [_nested(levels - 1)] if levels else []
+
+
 @st.composite
 def masks(draw: st.DrawFn) -> PackedMask | FullMask | BlockMask:
     rows, units = draw(st.integers(0, 9)), draw(st.integers(0, 9))
@@ -252,7 +256,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
         (lambda: RandomTensor(name="", mask=FullMask((1,))), "got ''"),
         (lambda: RandomTensor(name="w", mask=FullMask((2**21, 2**20))), r"at most 16 dimensions and 2\^40 elements"),
         (lambda: RandomTensor(name="w", mask=FullMask((1,)), distribution="cauchy"), "w: distribution must be one of"),
-        (lambda: RandomTensor(name="w", mask=FullMask((1,)), scale=-1), "scale must be positive"),
+        (lambda: RandomTensor(name="w", mask=FullMask((1,)), scale=-1), "scale must be between"),
         (
             lambda: DenseTensor(name="b", value=torch.zeros(2, dtype=torch.int64)),
             "b: a dense tensor is float16.*got torch.int64",
@@ -285,6 +289,11 @@ def test_wrong_parts_are_refused_in_one_line(make: object, message: str) -> None
     with pytest.raises(ValueError, match=message) as caught:
         make()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_metadata_may_nest_64_levels() -> None:
+    ticket = Ticket(seed=0, tensors=[], metadata={"a": _nested(63)})
+    assert Ticket.from_bytes(ticket.to_bytes()) == ticket
 
 
 def test_metadata_too_large_for_the_header_is_refused(tmp_path: Path) -> None:

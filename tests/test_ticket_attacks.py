@@ -125,7 +125,7 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: tensor(d, 0).update(distribution="orthogonal"), "distribution must be one of"),
         (lambda d: tensor(d, 0).update(dtype="F64"), "dtype is F32; got 'F64'"),
         (lambda d: tensor(d, 0).update(scale=0.1), "content is not in canonical form"),
-        (lambda d: tensor(d, 0).update(scale=-1.0), "scale must be positive"),
+        (lambda d: tensor(d, 0).update(scale=-1.0), "scale must be between"),
         (lambda d: tensor(d, 0).update(scale=1), "scale is a int"),
         (lambda d: tensor(d, 0).pop("scale"), "a tensor needs the fields"),
         (lambda d: tensor(d, 0)["mask"].update(kind="python"), "unknown mask kind 'python'"),

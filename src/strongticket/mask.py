@@ -167,8 +167,10 @@ class BlockMask:
             raise ValueError(
                 f"a block mask needs a matrix and unit_axis 0 or 1; got shape {self.shape}, unit_axis {self.unit_axis}."
             )
-        if not isinstance(self.sizes, int) and len(set(self.sizes)) == 1 and len(self.sizes) == self._coordinates:
-            object.__setattr__(self, "sizes", self.sizes[0])
+        if not isinstance(self.sizes, int) and len(self.sizes) == self._coordinates and len(set(self.sizes)) <= 1:
+            object.__setattr__(self, "sizes", self.sizes[0] if self.sizes else 0)
+        if self._coordinates == 0 and isinstance(self.sizes, int):
+            object.__setattr__(self, "sizes", 0)
         if isinstance(self.sizes, int):
             fits = self.sizes >= 0
         else:

@@ -90,9 +90,7 @@ def stream_of(seed: int, name: str) -> Stream:
 
 
 def round_scale(scale: float) -> float:
-    """Round a scale to the float32 that is used and stored; it must be positive and finite there."""
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(scale))
-    if not (rounded > 0 and math.isfinite(rounded)):
-        raise ValueError(f"scale must be positive and finite as a float32; got {scale}.")
-    return rounded
+    """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
+    if not 2.0**-100 <= scale <= 2.0**100:
+        raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale}.")
+    return float(np.float32(scale))

@@ -20,6 +20,7 @@ from strongticket.rng import DISTRIBUTIONS, MAX_SEED, Distribution, random_chunk
 
 MAX_ELEMENTS = 2**40
 MAX_DIMENSIONS = 16
+MAX_JSON_DEPTH = 64
 
 # Weights are regenerated for hashing in pieces of this many, 4 MiB each.
 _HASH_CHUNK = 1 << 20
@@ -423,7 +424,9 @@ def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
     return copied
 
 
-def _plain(value: Json, what: str) -> Json:
+def _plain(value: Json, what: str, levels: int = MAX_JSON_DEPTH) -> Json:
+    if levels < 0:
+        raise ValueError(f"{what[:60]} is nested deeper than {MAX_JSON_DEPTH} levels.")
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int) and abs(value) < 2**64:
@@ -431,9 +434,9 @@ def _plain(value: Json, what: str) -> Json:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{what}[{i}]") for i, item in enumerate(value)]
+        return [_plain(item, f"{what}[{i}]", levels - 1) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{what}.{key}") for key, item in value.items()}
+        return {key: _plain(item, f"{what}.{key}", levels - 1) for key, item in value.items()}
     raise ValueError(
         f"{what} must be plain JSON: text, finite numbers, true, false, null, lists, and mappings with text keys; "
         f"got {type(value).__name__} {str(value)[:40]}."
