@@ -1,0 +1,112 @@
+r"""ReLU networks and transformers without normalisation layers, as in section 3.3 and Theorem 10 of the paper."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.models.attention import Attention
+
+
+class FeedForward(nn.Module):
+    r"""$W_L\,\mathrm{ReLU}(W_{L-1} \cdots \mathrm{ReLU}(W_1 x + b_1) \cdots) + b_L$, applied to each token.
+
+    Args:
+        weights: $W_1 \ldots W_L$, each (out, in).
+        biases: one for each layer, (out,) or None; by default no layer has one.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> None:
+        super().__init__()
+        biases = biases if biases is not None else [None] * len(weights)
+        if not weights or len(biases) != len(weights):
+            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(biases)}.")
+        for below, above in pairwise(weights):
+            if below.shape[0] != above.shape[1]:
+                raise ValueError(
+                    f"layers must fit: one gives {below.shape[0]} numbers, the next takes {above.shape[1]}."
+                )
+        self.layers = nn.ModuleList(_linear(w, b) for w, b in zip(weights, biases, strict=True))
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The layers' matrices, (out, in) each."""
+        return [layer.weight for layer in self._linears()]
+
+    @property
+    def biases(self) -> list[Tensor | None]:
+        """The layers' biases."""
+        return [layer.bias for layer in self._linears()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d_in)."""
+        first, *rest = self._linears()
+        x = first(x)
+        for layer in rest:
+            x = layer(torch.relu(x))
+        return x
+
+    def _linears(self) -> list[nn.Linear]:
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
+
+class Block(nn.Module):
+    r"""A block without norms: $z = x + \mathrm{Attn}(x)$, then $z + F(z)$."""
+
+    def __init__(self, attention: nn.Module, feedforward: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.feedforward = attention, feedforward
+
+    def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
+        """Apply to (..., T, d)."""
+        z: Tensor = x + self.attention(x, attends)
+        out: Tensor = z + self.feedforward(z)
+        return out
+
+
+class Transformer(nn.Module):
+    """Blocks one after another."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
+        """Apply to (..., T, d)."""
+        for block in self.blocks:
+            x = block(x, attends)
+        return x
+
+
+def random_transformer(
+    n_blocks: int, d_model: int, *, key_width: int, generator: torch.Generator, normalize: bool = True
+) -> Transformer:
+    """Draw a target: one head a block and one linear layer as F, entries uniform, spectral norms at most 1.
+
+    Args:
+        n_blocks: how many blocks.
+        d_model: the width d.
+        key_width: width of query, key and value.
+        generator: source of the numbers.
+        normalize: divide each matrix by its spectral norm, as the theorems assume.
+    """
+
+    def draw(*shape: int) -> Tensor:
+        matrix = 2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1
+        return matrix / torch.linalg.matrix_norm(matrix, ord=2, keepdim=True) if normalize else matrix
+
+    d, n = d_model, key_width
+    blocks = [
+        Block(Attention(draw(1, d, n), draw(1, d, n), draw(1, d, n), draw(1, n, d)), FeedForward([draw(d, d)]))
+        for _ in range(n_blocks)
+    ]
+    return Transformer(blocks)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype, device="meta")
+    layer.weight = nn.Parameter(weight)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias)
+    return layer
