@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from strongticket.bench import instances, peers, subset_sum
@@ -40,6 +41,16 @@ def test_a_tiny_run_gives_every_number() -> None:
         for measured in (ours, baseline):
             assert 0 < measured.p20 <= measured.median <= measured.p80
             assert json.loads(json.dumps(measured.as_row()))["op"] == "subset_sum"
+
+
+@pytest.mark.gpu
+def test_a_tiny_run_on_a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device here")
+    for comparison in subset_sum.run(replace(TINY, items=(5, 16), device="cuda")):
+        ours, baseline = comparison.measurements
+        assert (ours.device, baseline.engine) == ("cuda", "torch-sort")
+        assert ours.optimal_share == 1.0
 
 
 def test_unreachable_targets_are_counted() -> None:
@@ -111,8 +122,10 @@ def test_peer_rates_are_those_of_groups_of_problems() -> None:
     # Times too unlike for a median of single problems: dealt in turn, each of the five runs has one slow problem.
     seconds = np.array([0.1] * 5 + [0.9] * 5)
     answers = peers.Answers(seconds, np.zeros((10, 2), np.bool_), np.zeros(10, np.bool_))
-    sample = subset_sum.as_sample(peers.HIGHS, answers, threads=1)
+    sample = subset_sum.as_sample(peers.HIGHS, answers, TINY)
     np.testing.assert_allclose(sample.rates, [2.0] * 5)
+    beside_a_gpu = subset_sum.as_sample(peers.HIGHS, answers, replace(TINY, device="cuda"))
+    assert (beside_a_gpu.label, beside_a_gpu.device) == ("HiGHS (scipy), on the CPU", "cpu")
 
 
 def test_threads_beyond_the_machine_are_refused() -> None:

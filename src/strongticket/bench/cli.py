@@ -158,7 +158,7 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> 
         return None
     machine = measure.environment(settings.device)
     on_gpu = machine["gpu"] is not None
-    where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {settings.threads} thread(s)"
+    where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {_threads(settings)}"
     figure.draw(comparisons, path, f"{where}; identical random problems, median of runs, log scale")
     return path
 
@@ -167,7 +167,7 @@ def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", dr
     from strongticket.bench import render
 
     console = _console()
-    console.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {settings.threads} thread(s)"))
+    console.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
         console.print(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
@@ -177,6 +177,10 @@ def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", dr
             console.print(note, highlight=False)
     if drawn:
         console.print(f"figure: {drawn}", highlight=False)
+
+
+def _threads(settings: "Settings") -> str:
+    return "1 thread" if settings.threads == 1 else f"{settings.threads} threads"
 
 
 def _parse_items(text: str) -> tuple[int, ...]:

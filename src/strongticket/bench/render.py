@@ -58,14 +58,14 @@ def pensia_table(outcome: Outcome) -> Table:
 
 
 def _cells(measured: Measurement) -> tuple[str, ...]:
-    # A run cut off by the time limit would have taken longer still.
-    bound = "under " if measured.timeouts else ""
-    ratio = "" if measured.engine == OURS else times(measured.times_slower)
+    # Problems cut off by the time limit would have taken longer still.
+    under, over = ("under ", "over ") if measured.timeouts else ("", "")
+    ratio = "" if measured.engine == OURS else over + times(measured.times_slower)
     return (
         measured.label,
         f"{measured.rows:,}",
         short(measured.p20),
-        bound + short(measured.median),
+        under + short(measured.median),
         short(measured.p80),
         f"{measured.median_error:.1e}",
         f"{100 * measured.optimal_share:.0f} %",

@@ -182,7 +182,7 @@ def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
         if answers.failure:
             notes.append(f"{peer.label} at n = {n} ended after {len(answers.seconds)} rows: {answers.failure}")
         if len(answers.seconds):
-            samples.append(as_sample(peer, answers, settings.threads))
+            samples.append(as_sample(peer, answers, settings))
     for sample in samples[1:]:
         refuse_if_worse(n, sample.label, ours[: sample.rows], problems[: sample.rows].errors(sample.masks))
     measurements = [_measure(sample, samples[0], checked, optima) for sample in samples]
@@ -243,12 +243,13 @@ def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Ca
     return max(pilot, min(rows, int(pilot * RUN_SECONDS / seconds)))
 
 
-def as_sample(peer: milp.Peer, answers: milp.Answers, threads: int) -> Sample:
+def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sample:
     """Deal the rows into a few runs: single problems take times too unlike for their median to mean a rate."""
     groups = min(GROUPS, len(answers.seconds))
     rates = np.array([len(run) / run.sum() for run in (answers.seconds[i::groups] for i in range(groups))])
     rows, timeouts = len(answers.seconds), int(answers.timed_out.sum())
-    return Sample(peer.name, peer.label, "cpu", threads, rows, rates, answers.masks, timeouts)
+    label = f"{peer.label}, on the CPU" if settings.device.startswith("cuda") else peer.label
+    return Sample(peer.name, label, "cpu", settings.threads, rows, rates, answers.masks, timeouts)
 
 
 def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> Measurement:
