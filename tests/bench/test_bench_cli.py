@@ -12,7 +12,7 @@ from strongticket.bench import subset_sum
 from strongticket.bench.cli import bench_app
 
 ROW_FIELDS = {
-    "op", "engine", "label", "n", "device", "threads", "rows", "p20", "median", "p80", "unit", "times_slower",
+    "op", "engine", "label", "n", "device", "threads", "clock", "rows", "p20", "median", "p80", "unit", "times_slower",
     "median_error", "optimal_share", "checked", "timeouts",
 }  # fmt: skip
 WHERE_FIELDS = {"date", "commit", "cpu", "cores", "gpu", "os", "versions"}

@@ -16,6 +16,7 @@ def measured(engine: str, n: int, rate: float, timeouts: int = 0) -> Measurement
         n=n,
         device="cpu",
         threads=1,
+        clock="cpu",
         rows=1000,
         p20=rate / 2,
         median=rate,

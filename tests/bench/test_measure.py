@@ -36,6 +36,19 @@ def test_alternating_takes_turns() -> None:
     assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
 
 
+def test_one_thread_is_charged_its_cpu_time_alone() -> None:
+    name, clock = measure.clock_for(1)
+    assert name == "cpu"
+    # Sleeping stands for a neighbour that holds the core: wall time sees it, CPU time does not.
+    assert max(measure.time_runs(lambda: time.sleep(0.05), warmup=0, repeats=2, clock=clock)) < 0.04
+    assert min(measure.time_runs(lambda: time.sleep(0.05), warmup=0, repeats=2)) >= 0.05
+
+
+def test_several_threads_and_gpus_are_charged_wall_time() -> None:
+    assert measure.clock_for(2)[0] == "wall"
+    assert measure.clock_for(1, "cuda:0")[0] == "wall"
+
+
 def test_percentiles_of_one_value_and_of_a_generator() -> None:
     assert measure.percentiles([7.0]) == {"p20": 7.0, "median": 7.0, "p80": 7.0}
     assert measure.percentiles(float(x) for x in range(11)) == {"p20": 2.0, "median": 5.0, "p80": 8.0}

@@ -36,7 +36,7 @@ def test_a_peer_stops_when_its_time_is_up() -> None:
     problems = instances.draw(4096, 12, seed=5)
     answers = peers.solve_apart(peers.HIGHS, problems.targets, problems.items, threads=1, budget=0.3)
     assert 1 <= len(answers.seconds) < 4096
-    # Only the last problem may begin inside the budget and end beyond it.
+    # Only the last problem may begin inside the budget and end beyond it; CPU time is no more than wall time.
     assert answers.seconds[:-1].sum() <= 0.3
     assert answers.masks.shape == (len(answers.seconds), 12)
 

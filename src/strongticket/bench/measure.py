@@ -24,6 +24,7 @@ def time_runs(
     warmup: int = 1,
     repeats: int = 5,
     synchronize: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """Time `run` and return the seconds of each repeat.
 
@@ -32,12 +33,14 @@ def time_runs(
         warmup: untimed calls first (compilation, caches, clocks).
         repeats: timed calls.
         synchronize: waits for queued device work, for example `torch.cuda.synchronize`.
+        clock: gives seconds; see `clock_for`.
 
     Example:
         >>> len(time_runs(lambda: sum(range(1000)), repeats=3))
         3
     """
-    return time_alternating({"run": run}, warmup=warmup, repeats=repeats, synchronize=synchronize)["run"]
+    runs = {"run": run}
+    return time_alternating(runs, warmup=warmup, repeats=repeats, synchronize=synchronize, clock=clock)["run"]
 
 
 def time_alternating(
@@ -46,6 +49,7 @@ def time_alternating(
     warmup: int = 1,
     repeats: int = 5,
     synchronize: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Time several functions in turn, so that a slow spell of the machine falls on all of them alike.
 
@@ -57,12 +61,22 @@ def time_alternating(
     for repeat in range(-warmup, repeats):
         for name, run in runs.items():
             wait()
-            start = time.perf_counter()
+            start = clock()
             run()
             wait()
             if repeat >= 0:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(clock() - start)
     return seconds
+
+
+def clock_for(threads: int, device: str = "cpu") -> tuple[str, Callable[[], float]]:
+    """Choose the clock that says what an engine costs, and its name for the result row.
+
+    One thread on the CPU is charged its CPU time: on an idle core that is the wall time, and on a shared one it does
+    not grow with what the neighbours do. Several threads and GPUs are charged wall time, since waiting counts there.
+    """
+    alone = threads == 1 and not device.startswith("cuda")
+    return ("cpu", time.process_time) if alone else ("wall", time.perf_counter)
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:

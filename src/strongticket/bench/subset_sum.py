@@ -50,6 +50,7 @@ class Sample:
     label: str
     device: str
     threads: int
+    clock: str  # "cpu" or "wall", see `measure.clock_for`
     rows: int  # a timed run of a batched engine has this many; all runs of a one-at-a-time peer together
     rates: NDArray[np.float64]  # (runs,) problems a second
     masks: NDArray[np.bool_]  # (rows, n)
@@ -65,6 +66,7 @@ class Measurement:
     n: int
     device: str
     threads: int
+    clock: str
     rows: int
     p20: float
     median: float
@@ -218,18 +220,21 @@ def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
 
 def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sample]:
     engines = _batched_engines(settings)
+    clock_name, clock = measure.clock_for(settings.threads, settings.device)
     synchronize = torch.cuda.synchronize if settings.device.startswith("cuda") else None
     runs, masks = {}, {}
     for engine in engines:
         rows = _rows_in_time(engine.solve, tensors, synchronize)
         runs[engine.name] = partial(engine.solve, tensors[0][:rows], tensors[1][:rows])
         masks[engine.name] = runs[engine.name]().cpu().numpy()
-    seconds = measure.time_alternating(runs, repeats=settings.repeats, synchronize=synchronize)
+    seconds = measure.time_alternating(runs, repeats=settings.repeats, synchronize=synchronize, clock=clock)
     samples = []
     for engine in engines:
         rows, rates = len(masks[engine.name]), len(masks[engine.name]) / np.array(seconds[engine.name])
         samples.append(
-            Sample(engine.name, engine.label, settings.device, engine.threads, rows, rates, masks[engine.name])
+            Sample(
+                engine.name, engine.label, settings.device, engine.threads, clock_name, rows, rates, masks[engine.name]
+            )
         )
     return samples
 
@@ -249,7 +254,8 @@ def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sam
     rates = np.array([len(run) / run.sum() for run in (answers.seconds[i::groups] for i in range(groups))])
     rows, timeouts = len(answers.seconds), int(answers.timed_out.sum())
     label = f"{peer.label}, on the CPU" if settings.device.startswith("cuda") else peer.label
-    return Sample(peer.name, label, "cpu", settings.threads, rows, rates, answers.masks, timeouts)
+    clock, _ = measure.clock_for(settings.threads)
+    return Sample(peer.name, label, "cpu", settings.threads, clock, rows, rates, answers.masks, timeouts)
 
 
 def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> Measurement:
@@ -262,6 +268,7 @@ def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np
         n=checked.items.shape[1],
         device=sample.device,
         threads=sample.threads,
+        clock=sample.clock,
         rows=sample.rows,
         **speed,
         times_slower=float(np.median(ours.rates)) / speed["median"],

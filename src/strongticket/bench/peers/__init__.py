@@ -49,7 +49,7 @@ GROUPS = {"gurobi": (GUROBI, GUROBI_TIGHT), "highs": (HIGHS,), "cp-sat": (CP_SAT
 class Answers:
     """What a peer found for the first `len(seconds)` problems before its time was up."""
 
-    seconds: NDArray[np.float64]  # (rows,) one problem each, model building included
+    seconds: NDArray[np.float64]  # (rows,) one problem each, model building included, by `clock_for`
     masks: NDArray[np.bool_]  # (rows, n)
     timed_out: NDArray[np.bool_]  # (rows,) stopped at the time limit, the answer is the best so far
     failure: str | None = None  # why the peer ended early, in its own words
