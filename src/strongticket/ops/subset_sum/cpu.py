@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strongticket.ops.subset_sum.birthday import make_lists, solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
@@ -74,8 +75,11 @@ def solve_rows(
     n = a.shape[1]
     if n <= EXACT_ITEMS:
         solve_exactly(w, a, mask, error, status, exact_workspace(n))
-    else:
+    elif effort == "default":
         solve_surplus(w, a, mask, error, status, exact_workspace(SEARCHED_ITEMS))
+    else:
+        quick, exact = exact_workspace(SEARCHED_ITEMS), exact_workspace(EXACT_ITEMS)
+        solve_by_birthday(w, a, mask, error, status, quick, exact, make_lists(n))
 
 
 def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int) -> None:

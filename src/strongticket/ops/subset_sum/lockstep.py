@@ -207,7 +207,7 @@ def collect_from_eight(
 
     A pair may enclose other values. It is noted at the first change of parity it encloses, and so exactly once.
     """
-    x, limit = merged[:, index], vectors[LIMIT, index]
+    x, limit, lane = merged[:, index], vectors[LIMIT, index], lanes[index]
     centre, target = vectors[CENTRE, index], vectors[TARGET, index]
     for i in range(max(start, 1), start + 8):
         low = i - 1
@@ -215,7 +215,10 @@ def collect_from_eight(
             high = i
             while high < len(x) and x[high] - x[low] <= limit:
                 if (x[high] - x[low]) & 1:
-                    note_pair(x[low], x[high], out, centre, target, lanes[index], pairs[index])
+                    note_pair(x[low], x[high], out, centre, target, lane, pairs[index])
+                # Among equal values there would be millions.
+                if lane.pairs > MAX_PAIRS:
+                    return
                 high += 1
             low -= 1
 

@@ -1,0 +1,294 @@
+r"""More than 32 items and time to spend: the generalised birthday method, down to where float64 ends.
+
+The smallest items (the others are settled greedily, see `surplus`) are dealt into 4 or 8 lists. All signed sums of
+each list are written down, and lists are joined two by two: of all sums of two members only those in a narrow
+window are kept, about as many as a list is long, which are then close together and take the next join further down.
+The last join looks for the closest pairs. Four lists of 2^16 members stand for 2^64 subsets; what is kept is a tiny
+but honest sample, and it comes within 1e-14 at 64 items.
+
+Sums are integers in fixed point, of doubled and centred value as in `lockstep`. The closest pairs are judged in
+float64 in item order, and the best is kept.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from strongticket.ops.subset_sum.exact import EXACT_ITEMS, solve_exactly
+from strongticket.ops.subset_sum.lanes import lane_buffer
+from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL, Workspace, zero_of
+from strongticket.ops.subset_sum.network import Buffer, list_sums
+from strongticket.ops.subset_sum.result import Status
+from strongticket.ops.subset_sum.rows import error_of
+from strongticket.ops.subset_sum.surplus import choose_greedily, remainder, solve_surplus
+
+MANY_ITEMS = 112  # from here on eight short lists do better than four long ones
+INDEX_BITS = 17  # of a place in a joined list
+FEWEST_KEPT = 100_000  # sums that a join of four lists keeps; with room to spare below 2^INDEX_BITS
+JUDGED = 16  # closest pairs that are judged
+FIXED_POINT = 2.0**60  # the sum of all magnitudes in fixed point; two of them still fit
+NEAR = int(Status.NEAR)
+
+Integers = NDArray[np.int64]
+
+
+class Lists(NamedTuple):
+    """The memory one thread needs: `count` lists of the sums of `members` items each."""
+
+    items: Buffer  # (members, 8), fixed point; each list has a lane
+    halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
+    sums: Integers  # (count, 2^members), in order
+    joined: Integers  # (count - 2, 2^INDEX_BITS), each in order: first of two lists each, then of two joined ones
+    sources: Integers  # (count - 2, 2^INDEX_BITS), the places of the two members
+    keys: Integers  # (2, 2^INDEX_BITS), for sorting
+
+
+def make_lists(n: int) -> Lists:
+    """Memory for rows of n items, more than 32."""
+    count = 8 if n >= MANY_ITEMS else 4
+    members = MANY_ITEMS // 8 if n >= MANY_ITEMS else min(16, n // 4)
+    capacity = 1 << INDEX_BITS
+    return Lists(
+        items=lane_buffer(members, np.int64),
+        halves=lane_buffer(1 << members - 1, np.int64),
+        sums=np.empty((count, 1 << members), np.int64),
+        joined=np.empty((count - 2, capacity), np.int64),
+        sources=np.empty((count - 2, capacity), np.int64),
+        keys=np.empty((2, capacity), np.int64),
+    )
+
+
+@njit(nogil=True, cache=True)
+def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> int:
+    """List in order the sums of a member of a and one of b within `width` of the centre, relative to it.
+
+    Returns how many there are; those beyond the capacity are left out.
+    """
+    count, start = 0, len(b)
+    for i in range(len(a)):
+        # Members of b from `start` on are too large for a[i], and so for all that follow it.
+        while start > 0 and a[i] + b[start - 1] - centre > width:
+            start -= 1
+        j = start - 1
+        while j >= 0 and a[i] + b[j] - centre >= -width and count < len(joined):
+            joined[count] = a[i] + b[j] - centre
+            sources[count] = i << INDEX_BITS | j
+            count += 1
+            j -= 1
+    sort_joined(count, width, keys, joined, sources)
+    return count
+
+
+@njit(nogil=True, cache=True)
+def sort_joined(count: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> None:
+    """Sort by the leading bits of the sums, which is all that a later join needs."""
+    shift = 0
+    while 2 * width >> shift >= 1 << 63 - 1 - INDEX_BITS:
+        shift += 1
+    for i in range(count):
+        keys[0, i] = (joined[i] + width >> shift) << INDEX_BITS | i
+    sort_by_bits(keys[:, :count], INDEX_BITS, 63)
+    order = keys[0, :count] & (1 << INDEX_BITS) - 1
+    joined[:count] = joined[order]
+    sources[:count] = sources[order]
+
+
+@njit(nogil=True, cache=True)
+def sort_by_bits(keys: Integers, low: int, high: int) -> None:
+    """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as room."""
+    digit = 12
+    source, target = keys[0], keys[1]
+    for shift in range(low, high, digit):
+        places = np.zeros((1 << digit) + 1, np.int64)
+        for key in source:
+            places[(key >> shift & (1 << digit) - 1) + 1] += 1
+        places = np.cumsum(places)
+        for key in source:
+            value = key >> shift & (1 << digit) - 1
+            target[places[value]] = key
+            places[value] += 1
+        source, target = target, source
+    if (high - low + digit - 1) // digit % 2:
+        keys[0] = keys[1]
+
+
+@njit(nogil=True, cache=True)
+def closest_pairs(a: Integers, b: Integers, pairs: Integers) -> int:
+    """Note the places of the pairs whose sum is closest to 0, nearest first; return how many."""
+    gaps = np.empty(len(pairs), np.int64)
+    count = 0
+    i, j = 0, len(b) - 1
+    while i < len(a) and j >= 0:
+        gap = a[i] + b[j]
+        if count < len(pairs) or abs(gap) < gaps[count - 1]:
+            place = min(count, len(pairs) - 1)
+            while place > 0 and gaps[place - 1] > abs(gap):
+                gaps[place], pairs[place] = gaps[place - 1], pairs[place - 1]
+                place -= 1
+            gaps[place], pairs[place] = abs(gap), i << INDEX_BITS | j
+            count = min(count + 1, len(pairs))
+        if gap < 0:
+            i += 1
+        else:
+            j -= 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def subset_of(items: Integers, signed_sum: int) -> int:
+    """The mask, plus for each bit set and minus for the others, that has the given sum."""
+    half = len(items) // 2
+    lows, highs = signed_sums(items[:half]), signed_sums(items[half:])
+    order = np.argsort(lows)
+    ordered = lows[order]
+    for high in range(len(highs)):
+        place = np.searchsorted(ordered, signed_sum - highs[high])
+        if place < len(ordered) and ordered[place] == signed_sum - highs[high]:
+            return high << half | int(order[place])
+    raise AssertionError("every sum in a list is that of some subset")
+
+
+@njit(nogil=True, cache=True)
+def signed_sums(items: Integers) -> Integers:
+    """The sums of plus or minus each item, by mask."""
+    sums = np.empty(1 << len(items), np.int64)
+    sums[0] = -items.sum()
+    size = 1
+    for item in items:
+        for i in range(size):
+            sums[size + i] = sums[i] + 2 * item
+        size *= 2
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def write_lists(rest: float, a: NDArray[np.float64], lists: Lists) -> float:
+    """Round the items to fixed point, deal them out and list their signed sums; return the target in fixed point.
+
+    Says NaN if fixed point does not fit, or the target is out of reach.
+    """
+    items, halves, sums = lists.items, lists.halves, lists.sums
+    size = np.abs(a).sum()
+    aim = 2.0 * rest - a.sum()
+    if not LEAST_TOTAL < size < LARGEST_TOTAL or abs(aim) > size:
+        return np.nan
+    scale = FIXED_POINT / size
+    items[:] = 0
+    for k in range(len(a)):
+        items[k // len(sums), k % len(sums)] = np.int64(np.rint(a[k] * scale))
+    list_sums(items, zero_of(items), halves)
+    half = len(halves)
+    for t in range(len(sums)):
+        for i in range(half):
+            sums[t, half + i] = halves[i, t] - zero_of(items)
+            sums[t, half - 1 - i] = zero_of(items) - halves[i, t]
+    return float(aim * scale)
+
+
+@njit(nogil=True, cache=True)
+def first_width(items: Buffer, t: int, kept: int) -> float:
+    """The window that keeps about so many sums of lists t and t + 1, which are spread like a normal distribution."""
+    variance, largest = 0.0, 0.0
+    for k in range(len(items)):
+        variance += float(items[k, t]) ** 2 + float(items[k, t + 1]) ** 2
+        largest += abs(items[k, t]) + abs(items[k, t + 1])
+    pairs = 4.0 ** len(items)
+    return min(0.5 * kept * math.sqrt(2.0 * math.pi * variance) / pairs, largest)
+
+
+@njit(nogil=True, cache=True)
+def join_all(aim: int, lists: Lists, pairs: Integers) -> int:
+    """Join the lists two by two until two are left, and note the closest pairs of those; return how many."""
+    sums, joined, sources, keys = lists.sums, lists.joined, lists.sources, lists.keys
+    count = len(sums)
+    firsts = count // 2
+    kept = FEWEST_KEPT if count == 4 else sums.shape[1]
+    lengths, widths = np.empty(count - 2, np.int64), np.empty(count - 2, np.int64)
+    for k in range(firsts):
+        # The target is split evenly, so that every join looks near the middle of its sums, where they are densest.
+        centre = aim // firsts if k else aim - (firsts - 1) * (aim // firsts)
+        widths[k] = int(first_width(lists.items, 2 * k, kept))
+        lengths[k] = join(sums[2 * k], sums[2 * k + 1], centre, widths[k], keys, joined[k], sources[k])
+    for k in range(firsts, count - 2):
+        left, right = 2 * (k - firsts), 2 * (k - firsts) + 1
+        # Sums of two windows are densest in the middle; this keeps about `kept` of them.
+        share = kept / max(1.0, float(lengths[left]) * float(lengths[right]))
+        widths[k] = np.int64(min(share, 1.0) * max(widths[left], widths[right])) + 1
+        a, b = joined[left, : lengths[left]], joined[right, : lengths[right]]
+        lengths[k] = join(a, b, 0, widths[k], keys, joined[k], sources[k])
+    a, b = joined[count - 4, : lengths[count - 4]], joined[count - 3, : lengths[count - 3]]
+    return closest_pairs(a, b, pairs)
+
+
+@njit(nogil=True, cache=True)
+def members_of(pair: int, sources: Integers) -> Integers:
+    """Follow a pair of the last two joined lists back to its member of each first list."""
+    joins = len(sources)
+    firsts = joins // 2 + 1
+    place = np.empty(joins, np.int64)
+    members = np.empty(2 * firsts, np.int64)
+    low = (1 << INDEX_BITS) - 1
+    place[joins - 2], place[joins - 1] = pair >> INDEX_BITS, pair & low
+    for k in range(joins - 1, -1, -1):
+        left, right = sources[k, place[k]] >> INDEX_BITS, sources[k, place[k]] & low
+        if k < firsts:
+            members[2 * k], members[2 * k + 1] = left, right
+        else:
+            place[2 * (k - firsts)], place[2 * (k - firsts) + 1] = left, right
+    return members
+
+
+@njit(nogil=True, cache=True)
+def improve(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_], error: float, lists: Lists) -> float:
+    """Look for a subset closer than the one in `mask`; write it there, and return the error then reached."""
+    tried = np.zeros(len(a), np.bool_)
+    count, members = len(lists.sums), len(lists.items)
+    small = choose_greedily(w, a, count * members, tried)
+    tried[small] = False
+    aim = write_lists(remainder(w, a, tried), a[small], lists)
+    if np.isnan(aim):
+        return error
+    pairs = np.empty(JUDGED, np.int64)
+    for pair in pairs[: join_all(round(aim), lists, pairs)]:
+        places = members_of(pair, lists.sources)
+        for t in range(count):
+            bits = subset_of(lists.items[:, t], lists.sums[t, places[t]])
+            for k in range(members):
+                tried[small[k * count + t]] = bits >> k & 1
+        gained = error_of(w, a, tried)
+        if gained < error:
+            error = gained
+            mask[:] = tried
+    return error
+
+
+@njit(nogil=True, cache=True)
+def solve_by_birthday(
+    w: NDArray[np.float64],
+    a: NDArray[np.float64],
+    mask: NDArray[np.bool_],
+    error: NDArray[np.float64],
+    status: NDArray[np.uint8],
+    quick: Workspace,
+    exact: Workspace,
+    lists: Lists,
+) -> None:
+    """Find a very close subset for each row: targets w (rows,), items a (rows, n), n above 32.
+
+    No row ends worse than with `surplus`, or than the optimum over its first 32 items alone.
+    """
+    rows = len(w)
+    solve_surplus(w, a, mask, error, status, quick)
+    chosen = np.empty((rows, EXACT_ITEMS), np.bool_)
+    errors, statuses = np.empty(rows), np.empty(rows, np.uint8)
+    solve_exactly(w, a[:, :EXACT_ITEMS].copy(), chosen, errors, statuses, exact)
+    for row in range(rows):
+        if status[row] == NEAR:
+            if errors[row] < error[row]:
+                error[row] = errors[row]
+                mask[row, :EXACT_ITEMS] = chosen[row]
+                mask[row, EXACT_ITEMS:] = False
+            error[row] = improve(w[row], a[row], mask[row], error[row], lists)
