@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-slow check fuzz clean
+.PHONY: help setup demo test test-slow check fuzz bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ check: setup  ## ruff, mypy --strict, README examples
 
 fuzz: setup  ## a million mutated tickets (about 20 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
+
+bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
+	$(BIN)/python benchmarks/check_exact.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

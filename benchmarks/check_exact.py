@@ -1,0 +1,124 @@
+"""Is every answer of the CPU kernel the optimum, ties included? `make bench-exact` asks 100,000 seeded problems.
+
+Three judges, none of which shares a line with the sorting network:
+    the reference itself, on all rows up to 12 items and on some up to 20;
+    bisection in float64, exact by the monotony of rounding, on every row: masks must be equal, ties included;
+    plain float64 Horowitz-Sahni, on every row: no error may be worse than its.
+Four in five rows are products of two U[-1, 1] float32 weights; the fifth has weights in eighths, full of ties.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strongticket.bench.peers import horowitz_sahni
+from strongticket.ops.subset_sum import Status, SubsetSumResult, reference, subset_sum
+from strongticket.ops.subset_sum.bisection import solve_by_bisection
+
+SEED = 3
+REFERENCE_ROWS = 200  # beyond 12 items
+
+
+def rows_for(n: int) -> int:
+    return 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    n: int
+    rows: int
+    unreachable: int
+    unlike_reference: int
+    unlike_bisection: int
+    worse_than_horowitz_sahni: int
+    median_error: float
+    seconds: float  # of the kernel
+
+    @property
+    def misses(self) -> int:
+        return self.unlike_reference + self.unlike_bisection + self.worse_than_horowitz_sahni
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n:3d} {self.rows:6d} {self.unreachable:12d} {self.unlike_reference:17d} "
+            f"{self.unlike_bisection:17d} {self.worse_than_horowitz_sahni:14d} "
+            f"{self.median_error:13.1e} {self.seconds:8.2f}"
+        )
+
+
+HEADER = "  n   rows  unreachable  unlike reference  unlike bisection  worse than HS  median error  seconds"
+
+
+def draw(n: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(SEED + n)
+    rows = rows_for(n)
+    weights = torch.rand(2, rows, n, generator=generator) * 2 - 1
+    targets = (torch.rand(rows, generator=generator) * 2 - 1).double()
+    weights[:, ::5] = (weights[:, ::5] * 8).round() / 8
+    targets[::10] = (targets[::10] * 64).round() / 64
+    return targets, weights[0].double() * weights[1].double()
+
+
+def judge(n: int) -> Verdict:
+    targets, items = draw(n)
+    start = time.perf_counter()
+    result = subset_sum(targets, items)
+    seconds = time.perf_counter() - start
+    reached = result.status == Status.OPTIMAL
+    return Verdict(
+        n=n,
+        rows=len(targets),
+        unreachable=int((~reached).sum()),
+        unlike_reference=unlike_reference(targets, items, result),
+        unlike_bisection=unlike_bisection(targets[reached], items[reached], result.mask[reached]),
+        worse_than_horowitz_sahni=worse_than_peer(targets[reached], items[reached], result.error[reached]),
+        median_error=float(result.error[reached].median()),
+        seconds=seconds,
+    )
+
+
+def unlike_reference(targets: Tensor, items: Tensor, result: SubsetSumResult) -> int:
+    n = items.shape[1]
+    rows = len(items) if n <= reference.BRUTE_FORCE_ITEMS else REFERENCE_ROWS if n <= 20 else 0
+    unlike = 0
+    for start in range(0, rows, 1000):  # brute force holds every sum of every row
+        part = slice(start, min(start + 1000, rows))
+        expected = reference.subset_sum(targets[part], items[part])
+        same = (expected.mask == result.mask[part]).all(dim=1) & (expected.error == result.error[part])
+        unlike += int((~(same & (expected.status == result.status[part]))).sum())
+    return unlike
+
+
+def unlike_bisection(targets: Tensor, items: Tensor, mask: Tensor) -> int:
+    weights = 2 ** torch.arange(items.shape[1])
+    masks = (mask * weights).sum(dim=1).tolist()
+    found = (solve_by_bisection(w, a) for w, a in zip(targets.tolist(), items.numpy(), strict=True))
+    return sum(bits != best for bits, best in zip(masks, found, strict=True))
+
+
+def worse_than_peer(targets: Tensor, items: Tensor, error: Tensor) -> int:
+    mask = torch.from_numpy(horowitz_sahni.solve(targets.numpy(), items.numpy()))
+    return int((error > reference.error_of(targets, items, mask)).sum())
+
+
+def verdicts() -> Iterator[Verdict]:
+    print(HEADER)
+    for n in range(8, 29):
+        verdict = judge(n)
+        print(verdict, flush=True)
+        yield verdict
+
+
+def main() -> int:
+    found = list(verdicts())
+    rows, misses = sum(v.rows for v in found), sum(v.misses for v in found)
+    print(f"{rows} problems, {misses} misses.")
+    return 1 if misses or rows < 100_000 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
