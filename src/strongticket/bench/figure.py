@@ -11,6 +11,8 @@ from strongticket.bench.subset_sum import OURS, Comparison
 OUR_COLOUR = "#c0392b"
 PEER_COLOURS = ("#1f4e79", "#2e7d5b", "#b07d2b", "#6a4c93", "#5f6b73")
 INK = "#333333"
+LEFT, LABEL_START = 0.085, 1.05  # of the figure's width; of the axes' width
+CHARACTER = 0.008  # of the figure's width, at the labels' size
 LABEL_DISTANCE = 0.052  # of the axes' height, so that two lines of text do not touch
 
 # (label, numbers of items, rates)
@@ -25,7 +27,8 @@ def draw(comparisons: Sequence[Comparison], path: Path, subtitle: str) -> None:
     lines = collect_lines(comparisons)
     figure = Figure(figsize=(8.6, 5.2), dpi=160)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.085, 0.105, 0.62, 0.735))
+    longest = max(len(_label_text(line)) for line in lines.values())
+    axes = figure.add_axes((LEFT, 0.105, (0.99 - LEFT - CHARACTER * longest) / LABEL_START, 0.735))
     colours = {OURS: OUR_COLOUR, **_peer_colours(lines)}
     for name, (_, counts, rates) in lines.items():
         width, size, layer = (2.8, 7, 3) if name == OURS else (1.6, 5, 2)
@@ -99,16 +102,17 @@ def _style(axes: Any, counts: list[int]) -> None:
 
 def _label(axes: Any, lines: dict[str, Line], colours: dict[str, str]) -> None:
     """Write each engine's name beside its last point, with its rate there."""
+    axes.autoscale_view()  # the limits decide where a rate lies on the axes
     to_axes = axes.transScale + axes.transLimits
-    ends = [tuple(to_axes.transform((counts[-1], rates[-1])).tolist()) for _, counts, rates in lines.values()]
-    heights = spread([height for _, height in ends], LABEL_DISTANCE)
-    for (name, (label, _, rates)), end, height in zip(lines.items(), ends, heights, strict=True):
+    ends = [(counts[-1], rates[-1]) for _, counts, rates in lines.values()]
+    heights = spread([float(to_axes.transform(end)[1]) for end in ends], LABEL_DISTANCE)
+    for (name, line), end, height in zip(lines.items(), ends, heights, strict=True):
         weight = "bold" if name == OURS else "normal"
         axes.annotate(
-            f"{label}  {short(rates[-1])}/s",
+            _label_text(line),
             xy=end,
-            xytext=(1.05, height),
-            xycoords="axes fraction",
+            xytext=(LABEL_START, height),
+            textcoords="axes fraction",
             ha="left",
             va="center",
             fontsize=9,
@@ -117,3 +121,8 @@ def _label(axes: Any, lines: dict[str, Line], colours: dict[str, str]) -> None:
             arrowprops={"arrowstyle": "-", "color": colours[name], "linewidth": 0.7, "relpos": (0, 0.5), "shrinkB": 5},
             annotation_clip=False,
         )
+
+
+def _label_text(line: Line) -> str:
+    label, _, rates = line
+    return f"{label}  {short(rates[-1])}/s"

@@ -43,7 +43,7 @@ def draw(rows: int, n: int, *, low: float = -0.5, high: float = 0.5, seed: int =
     """Draw targets in U[low, high] and items as products of two U[-1, 1] numbers.
 
     The same (rows, n, seed) give the same problems on every machine: numpy's PCG64 stream is fixed.
-    Sums of 8 such items reach +-1 on average, so few targets of the default range are unreachable (7 % at
+    Sums of 8 such items reach +-1 on average, so few targets of the default range are unreachable (8 % at
     n = 8, below 0.1 % from n = 20 on).
     """
     generator = np.random.default_rng([seed, n])
