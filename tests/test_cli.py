@@ -3,20 +3,38 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from strongticket import Certificate, FullMask, RandomTensor, Ticket, __version__
-from strongticket.ticket import digest_of_tensors
+from strongticket import FullMask, RandomTensor, Ticket, __version__, cli, construct_linear
 from tests.tickets import edited, small_ticket
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does, in a process of its own."""
-    command = [sys.executable, "-m", "strongticket.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: object) -> Done: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: importing torch anew for each call would take most of the time."""
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["strongticket", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        code = stopped.value.code
+        return Done(int(code or 0), *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture
@@ -25,19 +43,20 @@ def ticket_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_version() -> None:
-    assert run("--version").stdout == f"strongticket {__version__}\n"
+def test_version_in_a_process_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-m", "strongticket.cli", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"strongticket {__version__}\n", "")
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "export"])
-def test_help_has_an_example(command: str) -> None:
+def test_help_has_an_example(run: Run, command: str) -> None:
     done = run(command, "-h")
     assert done.returncode == 0
     assert f"Example: strongticket {command}" in done.stdout
     assert "--json" in done.stdout
 
 
-def test_show_says_what_a_ticket_holds(ticket_file: Path) -> None:
+def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:
     done = run("show", ticket_file)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -53,7 +72,7 @@ def test_show_says_what_a_ticket_holds(ticket_file: Path) -> None:
         assert fact in done.stdout
 
 
-def test_show_json(ticket_file: Path) -> None:
+def test_show_json(run: Run, ticket_file: Path) -> None:
     summary = json.loads(run("show", ticket_file, "--json").stdout)
     ticket = small_ticket()
     assert summary["identity"] == ticket.identity
@@ -63,28 +82,28 @@ def test_show_json(ticket_file: Path) -> None:
     assert summary["certificate"]["error"] == 0.25
 
 
-def test_show_shortens_long_lists(tmp_path: Path) -> None:
+def test_show_shortens_long_lists(run: Run, tmp_path: Path) -> None:
     tensors = [RandomTensor(name=f"layer-{i}", mask=FullMask((1,))) for i in range(50)]
     Ticket(seed=0, tensors=tensors).save(path := tmp_path / "long.ticket")
     assert "... and 30 more; --all lists them." in run("show", path).stdout
     assert "layer-49" in run("show", path, "--all").stdout
 
 
-def test_show_cannot_drive_the_terminal(tmp_path: Path) -> None:
+def test_show_cannot_drive_the_terminal(run: Run, tmp_path: Path) -> None:
     Ticket(seed=0, tensors=[], metadata={"a": "\x1b[2Jgone [red]red[/red]"}).save(path := tmp_path / "a.ticket")
     done = run("show", path)
     assert "\x1b" not in done.stdout
     assert r"\x1b[2Jgone [red]red[/red]" in done.stdout
 
 
-def test_verify_good_ticket(ticket_file: Path) -> None:
+def test_verify_good_ticket(run: Run, ticket_file: Path) -> None:
     done = run("verify", ticket_file)
     assert done.returncode == 0
     assert done.stdout.startswith(f"{ticket_file}: ok, 439 weights regenerated, identity ")
     assert json.loads(run("verify", ticket_file, "--json").stdout)["ok"] is True
 
 
-def test_verify_lists_failures_and_exits_1(ticket_file: Path) -> None:
+def test_verify_lists_failures_and_exits_1(run: Run, ticket_file: Path) -> None:
     wrong = edited(ticket_file.read_bytes(), lambda d: d["sha256"].update(masks="0" * 64, weights="1" * 64))
     ticket_file.write_bytes(wrong)
     done = run("verify", ticket_file)
@@ -93,24 +112,26 @@ def test_verify_lists_failures_and_exits_1(ticket_file: Path) -> None:
     assert len(json.loads(run("verify", ticket_file, "--json").stdout)["failures"]) == 2
 
 
-def test_verify_holds_the_certificate_against_a_target(tmp_path: Path) -> None:
-    target, other = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
+def test_verify_holds_the_certificate_against_a_target(run: Run, tmp_path: Path) -> None:
+    target, other = {"weight": torch.tensor([[0.3, -0.2]])}, {"weight": torch.zeros(1, 2)}
     save_file(target, tmp_path / "model.safetensors")
     save_file(other, tmp_path / "other.safetensors")
-    certificate = Certificate(error=0.1, input_norm=1.0, target_sha256=digest_of_tensors(target))
-    Ticket(seed=0, tensors=[], certificate=certificate).save(path := tmp_path / "a.ticket")
+    construct_linear(target["weight"], hidden_width=24).save(path := tmp_path / "a.ticket")
     assert run("verify", path, "--target", tmp_path / "model.safetensors").returncode == 0
     assert run("verify", path, "--target", tmp_path).returncode == 0, "a folder is searched for model.safetensors"
     wrong = run("verify", path, "--target", tmp_path / "other.safetensors")
     assert wrong.returncode == 1
     assert "the certificate is for" in wrong.stdout
+    path.write_bytes(edited(path.read_bytes(), lambda d: d["certificate"].update(error=1e-9)))
+    boasted = run("verify", path, "--target", tmp_path)
+    assert boasted.returncode == 1
+    assert "the certificate says 1.000000e-09, the masks and the target give" in boasted.stdout
     Ticket(seed=0, tensors=[]).save(path)
     assert "has no certificate" in run("verify", path, "--target", tmp_path).stdout
-    no_target = run("verify", path, "--target", path.parent / "none")
-    assert no_target.returncode == 2
+    assert run("verify", path, "--target", tmp_path / "none").returncode == 2
 
 
-def test_export_writes_plain_weights(ticket_file: Path, tmp_path: Path) -> None:
+def test_export_writes_plain_weights(run: Run, ticket_file: Path, tmp_path: Path) -> None:
     done = run("export", ticket_file, "--to", tmp_path / "out")
     assert done.returncode == 0
     weights = load_file(tmp_path / "out" / "weights.safetensors")
@@ -137,14 +158,14 @@ def test_export_writes_plain_weights(ticket_file: Path, tmp_path: Path) -> None:
         (("juggle",), 2, "No such command"),
     ],
 )
-def test_errors_are_short_and_codes_are_kept(arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_errors_are_short_and_codes_are_kept(run: Run, arguments: tuple[str, ...], code: int, message: str) -> None:
     done = run(*arguments)
     assert done.returncode == code
     assert re.search(message, done.stderr)
     assert "Traceback" not in done.stderr
 
 
-def test_export_into_an_unwritable_place_is_one_line(ticket_file: Path) -> None:
+def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path) -> None:
     done = run("export", ticket_file, "--to", "/proc/no-such-place")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")

@@ -1,6 +1,10 @@
 """Strong lottery tickets: a seed and a bit per weight, no weight is trained."""
 
 from strongticket._version import __version__ as __version__
+from strongticket.construct import construct_attention as construct_attention
+from strongticket.construct import construct_feedforward as construct_feedforward
+from strongticket.construct import construct_linear as construct_linear
+from strongticket.construct import construct_transformer as construct_transformer
 from strongticket.errors import InfeasibleError as InfeasibleError
 from strongticket.errors import StrongTicketError as StrongTicketError
 from strongticket.errors import TicketFormatError as TicketFormatError

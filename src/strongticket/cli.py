@@ -69,7 +69,7 @@ def verify(
 ) -> None:
     """Check a ticket: its digest, its masks, and the hash of its regenerated weights.
 
-    Exits with 1 and the list of failures if anything does not hold.
+    With --target the certificate is computed anew. Exits with 1 and the list of failures if anything does not hold.
     """
     from strongticket.terminal import print_json, progress_bar
 
@@ -118,15 +118,10 @@ def _load(file: Path) -> "Ticket":
 
 
 def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
+    from strongticket.construct.recertify import failures
     from strongticket.target import load_target
-    from strongticket.ticket import digest_of_tensors
 
-    if ticket.certificate is None:
-        return ["the ticket has no certificate, so there is nothing to hold against a target"]
-    digest = digest_of_tensors(load_target(target))
-    if digest != ticket.certificate.target_sha256:
-        return [f"{target} has SHA-256 {digest}, the certificate is for {ticket.certificate.target_sha256}"]
-    return []
+    return failures(ticket, load_target(target))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch import Tensor
 from strongticket.container import DTYPE_NAMES, Json, atomic_write, canonical_json
 from strongticket.mask import BlockMask, FullMask, Mask, PackedMask, density
 from strongticket.rng import DISTRIBUTIONS, MAX_SEED, Distribution, random_chunk, random_weights, round_scale
+
+if TYPE_CHECKING:
+    from strongticket.build import Form
 
 MAX_ELEMENTS = 2**40
 MAX_DIMENSIONS = 16
@@ -223,6 +226,14 @@ class Ticket:
     def materialize(self, *, device: torch.device | str | None = None) -> "MaskedWeights":
         """Give name -> masked weight; each tensor is regenerated when it is asked for, and not kept."""
         return MaskedWeights(self, device)
+
+    def build(
+        self, form: "Form" = "literal", *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+    ) -> torch.nn.Module:
+        """Build the network: the wide masked one ("literal"), or the same function with matrices multiplied out."""
+        from strongticket.build import build
+
+        return build(self, form, dtype=dtype, device=device)
 
     def digests(self, progress: Progress | None = None) -> Digests:
         """Compute the digests a file stores: regenerates every weight, a few MiB at a time."""

@@ -95,5 +95,5 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 
 @pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 3}])
 def test_torch_modules_beyond_the_theory_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="the theory does not cover|must have the same width"):
+    with pytest.raises(ValueError, match=r"the theory does not cover|must have the same width"):
         Attention.from_torch(nn.MultiheadAttention(4, 2, **options))  # type: ignore[arg-type]

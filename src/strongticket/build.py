@@ -1,0 +1,147 @@
+"""From a ticket back to a network: the literal wide one, or the same function with its matrices multiplied out."""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.errors import StrongTicketError
+from strongticket.models.attention import Attention
+from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.ticket import Ticket
+
+Form = Literal["literal", "merged"]
+
+
+def build(
+    ticket: Ticket,
+    form: Form = "literal",
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> nn.Module:
+    """Build the network a ticket describes.
+
+    Args:
+        ticket: with an `architecture` of a known family.
+        form: "literal" has the source's shapes and the masked random weights; "merged" multiplies adjacent matrices
+            out in float64 first, and has the target's size.
+        dtype: of the parameters. The random weights are float32 numbers, so float64 holds them exactly.
+        device: where the network lives.
+    """
+    if form not in get_args(Form):
+        raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}.")
+    family = ticket.architecture.get("family")
+    if family not in _BUILDERS:
+        raise StrongTicketError(
+            f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
+            "materialize() gives its masked weights by name."
+        )
+    weights = _Weights(ticket, device)
+    module: nn.Module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
+    return module.to(dtype=dtype, device=device).requires_grad_(False)
+
+
+class _Weights:
+    """The masked weights and dense tensors of a ticket as float64, under a prefix."""
+
+    def __init__(self, ticket: Ticket, device: torch.device | str | None, prefix: str = "") -> None:
+        self._ticket, self._device, self._prefix = ticket, device, prefix
+        self._masked = ticket.materialize(device=device)
+
+    def below(self, prefix: str) -> "_Weights":
+        return _Weights(self._ticket, self._device, f"{self._prefix}{prefix}")
+
+    def random(self, name: str) -> Tensor:
+        return self._masked[f"{self._prefix}{name}"].double()
+
+    def dense(self, name: str) -> Tensor | None:
+        tensor = self._ticket.dense.get(f"{self._prefix}{name}")
+        return tensor.value.to(device=self._device, dtype=torch.float64) if tensor else None
+
+
+def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    first, second = weights.random("first"), weights.random("second")
+    return _LinearChain([second @ first] if merged else [first, second])
+
+
+def _feedforward(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    layers = range(len(settings["hidden_widths"]))
+    firsts = [weights.random(f"layer.{i}.first") for i in layers]
+    seconds = [weights.random(f"layer.{i}.second") for i in layers]
+    biases = [weights.dense(f"layer.{i}.bias") for i in layers]
+    if not merged:
+        pairs = [matrix for pair in zip(firsts, seconds, strict=True) for matrix in pair]
+        return FeedForward(pairs, [bias for b in biases for bias in (None, b)])
+    return SignSplitNetwork(
+        [second @ first.clamp(min=0) for first, second in zip(firsts, seconds, strict=True)],
+        [second @ first.clamp(max=0) for first, second in zip(firsts, seconds, strict=True)],
+        biases,
+    )
+
+
+def _attention(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    heads = range(settings["n_heads"])
+    q, k, v, o = (
+        torch.stack([weights.random(f"head.{j}.{part}") for j in heads]) for part in ("query", "key", "value", "output")
+    )
+    literal = Attention(q, k, v, o, weights.dense("output_bias"))
+    return literal.merged() if merged else literal
+
+
+def _transformer(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    return Transformer(
+        [
+            Block(
+                _attention(block["attention"], weights.below(f"block.{b}.attention."), merged),
+                _feedforward(block["feedforward"], weights.below(f"block.{b}.feedforward."), merged),
+            )
+            for b, block in enumerate(settings["blocks"])
+        ]
+    )
+
+
+class SignSplitNetwork(nn.Module):
+    r"""A ReLU network whose layers act on $x^+$ and $x^-$ by matrices of their own: $W^+ x^+ - W^- x^- + b$.
+
+    This is what two random layers with a ReLU between them compute when each hidden unit keeps one input.
+    """
+
+    def __init__(self, positive: list[Tensor], negative: list[Tensor], biases: list[Tensor | None]) -> None:
+        super().__init__()
+        self.positive = nn.ParameterList(positive)
+        self.negative = nn.ParameterList(negative)
+        self.biases = nn.ParameterList(
+            bias if bias is not None else matrix.new_zeros(len(matrix))
+            for bias, matrix in zip(biases, positive, strict=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d_in)."""
+        for index, (w_plus, w_minus, bias) in enumerate(zip(self.positive, self.negative, self.biases, strict=True)):
+            x = torch.relu(x) if index else x
+            x = x.clamp(min=0) @ w_plus.mT + x.clamp(max=0) @ w_minus.mT + bias
+        return x
+
+
+class _LinearChain(nn.Module):
+    """Matrices applied one after another, nothing between them."""
+
+    def __init__(self, matrices: list[Tensor]) -> None:
+        super().__init__()
+        self.matrices = nn.ParameterList(matrices)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d_in)."""
+        for matrix in self.matrices:
+            x = x @ matrix.mT
+        return x
+
+
+_BUILDERS: dict[str, Callable[[dict[str, Any], _Weights, bool], nn.Module]] = {
+    "linear": _linear,
+    "feedforward": _feedforward,
+    "attention": _attention,
+    "transformer": _transformer,
+}

@@ -1,0 +1,169 @@
+"""Theorem 3: any multi-head attention inside a wider random one."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.construct import certify
+from strongticket.construct.product import Pruned, prune_product
+from strongticket.construct.source import (
+    Blocks,
+    Init,
+    RandomMatrix,
+    check_finite,
+    check_option,
+    equal_blocks,
+    plain_scale,
+    query_key_scale,
+)
+from strongticket.models.attention import Attention, MergedAttention
+from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedHead:
+    """One head: query with key, and value with output."""
+
+    qk: Pruned
+    vo: Pruned
+
+    def tensors(self) -> Iterator[RandomTensor]:
+        """Give the four tensors in the order query, key, value, output."""
+        by_part = {tensor.name.rpartition(".")[2]: tensor for tensor in (*self.qk.tensors, *self.vo.tensors)}
+        return (by_part[part] for part in ("query", "key", "value", "output"))
+
+
+def construct_attention(
+    target: Attention | MergedAttention | nn.MultiheadAttention,
+    *,
+    key_width: int,
+    value_width: int,
+    seed: int = 0,
+    init: Init = "theory",
+    blocks: Blocks = "input",
+    input_norm: float | None = None,
+    samples: Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> Ticket:
+    r"""Prune a random attention of the same number of heads into a given one (Theorem 3).
+
+    Args:
+        target: in any of three forms. Biases are exact: a key bias drops out of the softmax, a query bias is one more
+            row of the query matrix, value and output bias become one dense tensor.
+        key_width: $n_K$ of a head, a multiple of d_model: n_K / d_model items meet each entry of $W_{QK}$.
+        value_width: $n_V$ of a head, likewise for $W_{VO}$.
+        seed: of the random weights.
+        init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/reproduction.md`.
+        blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
+            merged matrix, which leaves more items a sum where d_out < d_model.
+        input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
+            `samples`, or the square root of d_model.
+        samples: inputs (..., d_model) to take $\alpha$ from.
+        device: where the subset sums are solved.
+
+    Returns:
+        A ticket with tensors `head.0.query`, `head.0.key`, `head.0.value`, `head.0.output` and so on.
+
+    Example:
+        >>> g = torch.Generator().manual_seed(0)
+        >>> target = nn.MultiheadAttention(4, 2)
+        >>> ticket = construct_attention(target, key_width=64, value_width=64, input_norm=1.0)
+        >>> sorted(ticket.dense), len(ticket.tensors)
+        (['output_bias'], 8)
+    """
+    merged = as_merged(target)
+    alpha = certify.input_norm_of(input_norm, samples, default=math.sqrt(merged.vo.shape[1]))
+    heads = prune_heads(merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", device=device)
+    return Ticket(
+        seed=seed,
+        tensors=[tensor for head in heads for tensor in head.tensors()],
+        dense=exact_output_bias(merged, ""),
+        architecture={
+            "family": "attention",
+            **describe(merged, key_width, value_width),
+            "init": init,
+            "blocks": blocks,
+        },
+        certificate=certify.attention(merged, heads, alpha, digest_of_tensors(target.state_dict())),
+    )
+
+
+def prune_heads(
+    merged: MergedAttention,
+    key_width: int,
+    value_width: int,
+    *,
+    seed: int,
+    init: Init,
+    blocks: Blocks,
+    prefix: str,
+    device: torch.device | str | None,
+) -> list[PrunedHead]:
+    """Prune every head by two products: $W_Q W_K^T / sqrt(n_K)$ and $W_V W_O$."""
+    check_option("blocks", blocks, get_args(Blocks))
+    check_finite("the target's W_QK", merged.qk.detach())
+    check_finite("the target's W_VO", merged.vo.detach())
+    qk, vo = merged.qk.detach().double(), merged.vo.detach().double()  # (H, d or d + 1, d) and (H, d, d_out)
+    (_, rows, d1), d2 = qk.shape, vo.shape[2]
+    qk_scale, n_k, n_v = query_key_scale(init, d1, key_width), key_width, value_width
+    on_output = blocks == "smaller" and d2 < d1
+    key_blocks = equal_blocks("key_width", n_k, d1)
+    value_blocks = equal_blocks("value_width", n_v, d2 if on_output else d1)
+    heads = []
+    for j in range(len(qk)):
+        name = f"{prefix}head.{j}"
+        query = RandomMatrix(name=f"{name}.query", coordinates=rows, units=n_k, unit_axis=1, scale=qk_scale)
+        key = RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale)
+        value = RandomMatrix(
+            name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v)
+        )
+        output = RandomMatrix(
+            name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
+        )
+        # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
+        pruned_qk = prune_product(qk[j], key, query, key_blocks, seed=seed, divisor=math.sqrt(n_k), device=device)
+        if on_output:
+            pruned_vo = prune_product(vo[j], output, value, value_blocks, seed=seed, device=device)
+        else:
+            pruned_vo = prune_product(vo[j].T, value, output, value_blocks, seed=seed, device=device).transposed()
+        heads.append(PrunedHead(pruned_qk, pruned_vo))
+    return heads
+
+
+def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> MergedAttention:
+    """Merge any of the forms a target may come in."""
+    if isinstance(target, MergedAttention):
+        return target
+    if isinstance(target, nn.MultiheadAttention):
+        target = Attention.from_torch(target)
+    if isinstance(target, Attention):
+        return target.merged()
+    raise ValueError(
+        f"construct_attention needs an Attention, a MergedAttention or a torch.nn.MultiheadAttention; "
+        f"got {type(target).__name__}."
+    )
+
+
+def exact_output_bias(merged: MergedAttention, prefix: str) -> list[DenseTensor]:
+    """Keep the output bias, into which the value bias went, as it is."""
+    if merged.output_bias is None:
+        return []
+    return [DenseTensor(name=f"{prefix}output_bias", value=merged.output_bias.detach())]
+
+
+def describe(merged: MergedAttention, key_width: int, value_width: int) -> dict[str, int | bool]:
+    """Give the settings that build the source attention."""
+    n_heads, d_model, d_out = merged.vo.shape
+    return {
+        "d_model": d_model,
+        "d_out": d_out,
+        "n_heads": n_heads,
+        "key_width": key_width,
+        "value_width": value_width,
+        "query_bias": merged.qk.shape[1] == d_model + 1,
+        "output_bias": merged.output_bias is not None,
+    }

@@ -1,0 +1,187 @@
+"""What is proved of a constructed ticket: norms of the actual errors, put through `strongticket.bounds`."""
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from strongticket.bounds.certificate import (
+    AttentionNorms,
+    BlockNorms,
+    Envelope,
+    HeadNorms,
+    LinearNorms,
+    propagate_attention,
+    propagate_feedforward,
+    propagate_transformer,
+)
+from strongticket.bounds.checks import Variant
+from strongticket.construct.product import Pruned, spectral_norm
+from strongticket.container import Json
+from strongticket.models.attention import MergedAttention
+from strongticket.models.transformer import FeedForward
+from strongticket.ticket import Certificate
+
+if TYPE_CHECKING:
+    from strongticket.construct.attention import PrunedHead
+
+# The worst so many unreachable entries are listed; all are counted.
+LISTED = 100
+
+
+class PrunedBlock(NamedTuple):
+    """A block of the target and what was found for it."""
+
+    merged: MergedAttention
+    network: FeedForward
+    heads: "list[PrunedHead]"
+    layers: list[Pruned]
+
+
+def input_norm_of(input_norm: float | None, samples: Tensor | None, default: float) -> float:
+    r"""Settle $\alpha$: as given, or the largest norm of the samples, or a default."""
+    if input_norm is not None and samples is not None:
+        raise ValueError("give input_norm or samples, not both.")
+    if samples is not None:
+        # A float32 norm may round down; the certificate must cover the sample itself.
+        input_norm = float(samples.detach().double().norm(dim=-1).max()) * (1 + 1e-12)
+    alpha = default if input_norm is None else float(input_norm)
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise ValueError(f"input_norm must be positive and finite; got {alpha}.")
+    return alpha
+
+
+def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate:
+    """Certify a linear map: the error's norm times the input's."""
+    alpha = input_norm_of(input_norm, None, default=1.0)
+    layer = LinearNorms(norm=0.0, error=pruned.norm())
+    error = propagate_feedforward(Envelope(alpha), [layer]).error
+    return _certificate(error, alpha, target_sha256, {"error_norm": layer.error}, {"product": pruned})
+
+
+def feedforward(network: FeedForward, layers: list[Pruned], input_norm: float, target_sha256: str) -> Certificate:
+    """Certify a ReLU network layer by layer."""
+    alpha = input_norm_of(input_norm, None, default=1.0)
+    norms = _layer_norms(network, layers)
+    error = propagate_feedforward(Envelope(alpha), norms).error
+    details: dict[str, Json] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
+    return _certificate(error, alpha, target_sha256, details, {f"layer.{i}": layer for i, layer in enumerate(layers)})
+
+
+def attention(merged: MergedAttention, heads: "list[PrunedHead]", input_norm: float, target_sha256: str) -> Certificate:
+    """Certify an attention, head by head; the paper's own form of the bound stands beside it."""
+    norms = _attention_norms(merged, heads)
+
+    def error(variant: Variant) -> float:
+        inputs = Envelope(input_norm)
+        return propagate_attention(inputs, norms, variant=variant, d_model=merged.vo.shape[1]).error
+
+    details: dict[str, Json] = {"heads": [_describe_head(head) for head in norms.heads]}
+    details["paper_error"] = _finite(error("paper"))
+    return _certificate(error("tight"), input_norm, target_sha256, details, _products_of_heads(heads, ""))
+
+
+def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str) -> Certificate:
+    """Certify a transformer block by block."""
+    norms = [
+        BlockNorms(
+            attention=_attention_norms(block.merged, block.heads),
+            feedforward=tuple(_layer_norms(block.network, block.layers)),
+        )
+        for block in blocks
+    ]
+    d_model = blocks[0].merged.vo.shape[1]
+    tight = propagate_transformer(Envelope(input_norm), norms, d_model=d_model)
+    paper = propagate_transformer(Envelope(input_norm), norms, variant="paper", d_model=d_model)
+    details: dict[str, Json] = {
+        "blocks": [
+            {
+                "error": _finite(envelope.error),
+                "norm": _finite(envelope.norm),
+                "heads": [_describe_head(head) for head in block.attention.heads],
+                "layers": [{"norm": layer.norm, "error_norm": layer.error} for layer in block.feedforward],
+            }
+            for envelope, block in zip(tight, norms, strict=True)
+        ],
+        "paper_error": _finite(paper[-1].error),
+    }
+    products: dict[str, Pruned] = {}
+    for b, block in enumerate(blocks):
+        products |= _products_of_heads(block.heads, f"block.{b}.")
+        products |= {f"block.{b}.layer.{i}": layer for i, layer in enumerate(block.layers)}
+    return _certificate(tight[-1].error, input_norm, target_sha256, details, products)
+
+
+def _attention_norms(merged: MergedAttention, heads: "list[PrunedHead]") -> AttentionNorms:
+    d = merged.vo.shape[1]
+    qk, vo = merged.qk.detach().double(), merged.vo.detach().double()
+    bias = merged.output_bias
+    return AttentionNorms(
+        heads=tuple(
+            HeadNorms(
+                qk_error=_norm_of_rows(head.qk, slice(0, d)),
+                qk_norm=spectral_norm(qk[j, :d]),
+                vo_error=head.vo.norm(),
+                vo_norm=spectral_norm(vo[j]),
+                # Without a query bias there is no row d, and these are 0.
+                query_bias_error=_norm_of_rows(head.qk, slice(d, None)),
+                query_bias_norm=spectral_norm(qk[j, d:]),
+            )
+            for j, head in enumerate(heads)
+        ),
+        bias_norm=spectral_norm(bias.detach()[None]) if bias is not None else 0.0,
+    )
+
+
+def _layer_norms(network: FeedForward, layers: list[Pruned]) -> list[LinearNorms]:
+    return [
+        LinearNorms(
+            norm=spectral_norm(weight.detach()),
+            error=layer.norm(),
+            bias_norm=spectral_norm(bias.detach()[None]) if bias is not None else 0.0,
+        )
+        for weight, bias, layer in zip(network.weights, network.biases, layers, strict=True)
+    ]
+
+
+def _norm_of_rows(pruned: Pruned, rows: slice) -> float:
+    return spectral_norm(pruned.error[rows]) + float(torch.linalg.matrix_norm(pruned.rounding[rows]))
+
+
+def _describe_head(head: HeadNorms) -> dict[str, float]:
+    return {
+        "qk_error": head.qk_error,
+        "qk_norm": head.qk_norm,
+        "query_bias_error": head.query_bias_error,
+        "vo_error": head.vo_error,
+        "vo_norm": head.vo_norm,
+    }
+
+
+def _products_of_heads(heads: "list[PrunedHead]", prefix: str) -> dict[str, Pruned]:
+    return {
+        f"{prefix}head.{j}.{name}": pruned
+        for j, head in enumerate(heads)
+        for name, pruned in (("qk", head.qk), ("vo", head.vo))
+    }
+
+
+def _certificate(
+    error: float, input_norm: float, target_sha256: str, details: dict[str, Json], products: dict[str, Pruned]
+) -> Certificate:
+    if not math.isfinite(error):
+        raise ValueError("the certificate overflows float64: the target's norms are too large for its depth.")
+    missed = [(miss, name) for name, pruned in products.items() for miss in pruned.unreachable]
+    worst = sorted(missed, key=lambda entry: (-entry[0].missed, entry[1], entry[0]))[:LISTED]
+    unreachable = {
+        "count": len(missed),
+        "worst": [{"matrix": name, "row": m.row, "column": m.column, "missed": m.missed} for m, name in worst],
+    }
+    details = {**details, "unreachable": unreachable}
+    return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity; None stands for a bound that overflows."""
+    return value if math.isfinite(value) else None

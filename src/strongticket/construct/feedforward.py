@@ -1,0 +1,122 @@
+"""Lemma 2 and Theorem 10: an L-layer ReLU network by 2 L random layers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.construct import certify
+from strongticket.construct.product import Pruned, prune_relu
+from strongticket.construct.source import Init, RandomMatrix, check_finite, equal_blocks, plain_scale
+from strongticket.models.transformer import FeedForward
+from strongticket.ticket import DenseTensor, Ticket, digest_of_tensors
+
+
+def construct_feedforward(
+    target: FeedForward | nn.Linear | Tensor,
+    *,
+    hidden_width: int | Sequence[int],
+    seed: int = 0,
+    init: Init = "theory",
+    input_norm: float = 1.0,
+    device: torch.device | str | None = None,
+) -> Ticket:
+    r"""Prune a random ReLU network of 2 L layers into a network of L layers (Lemma 2, Theorem 10).
+
+    Args:
+        target: a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in).
+        hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. Half of the units
+            carry positive inputs and half negative ones, so n / (2 d_in) items meet each entry on average.
+        seed: of the random weights.
+        init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
+        input_norm: $\alpha$, the largest norm the certificate covers.
+        device: where the subset sums are solved.
+
+    Returns:
+        A ticket with tensors `layer.0.first`, `layer.0.second` and so on; the target's biases are dense and exact.
+    """
+    network = as_feedforward(target)
+    widths = spread_widths("hidden_width", hidden_width, len(network.weights))
+    layers = prune_layers(network, widths, seed=seed, init=init, prefix="", device=device)
+    return Ticket(
+        seed=seed,
+        tensors=[tensor for layer in layers for tensor in layer.tensors],
+        dense=exact_biases(network, ""),
+        architecture={
+            "family": "feedforward",
+            "sizes": sizes_of(network),
+            "hidden_widths": list(widths),
+            "biases": [bias is not None for bias in network.biases],
+            "init": init,
+        },
+        certificate=certify.feedforward(network, layers, input_norm, digest_of_tensors(network.state_dict())),
+    )
+
+
+def prune_layers(
+    network: FeedForward,
+    widths: Sequence[int],
+    *,
+    seed: int,
+    init: Init,
+    prefix: str,
+    device: torch.device | str | None,
+) -> list[Pruned]:
+    """Prune every layer; from the second on, inputs come out of a ReLU and are never negative."""
+    layers = []
+    for index, (weight, n) in enumerate(zip(network.weights, widths, strict=True)):
+        check_finite(f"the weight of layer {index}", weight)
+        d_out, d_in = weight.shape
+        name = f"{prefix}layer.{index}"
+        first = RandomMatrix(
+            name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)
+        )
+        second = RandomMatrix(
+            name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)
+        )
+        layers.append(
+            prune_relu(
+                weight.detach().double(),
+                first,
+                second,
+                equal_blocks("hidden_width", n, d_in),
+                seed=seed,
+                nonnegative_inputs=index > 0,
+                device=device,
+            )
+        )
+    return layers
+
+
+def exact_biases(network: FeedForward, prefix: str) -> list[DenseTensor]:
+    """Keep the target's biases as they are."""
+    return [
+        DenseTensor(name=f"{prefix}layer.{index}.bias", value=bias)
+        for index, bias in enumerate(network.biases)
+        if bias is not None
+    ]
+
+
+def as_feedforward(target: FeedForward | nn.Linear | Tensor) -> FeedForward:
+    """Take a network, a linear layer or a matrix as a network."""
+    if isinstance(target, FeedForward):
+        return target
+    if isinstance(target, nn.Linear):
+        return FeedForward([target.weight.detach()], [target.bias.detach() if target.bias is not None else None])
+    if isinstance(target, Tensor) and target.dim() == 2:
+        return FeedForward([target.detach()])
+    got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+    raise ValueError(f"construct_feedforward needs a FeedForward, a torch.nn.Linear or a matrix; got {got}.")
+
+
+def sizes_of(network: FeedForward) -> list[int]:
+    """List the widths between the target's layers, inputs first."""
+    return [network.weights[0].shape[1], *(weight.shape[0] for weight in network.weights)]
+
+
+def spread_widths(what: str, width: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Give one width for each of `count` parts."""
+    widths = (width,) * count if isinstance(width, int) else tuple(width)
+    if len(widths) != count:
+        raise ValueError(f"{what} must be one number, or {count} of them; got {len(widths)}.")
+    return widths

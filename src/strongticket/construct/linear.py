@@ -1,0 +1,78 @@
+"""Lemma 4/7: a linear map as the product of two masked random matrices."""
+
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from strongticket.construct import certify
+from strongticket.construct.product import prune_product
+from strongticket.construct.source import (
+    Blocks,
+    Init,
+    RandomMatrix,
+    check_finite,
+    check_option,
+    equal_blocks,
+    plain_scale,
+)
+from strongticket.ticket import Ticket, digest_of_tensors
+
+
+def construct_linear(
+    target: Tensor,
+    *,
+    hidden_width: int,
+    seed: int = 0,
+    init: Init = "theory",
+    blocks: Blocks = "input",
+    input_norm: float = 1.0,
+    device: torch.device | str | None = None,
+) -> Ticket:
+    r"""Prune $\tilde W_2 \tilde W_1$ into a matrix (Lemma 7).
+
+    Args:
+        target: $W$, shape (d_out, d_in).
+        hidden_width: $n$, a multiple of the side that has the blocks.
+        seed: of the random weights.
+        init: "theory" draws U[-1, 1], as does "printed"; "xavier" draws Xavier's uniform.
+        blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side.
+        input_norm: $\alpha$, the largest norm the certificate covers.
+        device: where the subset sums are solved.
+
+    Returns:
+        A ticket with tensors `first` (n, d_in) and `second` (d_out, n).
+
+    Example:
+        >>> ticket = construct_linear(torch.tensor([[0.25, -0.5]]), hidden_width=24)
+        >>> ticket.certificate.error < 0.01
+        True
+    """
+    if target.dim() != 2:
+        raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
+    check_option("blocks", blocks, get_args(Blocks))
+    check_finite("target", target)
+    (d_out, d_in), n = target.shape, hidden_width
+    first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
+    second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
+    w = target.detach().double()
+    if blocks == "smaller" and d_out < d_in:
+        sizes = equal_blocks("hidden_width", n, d_out)
+        pruned = prune_product(w.T, second, first, sizes, seed=seed, device=device).transposed()
+    else:
+        sizes = equal_blocks("hidden_width", n, d_in)
+        pruned = prune_product(w, first, second, sizes, seed=seed, device=device)
+    by_name = {tensor.name: tensor for tensor in pruned.tensors}
+    return Ticket(
+        seed=seed,
+        tensors=[by_name["first"], by_name["second"]],
+        architecture={
+            "family": "linear",
+            "d_in": d_in,
+            "d_out": d_out,
+            "hidden_width": n,
+            "init": init,
+            "blocks": blocks,
+        },
+        certificate=certify.linear(pruned, input_norm, digest_of_tensors({"weight": target})),
+    )

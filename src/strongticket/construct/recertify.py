@@ -1,0 +1,145 @@
+"""The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.construct import certify
+from strongticket.construct.attention import PrunedHead, as_merged
+from strongticket.construct.product import Pruned
+from strongticket.container import Json
+from strongticket.errors import StrongTicketError
+from strongticket.models.attention import Attention, MergedAttention
+from strongticket.models.transformer import FeedForward
+from strongticket.ticket import Certificate, MaskedWeights, Ticket, digest_of_tensors
+
+# The stored bound and the recomputed one differ by the order of additions, never by more than this.
+TOLERANCE = 1e-9
+
+
+def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
+    """Regenerate the masked weights, compare them with the target, and bound the error anew.
+
+    Args:
+        ticket: a constructed one, with a certificate; its `input_norm` is used again.
+        target: the target's tensors by name, as its `state_dict` gives them.
+
+    Raises:
+        StrongTicketError: the ticket's family cannot be certified, or the tensors are not those of such a target.
+    """
+    if ticket.certificate is None:
+        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
+    family = ticket.architecture.get("family")
+    if family not in _FAMILIES:
+        raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")
+    try:
+        return _FAMILIES[family](ticket, dict(target), ticket.certificate.input_norm)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error}") from error
+
+
+def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
+    """List what does not hold: another target than the certified one, or an error above the certified one."""
+    if ticket.certificate is None:
+        return ["the ticket has no certificate, so there is nothing to hold against a target"]
+    stored = ticket.certificate
+    if (digest := digest_of_tensors(target)) != stored.target_sha256:
+        return [f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}"]
+    recomputed = recertify(ticket, target)
+    if recomputed.error > stored.error * (1 + TOLERANCE):
+        return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
+    return []
+
+
+def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    weights = ticket.materialize()
+    pruned = _product(weights["second"], weights["first"], target["weight"])
+    return certify.linear(pruned, alpha, digest_of_tensors(target))
+
+
+def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    network = _network(target)
+    layers = _layers(ticket.materialize(), network, "")
+    return certify.feedforward(network, layers, alpha, digest_of_tensors(target))
+
+
+def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    merged = _merged(target, ticket.architecture)
+    heads = _heads(ticket.materialize(), merged, ticket.architecture, "")
+    return certify.attention(merged, heads, alpha, digest_of_tensors(target))
+
+
+def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    weights, blocks = ticket.materialize(), []
+    for b, settings in enumerate(ticket.architecture["blocks"]):
+        merged = _merged(_below(target, f"blocks.{b}.attention."), settings["attention"])
+        network = _network(_below(target, f"blocks.{b}.feedforward."))
+        heads = _heads(weights, merged, settings["attention"], f"block.{b}.attention.")
+        layers = _layers(weights, network, f"block.{b}.feedforward.")
+        blocks.append(certify.PrunedBlock(merged, network, heads, layers))
+    return certify.transformer(blocks, alpha, digest_of_tensors(target))
+
+
+def _heads(weights: MaskedWeights, merged: MergedAttention, settings: dict[str, Json], prefix: str) -> list[PrunedHead]:
+    heads = []
+    for j in range(settings["n_heads"]):
+        q, k, v, o = (weights[f"{prefix}head.{j}.{part}"] for part in ("query", "key", "value", "output"))
+        qk = _product(q, k.T, merged.qk[j], math.sqrt(settings["key_width"]))
+        heads.append(PrunedHead(qk, _product(v, o, merged.vo[j])))
+    return heads
+
+
+def _layers(weights: MaskedWeights, network: FeedForward, prefix: str) -> list[Pruned]:
+    layers = []
+    for i, weight in enumerate(network.weights):
+        first, second = (weights[f"{prefix}layer.{i}.{part}"] for part in ("first", "second"))
+        halves = [_product(second, first.clamp(min=0), weight)]
+        # Behind a ReLU nothing is negative.
+        if i == 0:
+            halves.append(_product(second, first.clamp(max=0), weight))
+        layers.append(
+            Pruned((), torch.cat([h.error for h in halves], 1), torch.cat([h.rounding for h in halves], 1), [])
+        )
+    return layers
+
+
+def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) -> Pruned:
+    """Compare a product of masked matrices with a target; unreachable entries are not looked for again."""
+    left, right, target = left.double(), right.double(), target.detach().double()
+    # Adding zeros is exact, so only the terms that are kept can round.
+    terms = ((left != 0).double() @ (right != 0).double()).max().item() if left.numel() and right.numel() else 0.0
+    size = left.abs() @ right.abs() / divisor + target.abs()
+    return Pruned((), left @ right / divisor - target, (terms + 3) * 2.0**-53 * 1.01 * size, [])
+
+
+def _merged(target: dict[str, Tensor], settings: dict[str, Json]) -> MergedAttention:
+    """Take the target's attention in any of the forms `construct_attention` takes it."""
+    if "qk" in target:
+        return MergedAttention(target["qk"], target["vo"], target.get("output_bias"))
+    if "in_proj_weight" in target:
+        d, bias = target["in_proj_weight"].shape[1], "in_proj_bias" in target
+        module = nn.MultiheadAttention(d, settings["n_heads"], bias=bias, dtype=target["in_proj_weight"].dtype)
+        module.load_state_dict(target)
+        return as_merged(module)
+    q, k, v, o = (target[part] for part in ("query", "key", "value", "output"))
+    return as_merged(Attention(q, k, v, o, target.get("output_bias")))
+
+
+def _network(target: dict[str, Tensor]) -> FeedForward:
+    depth = sum(name.endswith(".weight") for name in target)
+    weights = [target[f"layers.{i}.weight"] for i in range(depth)]
+    return FeedForward(weights, [target.get(f"layers.{i}.bias") for i in range(depth)])
+
+
+def _below(target: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in target.items() if name.startswith(prefix)}
+
+
+_FAMILIES: dict[str, Callable[[Ticket, dict[str, Tensor], float], Certificate]] = {
+    "linear": _linear,
+    "feedforward": _feedforward,
+    "attention": _attention,
+    "transformer": _transformer,
+}

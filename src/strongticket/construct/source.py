@@ -1,0 +1,109 @@
+r"""The random side of a construction: matrices by name, how they are initialised, and how hidden units are shared out.
+
+Every construction here multiplies two random matrices over *hidden units*. Both are handled as (coordinates, units),
+whatever the layout they are stored in: one of them gives each unit a single coordinate (a `BlockMask`), the other is
+free, and its mask is found by subset sums.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from strongticket.mask import BlockMask, PackedMask
+from strongticket.rng import random_weights
+from strongticket.ticket import RandomTensor
+
+Init = Literal["theory", "printed", "xavier"]
+Blocks = Literal["input", "smaller"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomMatrix:
+    """One random matrix between coordinates and hidden units.
+
+    Args:
+        name: the tensor's name in the ticket.
+        coordinates: its visible side.
+        units: its hidden side.
+        unit_axis: the axis of the stored tensor that the units lie on, 0 or 1.
+        scale: entries are uniform on [-scale, scale].
+    """
+
+    name: str
+    coordinates: int
+    units: int
+    unit_axis: int
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The stored shape."""
+        return (self.units, self.coordinates) if self.unit_axis == 0 else (self.coordinates, self.units)
+
+    def draw(self, seed: int, device: torch.device | str | None) -> Tensor:
+        """Draw the weights, as (coordinates, units) float32."""
+        stored = random_weights(seed, self.name, self.shape, "uniform", self.scale, device=device)
+        return stored.T if self.unit_axis == 0 else stored
+
+    def with_blocks(self, sizes: tuple[int, ...]) -> RandomTensor:
+        """Mask it so that each unit keeps one coordinate."""
+        return self._tensor(BlockMask(self.shape, self.unit_axis, sizes))
+
+    def with_bits(self, mask: Tensor) -> RandomTensor:
+        """Mask it by bits given as (coordinates, units)."""
+        return self._tensor(PackedMask.from_bool(mask.T if self.unit_axis == 0 else mask))
+
+    def _tensor(self, mask: BlockMask | PackedMask) -> RandomTensor:
+        return RandomTensor(name=self.name, mask=mask, distribution="uniform", scale=self.scale)
+
+
+def query_key_scale(init: Init, d_model: int, key_width: int) -> float:
+    """Give the half-width of query and key entries: n^(1/4) in section 3.1, its inverse as printed in section 4.1."""
+    check_option("init", init, get_args(Init))
+    if init == "xavier":
+        return xavier_scale(d_model, key_width)
+    return math.pow(key_width, 0.25 if init == "theory" else -0.25)
+
+
+def plain_scale(init: Init, fan_in: int, fan_out: int) -> float:
+    """Give the half-width of every other matrix: 1, except with Xavier's initialisation."""
+    check_option("init", init, get_args(Init))
+    return xavier_scale(fan_in, fan_out) if init == "xavier" else 1.0
+
+
+def xavier_scale(fan_in: int, fan_out: int) -> float:
+    """Give the half-width of Xavier's uniform initialisation."""
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+def equal_blocks(what: str, width: int, coordinates: int) -> tuple[int, ...]:
+    """Share `width` hidden units out among the coordinates, as many to each; refuse widths that do not divide."""
+    if width < coordinates:
+        raise ValueError(
+            f"{what} must be at least {coordinates}, one hidden unit for each coordinate; got {width}. "
+            f"Use a multiple of {coordinates}, for example {16 * coordinates} for 16 items a sum."
+        )
+    if width % coordinates:
+        lower = width // coordinates * coordinates
+        raise ValueError(
+            f"{what} must be a multiple of {coordinates}, the number of coordinates that share the hidden units; "
+            f"got {width}. Use {lower} or {lower + coordinates}."
+        )
+    return (width // coordinates,) * coordinates
+
+
+def check_option(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the allowed ones."""
+    if value not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(allowed)}; got {value!r}.")
+
+
+def check_finite(what: str, matrix: Tensor) -> None:
+    """Refuse a target with NaN or infinity, naming the first such entry."""
+    wrong = (~torch.isfinite(matrix)).nonzero()
+    if len(wrong):
+        place = tuple(wrong[0].tolist())
+        raise ValueError(f"{what} must be finite; entry {place} is {matrix[place].item()}.")

@@ -1,0 +1,80 @@
+"""Theorem 6: a transformer without normalisation layers inside a wider random one."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from strongticket.construct import certify
+from strongticket.construct.attention import as_merged, describe, exact_output_bias, prune_heads
+from strongticket.construct.feedforward import as_feedforward, exact_biases, prune_layers, sizes_of, spread_widths
+from strongticket.construct.source import Blocks, Init
+from strongticket.models.transformer import Block, Transformer
+from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
+
+
+def construct_transformer(
+    target: Transformer,
+    *,
+    key_width: int | Sequence[int],
+    value_width: int | Sequence[int],
+    hidden_width: int | Sequence[int],
+    seed: int = 0,
+    init: Init = "theory",
+    blocks: Blocks = "input",
+    input_norm: float | None = None,
+    samples: Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> Ticket:
+    r"""Prune a random transformer into a given one, block by block (Theorem 6).
+
+    Args:
+        target: blocks of attention and a ReLU network, without norms.
+        key_width: $n_K$ of a head, for all blocks or for each.
+        value_width: $n_V$, likewise.
+        hidden_width: $n_{FC}$, likewise; the same for all layers of a block's network.
+        seed: of the random weights.
+        init: as in `construct_attention`.
+        blocks: as in `construct_attention`.
+        input_norm: as in `construct_attention`.
+        samples: as in `construct_attention`.
+        device: where the subset sums are solved.
+
+    Returns:
+        A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
+    """
+    parts = [block for block in target.blocks if isinstance(block, Block)]
+    key_widths = spread_widths("key_width", key_width, len(parts))
+    value_widths = spread_widths("value_width", value_width, len(parts))
+    hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))
+    tensors: list[RandomTensor] = []
+    dense: list[DenseTensor] = []
+    described, pruned = [], []
+    for b, (block, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
+        merged, network = as_merged(block.attention), as_feedforward(block.feedforward)  # type: ignore[arg-type]
+        at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
+        heads = prune_heads(merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, device=device)
+        widths = [n_fc] * len(network.weights)
+        layers = prune_layers(network, widths, seed=seed, init=init, prefix=ff, device=device)
+        tensors += [t for head in heads for t in head.tensors()] + [t for layer in layers for t in layer.tensors]
+        dense += exact_output_bias(merged, at) + exact_biases(network, ff)
+        described.append(
+            {
+                "attention": describe(merged, n_k, n_v),
+                "feedforward": {
+                    "sizes": sizes_of(network),
+                    "hidden_widths": widths,
+                    "biases": [bias is not None for bias in network.biases],
+                },
+            }
+        )
+        pruned.append(certify.PrunedBlock(merged, network, heads, layers))
+    alpha = certify.input_norm_of(input_norm, samples, default=math.sqrt(pruned[0].merged.vo.shape[1]))
+    return Ticket(
+        seed=seed,
+        tensors=tensors,
+        dense=dense,
+        architecture={"family": "transformer", "blocks": described, "init": init, "assignment": blocks},
+        certificate=certify.transformer(pruned, alpha, digest_of_tensors(target.state_dict())),
+    )

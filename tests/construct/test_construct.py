@@ -1,0 +1,281 @@
+"""Lemmas 2, 4/7, Theorems 3, 6, 10: what is built computes the target to the certified error, whatever the input."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import strongticket as st
+from strongticket.models.attention import Attention, causal_mask
+from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
+from strongticket.ticket import Ticket
+
+# float64 evaluations of a few thousand terms of size about 1; the certificate speaks of real arithmetic.
+ROUNDING = 1e-12
+
+
+def draw(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * (2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1)
+
+
+def on_sphere(*shape: int, norm: float, seed: int) -> Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return norm * x / x.norm(dim=-1, keepdim=True)
+
+
+def random_attention(H: int, d: int, d_out: int, *, bias: bool, seed: int) -> Attention:
+    n, m = 3, 5
+    return Attention(
+        draw(H, d + bias, n, seed=seed, scale=0.8),
+        draw(H, d, n, seed=seed + 1, scale=0.8),
+        draw(H, d, m, seed=seed + 2, scale=0.5),
+        draw(H, m, d_out, seed=seed + 3, scale=0.5),
+        draw(d_out, seed=seed + 4) if bias else None,
+    )
+
+
+def worst_error(distance: Callable[[Tensor], Tensor], inputs: Tensor, norm: float, steps: int = 40) -> float:
+    """Climb the error by gradient ascent on inputs inside the ball of the given norm; give the largest seen."""
+    x = inputs.clone().requires_grad_()
+    optimizer = torch.optim.Adam([x], lr=0.1 * norm)
+    largest = 0.0
+    for _ in range(steps):
+        error = distance(x)
+        largest = max(largest, error.max().item())
+        optimizer.zero_grad()
+        (-error.logsumexp(0)).backward()
+        optimizer.step()
+        with torch.no_grad():
+            x *= (norm / x.norm(dim=-1, keepdim=True)).clamp(max=1.0)
+    return largest
+
+
+def assert_faithful(ticket: Ticket, target: nn.Module, inputs: Tensor, *extra: Tensor) -> None:
+    """Literal and merged form agree to rounding; both stay within the certificate, also after gradient ascent."""
+    assert ticket.certificate is not None
+    literal, merged = (ticket.build(form, dtype=torch.float64) for form in ("literal", "merged"))
+    torch.testing.assert_close(literal(inputs, *extra), merged(inputs, *extra), rtol=0, atol=ROUNDING)
+
+    def distance(x: Tensor) -> Tensor:
+        return (merged(x, *extra) - target(x, *extra)).norm(dim=-1).flatten()
+
+    assert distance(inputs).max() <= ticket.certificate.error + ROUNDING
+    climbed = worst_error(distance, inputs, ticket.certificate.input_norm)
+    assert climbed >= distance(inputs).max() - ROUNDING
+    assert climbed <= ticket.certificate.error + ROUNDING
+    assert Ticket.from_bytes(ticket.to_bytes()) == ticket
+
+
+@pytest.mark.parametrize("init", ["theory", "printed", "xavier"])
+@pytest.mark.parametrize("blocks", ["input", "smaller"])
+@pytest.mark.parametrize(("d_in", "d_out"), [(3, 2), (2, 3), (1, 1)])
+def test_lemma_7_linear(init: str, blocks: str, d_in: int, d_out: int) -> None:
+    target = nn.Linear(d_in, d_out, bias=False, dtype=torch.float64)
+    target.weight.data = draw(d_out, d_in, seed=0, scale=0.3)
+    ticket = st.construct_linear(target.weight, hidden_width=66, init=init, blocks=blocks, input_norm=2.0)
+    assert_faithful(ticket, target, on_sphere(50, d_in, norm=2.0, seed=1))
+    if init == "theory":
+        assert ticket.certificate.error < 0.05
+    sides = {"first": (66, d_in), "second": (d_out, 66)}
+    assert {name: tensor.shape for name, tensor in ticket.tensors.items()} == sides
+    on_output = blocks == "smaller" and d_out < d_in
+    assert ticket.tensors["second" if on_output else "first"].mask.kind == "blocks"
+
+
+def test_blocks_on_the_smaller_side_leave_more_items() -> None:
+    target = draw(1, 4, seed=0, scale=0.3)
+    usual, smaller = (st.construct_linear(target, hidden_width=24, blocks=b) for b in ("input", "smaller"))
+    assert smaller.certificate.error < usual.certificate.error / 10
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_lemma_2_single_layer(bias: bool) -> None:
+    target = FeedForward([draw(3, 2, seed=0, scale=0.3)], [draw(3, seed=1)] if bias else None)
+    ticket = st.construct_feedforward(target, hidden_width=48, input_norm=1.5)
+    assert_faithful(ticket, target, on_sphere(60, 2, norm=1.5, seed=2))
+    assert ticket.certificate.error < 0.05
+    assert ticket.strong
+    literal = ticket.build(dtype=torch.float64)
+    assert [tuple(w.shape) for w in literal.weights] == [(48, 2), (3, 48)]
+
+
+def test_theorem_10_three_layers_by_six() -> None:
+    weights = [draw(4, 3, seed=0, scale=0.4), draw(5, 4, seed=1, scale=0.4), draw(2, 5, seed=2, scale=0.4)]
+    target = FeedForward(weights, [draw(4, seed=3, scale=0.2), None, draw(2, seed=4)])
+    ticket = st.construct_feedforward(target, hidden_width=(72, 80, 100), input_norm=1.0)
+    assert_faithful(ticket, target, on_sphere(60, 3, norm=1.0, seed=5))
+    assert len(ticket.build().weights) == 6
+    assert ticket.certificate.error < 0.1
+
+
+def test_feedforward_takes_torch_layers_and_matrices() -> None:
+    layer = nn.Linear(2, 3, dtype=torch.float64)
+    from_layer = st.construct_feedforward(layer, hidden_width=24)
+    from_network = st.construct_feedforward(FeedForward([layer.weight], [layer.bias]), hidden_width=24)
+    assert from_layer.identity == from_network.identity
+    from_matrix = st.construct_feedforward(layer.weight, hidden_width=24)
+    assert not from_matrix.dense
+    with pytest.raises(ValueError, match=r"needs a FeedForward, a torch.nn.Linear or a matrix; got Identity"):
+        st.construct_feedforward(nn.Identity(), hidden_width=24)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("init", ["theory", "printed", "xavier"])
+@pytest.mark.parametrize(("H", "d", "d_out"), [(1, 2, 1), (2, 3, 3), (3, 2, 4)])
+def test_theorem_3_attention(bias: bool, init: str, H: int, d: int, d_out: int) -> None:
+    target = random_attention(H, d, d_out, bias=bias, seed=H)
+    ticket = st.construct_attention(target, key_width=16 * d, value_width=12 * d, init=init, input_norm=1.0)
+    inputs = on_sphere(20, 5, d, norm=1.0, seed=7)
+    assert_faithful(ticket, target, inputs)
+    assert_faithful(ticket, target, inputs, causal_mask(5))
+    literal = ticket.build()
+    assert literal.query.shape == (H, d + bias, 16 * d)
+    assert literal.output.shape == (H, 12 * d, d_out)
+    scale = {"theory": (16 * d) ** 0.25, "printed": (16 * d) ** -0.25, "xavier": math.sqrt(6 / (17 * d))}[init]
+    assert ticket.tensors["head.0.query"].scale == pytest.approx(scale, rel=1e-7)
+    if init == "theory" and not ticket.certificate.details["unreachable"]["count"]:
+        assert ticket.certificate.error < 0.05 * H
+
+
+def test_theorem_3_more_width_less_error() -> None:
+    target = random_attention(1, 2, 2, bias=False, seed=3)
+    errors = [
+        st.construct_attention(target, key_width=n, value_width=n, input_norm=1.0).certificate.error
+        for n in (16, 32, 48, 64)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-6
+
+
+def test_tight_certificate_is_below_the_papers() -> None:
+    target = random_attention(2, 4, 4, bias=False, seed=0)
+    certificate = st.construct_attention(target, key_width=64, value_width=64, input_norm=2.0).certificate
+    assert certificate.error < certificate.details["paper_error"] / 2
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_theorem_3_takes_torch_attention(bias: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(4, 2, bias=bias, batch_first=True, dtype=torch.float64)
+    if bias:
+        nn.init.normal_(module.in_proj_bias)
+    ticket = st.construct_attention(module, key_width=64, value_width=64, samples=on_sphere(9, 4, norm=1.0, seed=0))
+    assert ticket.certificate.input_norm == pytest.approx(1.0)
+    x = on_sphere(6, 5, 4, norm=1.0, seed=1)
+    difference = ticket.build("merged", dtype=torch.float64)(x) - module(x, x, x)[0]
+    assert difference.norm(dim=-1).max() <= ticket.certificate.error + ROUNDING
+
+
+def test_float32_network_stays_close_to_the_float64_one() -> None:
+    target = random_attention(2, 4, 4, bias=True, seed=0)
+    ticket = st.construct_attention(target, key_width=64, value_width=64, input_norm=1.0)
+    x = on_sphere(6, 5, 4, norm=1.0, seed=1)
+    exact, rounded = ticket.build(dtype=torch.float64)(x), ticket.build(dtype=torch.float32)(x.float())
+    torch.testing.assert_close(rounded.double(), exact, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 3])
+def test_theorem_6_transformer(n_blocks: int) -> None:
+    target = random_transformer(n_blocks, 2, key_width=4, generator=torch.Generator().manual_seed(n_blocks))
+    ticket = st.construct_transformer(target, key_width=48, value_width=48, hidden_width=96, input_norm=1.0)
+    inputs = on_sphere(20, 4, 2, norm=1.0, seed=3)
+    assert_faithful(ticket, target, inputs, causal_mask(4))
+    errors = [block["error"] for block in ticket.certificate.details["blocks"]]
+    assert errors == sorted(errors)
+    assert errors[-1] == ticket.certificate.error
+
+
+def test_theorem_6_with_biases_heads_and_deep_networks() -> None:
+    blocks = [
+        Block(
+            random_attention(2, 3, 3, bias=True, seed=10 * b),
+            FeedForward(
+                [draw(4, 3, seed=b, scale=0.4), draw(3, 4, seed=b + 5, scale=0.4)], [draw(4, seed=b + 7), None]
+            ),
+        )
+        for b in range(2)
+    ]
+    target = Transformer(blocks)
+    ticket = st.construct_transformer(
+        target, key_width=(48, 60), value_width=48, hidden_width=(96, 120), input_norm=1.0
+    )
+    assert_faithful(ticket, target, on_sphere(8, 4, 3, norm=1.0, seed=3))
+    assert sorted(ticket.dense) == [
+        "block.0.attention.output_bias",
+        "block.0.feedforward.layer.0.bias",
+        "block.1.attention.output_bias",
+        "block.1.feedforward.layer.0.bias",
+    ]
+
+
+def test_unreachable_entries_are_named_by_head_row_and_column() -> None:
+    target = random_attention(2, 2, 2, bias=False, seed=0).merged()
+    target.vo.data[1, 0, 1] = 40.0
+    ticket = st.construct_attention(target, key_width=32, value_width=32, input_norm=1.0)
+    unreachable = ticket.certificate.details["unreachable"]
+    assert unreachable["count"] >= 1
+    worst = unreachable["worst"][0]
+    assert (worst["matrix"], worst["row"], worst["column"]) == ("head.1.vo", 0, 1)
+    assert 30 < worst["missed"] < 40
+    assert_faithful(ticket, target, on_sphere(9, 3, 2, norm=1.0, seed=0))
+
+
+def test_same_seed_same_identity() -> None:
+    target = random_attention(1, 2, 2, bias=True, seed=0)
+    first, again, other = (
+        st.construct_attention(target, key_width=32, value_width=32, seed=seed).identity for seed in (5, 5, 6)
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda t: st.construct_attention(t, key_width=33, value_width=32),
+            r"key_width must be a multiple of 2.*Use 32 or 34",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=32, value_width=1),
+            r"value_width must be at least 2.*for example 32",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=32, value_width=32, input_norm=0),
+            "input_norm must be positive",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=32, value_width=32, init="normal"),
+            "init must be one of theory",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=32, value_width=32, blocks="left"),
+            "blocks must be one of input",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=32, value_width=32, input_norm=1.0, samples=torch.ones(1, 2)),
+            "give input_norm or samples, not both",
+        ),
+        (
+            lambda t: st.construct_attention(nn.Identity(), key_width=2, value_width=2),
+            "needs an Attention.*got Identity",
+        ),
+        (
+            lambda t: st.construct_linear(torch.tensor([[1.0, math.nan]]), hidden_width=4),
+            r"target must be finite; entry \(0, 1\) is nan",
+        ),
+        (
+            lambda t: st.construct_linear(torch.ones(3), hidden_width=4),
+            r"needs a matrix \(d_out, d_in\); got shape \(3,\)",
+        ),
+        (
+            lambda t: st.construct_feedforward(torch.ones(2, 2), hidden_width=(4, 4)),
+            "must be one number, or 1 of them; got 2",
+        ),
+    ],
+)
+def test_bad_input_is_told_what_to_do(call: Callable[[Attention], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(random_attention(1, 2, 2, bias=False, seed=0))

@@ -1,0 +1,77 @@
+"""Lemma 7 and the ReLU sign split, entry by entry."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strongticket.construct.product import prune_product, prune_relu
+from strongticket.construct.source import RandomMatrix
+from strongticket.ticket import RandomTensor, Ticket
+
+
+def masked(seed: int, tensor: RandomTensor) -> torch.Tensor:
+    return Ticket(seed=seed, tensors=[tensor]).materialize()[tensor.name].double()
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[torch.Tensor, tuple[int, ...], int, int, int]:
+    """A target (free, blocks), block sizes that differ, spare units, and both layouts."""
+    free, blocks = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    sizes = tuple(draw(st.lists(st.integers(0, 9), min_size=blocks, max_size=blocks)))
+    target = torch.rand(free, blocks, generator=torch.Generator().manual_seed(draw(st.integers(0, 99)))) * 2 - 1
+    return target.double(), sizes, draw(st.integers(0, 3)), draw(st.sampled_from([0, 1])), draw(st.integers(0, 2**32))
+
+
+@given(case=cases(), divisor=st.sampled_from([1.0, 3.0]))
+@settings(deadline=None, max_examples=60)
+def test_lemma_7_product_has_the_reported_error(case: tuple, divisor: float) -> None:
+    target, sizes, spare, axis, seed = case
+    units = sum(sizes) + spare
+    blocked = RandomMatrix(name="b", coordinates=len(sizes), units=units, unit_axis=axis, scale=1.5)
+    free = RandomMatrix(name="f", coordinates=len(target), units=units, unit_axis=1 - axis, scale=0.5)
+    pruned = prune_product(target, blocked, free, sizes, seed=seed, divisor=divisor)
+    b, f = (masked(seed, tensor) for tensor in pruned.tensors)
+    b, f = b.T if axis == 0 else b, f if axis == 0 else f.T  # (coordinates, units)
+    error = f @ b.T / divisor - target
+    torch.testing.assert_close(pruned.error, error, rtol=0, atol=1e-14)
+    assert (pruned.error - error).abs().le(2 * pruned.rounding + 1e-300).all()
+    assert pruned.norm() >= torch.linalg.matrix_norm(error, ord=2).item()
+
+
+@given(case=cases(), nonnegative=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_lemma_2_signs_are_met_apart(case: tuple, nonnegative: bool) -> None:
+    """On x >= 0 the two layers act as W + E+, on x <= 0 as W + E-."""
+    target, sizes, spare, axis, seed = case
+    inputs = len(sizes)
+    units = sum(sizes) + spare
+    blocked = RandomMatrix(name="b", coordinates=inputs, units=units, unit_axis=axis, scale=1.0)
+    free = RandomMatrix(name="f", coordinates=len(target), units=units, unit_axis=1 - axis, scale=1.0)
+    pruned = prune_relu(target, blocked, free, sizes, seed=seed, nonnegative_inputs=nonnegative)
+    b, f = (masked(seed, tensor) for tensor in pruned.tensors)
+    first, second = (b if axis == 0 else b.T), (f if axis == 0 else f.T)  # (units, inputs) and (outputs, units)
+    eye = torch.eye(inputs, dtype=torch.float64)
+    positive = (second @ torch.relu(first @ eye)) - target
+    torch.testing.assert_close(pruned.error[:, :inputs], positive, rtol=0, atol=1e-14)
+    if nonnegative:
+        assert pruned.error.shape[1] == inputs
+        assert not (second != 0)[:, (first < 0).any(dim=1)].any(), "silent units are kept out"
+    else:
+        negative = -(second @ torch.relu(first @ -eye)) - target
+        torch.testing.assert_close(pruned.error[:, inputs:], negative, rtol=0, atol=1e-14)
+
+
+def test_unreachable_entries_are_listed_with_what_they_miss() -> None:
+    matrix = {"coordinates": 1, "units": 4, "scale": 1.0}
+    pruned = prune_product(
+        torch.tensor([[50.0]], dtype=torch.float64),
+        RandomMatrix(name="b", unit_axis=0, **matrix),
+        RandomMatrix(name="f", unit_axis=1, **matrix),
+        (4,),
+        seed=0,
+    )
+    (miss,) = pruned.unreachable
+    assert (miss.row, miss.column) == (0, 0)
+    assert miss.missed == pytest.approx(-pruned.error.item())
+    assert miss.missed > 46
