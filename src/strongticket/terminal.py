@@ -6,7 +6,17 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 def console() -> Console:
@@ -24,14 +34,41 @@ def print_json(content: object) -> None:
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr while the block runs; what it gives is called with the amount just done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+    with _bar(*columns) as bar:
         task = bar.add_task(description, total=total)
 
         def advance(amount: int) -> None:
             bar.advance(task, amount)
 
         yield advance
+
+
+@contextmanager
+def step_bar(total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar over named steps on stderr; what it gives is called with the name of the step that begins."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with _bar(*columns) as bar:
+        task = bar.add_task("starting", total=total)
+        begun = 0
+
+        def step(description: str) -> None:
+            nonlocal begun
+            bar.update(task, description=description, completed=begun)
+            begun += 1
+
+        yield step
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
+    """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
+    stderr = Console(stderr=True)
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
 
 
 def printable(text: str) -> str:

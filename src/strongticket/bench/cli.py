@@ -1,16 +1,11 @@
 """`strongticket bench`: how fast, against whom, and is it right."""
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import Console
-
     from strongticket.bench.subset_sum import Comparison, Settings
 
 bench_app = typer.Typer(
@@ -57,6 +52,7 @@ def subset_sum_command(
     """
     from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
+    from strongticket.terminal import print_json
 
     try:
         chosen = choose(peers)
@@ -80,7 +76,7 @@ def subset_sum_command(
     comparisons = _run_subset_sum(settings, out / "results.jsonl", as_json)
     drawn = _draw(comparisons, figure or out / f"subset-sum-{device.partition(':')[0]}.png", settings)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "ok": True,
                 "rows": [measured.as_row() for comparison in comparisons for measured in comparison.measurements],
@@ -111,10 +107,11 @@ def pensia_command(
     They report 77,266 s on 36 cores with Gurobi; our time excludes the one-off compilation.
     """
     from strongticket.bench import measure, pensia, render, subset_sum
+    from strongticket.terminal import console, print_json, step_bar
 
     try:
         _check_device(device)
-        with _progress(2) as step:
+        with step_bar(2) as step:
             outcome = pensia.run(
                 weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
             )
@@ -124,18 +121,19 @@ def pensia_command(
         _refuse(error, as_json)
     measure.append_row(out / "results.jsonl", **outcome.as_row(), **measure.environment(device))
     if as_json:
-        _print_json({"ok": True, **outcome.as_row()})
+        print_json({"ok": True, **outcome.as_row()})
     else:
-        _console().print(render.pensia_table(outcome))
+        console().print(render.pensia_table(outcome))
 
 
 def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list[Comparison]":
     """Measure, keeping each finished number of items on disk, so that Ctrl-C loses only the one under way."""
     from strongticket.bench import measure, subset_sum
+    from strongticket.terminal import step_bar
 
     comparisons = []
     try:
-        with _progress(subset_sum.count_steps(settings)) as step:
+        with step_bar(subset_sum.count_steps(settings)) as step:
             for comparison in subset_sum.run(settings, progress=step):
                 comparisons.append(comparison)
                 for measured in comparison.measurements:
@@ -165,18 +163,19 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> 
 
 def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", drawn: Path | None) -> None:
     from strongticket.bench import render
+    from strongticket.terminal import console
 
-    console = _console()
-    console.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+    out = console()
+    out.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
-        console.print(
+        out.print(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
             f"no answer worse than the reference's or a peer's."
         )
         for note in comparison.notes:
-            console.print(note, highlight=False)
+            out.print(note)
     if drawn:
-        console.print(f"figure: {drawn}", highlight=False)
+        out.print(f"figure: {drawn}")
 
 
 def _threads(settings: "Settings") -> str:
@@ -214,48 +213,11 @@ def _bad_usage(error: ValueError) -> NoReturn:
 
 def _refuse(error: Exception, as_json: bool) -> NoReturn:
     typer.echo(f"Error: {error}", err=True)
+    from strongticket.terminal import print_json
+
     if as_json:
-        _print_json({"ok": False, "error": str(error)})
+        print_json({"ok": False, "error": str(error)})
     raise typer.Exit(1)
-
-
-@contextmanager
-def _progress(total: int) -> "Iterator[Callable[[str], None]]":
-    """A bar on stderr; calling what it gives names the step that begins."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=total)
-        begun = 0
-
-        def step(description: str) -> None:
-            nonlocal begun
-            bar.update(task, description=description, completed=begun)
-            begun += 1
-
-        yield step
-
-
-def _console() -> "Console":
-    """Stdout; wide enough for a whole table when it is not a terminal."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
-
-
-def _print_json(content: dict[str, object]) -> None:
-    import json
-
-    typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
 if __name__ == "__main__":
