@@ -17,13 +17,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.exact import EXACT_ITEMS, solve_exactly
+from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.lanes import lane_buffer
-from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL, Workspace, zero_of
+from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL, zero_of
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of
-from strongticket.ops.subset_sum.surplus import choose_greedily, remainder, solve_surplus
+from strongticket.ops.subset_sum.surplus import Floats, choose_greedily, solve_surplus
 
 MANY_ITEMS = 112  # from here on eight short lists do better than four long ones
 INDEX_BITS = 17  # of a place in a joined list
@@ -40,6 +40,7 @@ class Lists(NamedTuple):
 
     items: Buffer  # (members, 8), fixed point; each list has a lane
     halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
+    spare: Buffer  # the same again
     sums: Integers  # (count, 2^members), in order
     joined: Integers  # (count - 2, 2^INDEX_BITS), each in order: first of two lists each, then of two joined ones
     sources: Integers  # (count - 2, 2^INDEX_BITS), the places of the two members
@@ -54,6 +55,7 @@ def make_lists(n: int) -> Lists:
     return Lists(
         items=lane_buffer(members, np.int64),
         halves=lane_buffer(1 << members - 1, np.int64),
+        spare=lane_buffer(1 << members - 1, np.int64),
         sums=np.empty((count, 1 << members), np.int64),
         joined=np.empty((count - 2, capacity), np.int64),
         sources=np.empty((count - 2, capacity), np.int64),
@@ -142,12 +144,15 @@ def subset_of(items: Integers, signed_sum: int) -> int:
     """The mask, plus for each bit set and minus for the others, that has the given sum."""
     half = len(items) // 2
     lows, highs = signed_sums(items[:half]), signed_sums(items[half:])
-    order = np.argsort(lows)
-    ordered = lows[order]
     for high in range(len(highs)):
-        place = np.searchsorted(ordered, signed_sum - highs[high])
-        if place < len(ordered) and ordered[place] == signed_sum - highs[high]:
-            return high << half | int(order[place])
+        rest = signed_sum - highs[high]
+        seen = False
+        for low in range(len(lows)):
+            seen |= lows[low] == rest
+        if seen:
+            for low in range(len(lows)):
+                if lows[low] == rest:
+                    return high << half | low
     raise AssertionError("every sum in a list is that of some subset")
 
 
@@ -165,7 +170,7 @@ def signed_sums(items: Integers) -> Integers:
 
 
 @njit(nogil=True, cache=True)
-def write_lists(rest: float, a: NDArray[np.float64], lists: Lists) -> float:
+def write_lists(rest: float, a: Floats, lists: Lists) -> float:
     """Round the items to fixed point, deal them out and list their signed sums; return the target in fixed point.
 
     Says NaN if fixed point does not fit, or the target is out of reach.
@@ -179,7 +184,7 @@ def write_lists(rest: float, a: NDArray[np.float64], lists: Lists) -> float:
     items[:] = 0
     for k in range(len(a)):
         items[k // len(sums), k % len(sums)] = np.int64(np.rint(a[k] * scale))
-    list_sums(items, zero_of(items), halves)
+    list_sums(items, zero_of(items), halves, lists.spare)
     half = len(halves)
     for t in range(len(sums)):
         for i in range(half):
@@ -242,13 +247,13 @@ def members_of(pair: int, sources: Integers) -> Integers:
 
 
 @njit(nogil=True, cache=True)
-def improve(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_], error: float, lists: Lists) -> float:
+def improve(w: float, a: Floats, mask: NDArray[np.bool_], error: float, lists: Lists) -> float:
     """Look for a subset closer than the one in `mask`; write it there, and return the error then reached."""
     tried = np.zeros(len(a), np.bool_)
     count, members = len(lists.sums), len(lists.items)
-    small = choose_greedily(w, a, count * members, tried)
-    tried[small] = False
-    aim = write_lists(remainder(w, a, tried), a[small], lists)
+    small = np.empty(count * members, np.int64)
+    rest = choose_greedily(w, a, tried, small)
+    aim = write_lists(rest, a[small], lists)
     if np.isnan(aim):
         return error
     pairs = np.empty(JUDGED, np.int64)
@@ -266,29 +271,26 @@ def improve(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_], error: fl
 
 
 @njit(nogil=True, cache=True)
-def solve_by_birthday(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    mask: NDArray[np.bool_],
-    error: NDArray[np.float64],
-    status: NDArray[np.uint8],
-    quick: Workspace,
-    exact: Workspace,
-    lists: Lists,
+def improve_rows(
+    w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8], lists: Lists
 ) -> None:
+    """Look for closer subsets in all rows within reach."""
+    for row in range(len(w)):
+        if status[row] == NEAR:
+            error[row] = improve(w[row], a[row], mask[row], error[row], lists)
+
+
+def solve_by_birthday(w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8]) -> None:
     """Find a very close subset for each row: targets w (rows,), items a (rows, n), n above 32.
 
     No row ends worse than with `surplus`, or than the optimum over its first 32 items alone.
     """
-    rows = len(w)
-    solve_surplus(w, a, mask, error, status, quick)
-    chosen = np.empty((rows, EXACT_ITEMS), np.bool_)
-    errors, statuses = np.empty(rows), np.empty(rows, np.uint8)
-    solve_exactly(w, a[:, :EXACT_ITEMS].copy(), chosen, errors, statuses, exact)
-    for row in range(rows):
-        if status[row] == NEAR:
-            if errors[row] < error[row]:
-                error[row] = errors[row]
-                mask[row, :EXACT_ITEMS] = chosen[row]
-                mask[row, EXACT_ITEMS:] = False
-            error[row] = improve(w[row], a[row], mask[row], error[row], lists)
+    solve_surplus(w, a, mask, error, status)
+    chosen, errors, statuses = np.empty((len(w), EXACT_ITEMS), np.bool_), np.empty_like(error), np.empty_like(status)
+    some = np.ascontiguousarray(a[:, :EXACT_ITEMS])
+    solve_exactly(w, some, chosen, errors, statuses, exact_workspace(EXACT_ITEMS))
+    better = (status == NEAR) & (errors < error)
+    mask[better] = False
+    mask[better, :EXACT_ITEMS] = chosen[better]
+    error[better] = errors[better]
+    improve_rows(w, a, mask, error, status, make_lists(a.shape[1]))

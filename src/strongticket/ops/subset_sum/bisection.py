@@ -23,6 +23,30 @@ def subset_sums(a: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @njit(nogil=True, cache=True)
+def distinct_sums(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The different sums of the subsets of `a` in item order, ascending.
+
+    Adding an item to all of an ascending list leaves it ascending, since rounding is monotone; so lists are merged.
+    """
+    sums, merged = np.zeros(1 << len(a)), np.zeros(1 << len(a))
+    size = 1
+    for item in a:
+        i, j, count = 0, 0, 0
+        while i < size or j < size:
+            if j == size or (i < size and sums[i] <= sums[j] + item):
+                value = sums[i]
+                i += 1
+            else:
+                value = sums[j] + item
+                j += 1
+            if count == 0 or value != merged[count - 1]:
+                merged[count] = value
+                count += 1
+        sums, merged, size = merged, sums, count
+    return sums[:size]
+
+
+@njit(nogil=True, cache=True)
 def finish(start: float, a: NDArray[np.float64], choice: int) -> float:
     """`start` plus the chosen items of `a`, added in item order."""
     for k in range(len(a)):
@@ -49,9 +73,7 @@ def solve_by_bisection(w: float, a: NDArray[np.float64]) -> int:
     """The mask of least error, the smallest of equals, for up to 32 items of a reachable problem."""
     half = len(a) // 2
     later = a[half:]
-    starts = subset_sums(a[:half])
-    # A sum that occurs twice need only be tried once.
-    ordered = np.unique(starts)
+    ordered = distinct_sums(a[:half])
     best, best_choice = np.inf, 0
     for choice in range(1 << len(later)):
         count = count_not_above(w, ordered, later, choice)
@@ -60,6 +82,7 @@ def solve_by_bisection(w: float, a: NDArray[np.float64]) -> int:
             # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
             if error < best:
                 best, best_choice = error, choice
+    starts = subset_sums(a[:half])
     for start in range(len(starts)):
         if abs(w - finish(starts[start], later, best_choice)) == best:
             return best_choice << half | start

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strongticket.ops.subset_sum.birthday import make_lists, solve_by_birthday
+from strongticket.ops.subset_sum.birthday import solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
-from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
+from strongticket.ops.subset_sum.surplus import solve_surplus
 
 MAX_ITEMS: int | None = None  # any number
 MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
@@ -76,10 +76,9 @@ def solve_rows(
     if n <= EXACT_ITEMS:
         solve_exactly(w, a, mask, error, status, exact_workspace(n))
     elif effort == "default":
-        solve_surplus(w, a, mask, error, status, exact_workspace(SEARCHED_ITEMS))
+        solve_surplus(w, a, mask, error, status)
     else:
-        quick, exact = exact_workspace(SEARCHED_ITEMS), exact_workspace(EXACT_ITEMS)
-        solve_by_birthday(w, a, mask, error, status, quick, exact, make_lists(n))
+        solve_by_birthday(w, a, mask, error, status)
 
 
 def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int) -> None:

@@ -5,9 +5,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from strongticket.ops.subset_sum.bisection import solve_by_bisection
-from strongticket.ops.subset_sum.lockstep import MIN_ITEMS, Workspace, judge, make_workspace, solve_in_lockstep
+from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
+from strongticket.ops.subset_sum.lockstep import MIN_ITEMS, Workspace, make_workspace, set_up_lane, solve_group
 from strongticket.ops.subset_sum.result import Status
-from strongticket.ops.subset_sum.rows import error_of, settle_if_unreachable, write_bits
+from strongticket.ops.subset_sum.rows import error_of, reach_of, settle_if_unreachable, write_bits
 
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
 # Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.
@@ -29,22 +30,30 @@ def solve_exactly(
     status: NDArray[np.uint8],
     work: Workspace,
 ) -> None:
-    """Solve each row: targets w (rows,), items a (rows, n); the last but one three are written."""
-    rows, n = a.shape
-    bits = np.full(rows, -1, np.int64)
-    reachable = np.empty(rows, np.int64)
-    count = 0
-    for row in range(rows):
-        status[row] = UNREACHABLE if settle_if_unreachable(w[row], a[row], mask[row]) else OPTIMAL
-        if status[row] == UNREACHABLE:
-            error[row] = error_of(w[row], a[row], mask[row])
-        else:
-            reachable[count] = row
-            count += 1
-    if n >= MIN_ITEMS:
-        solve_in_lockstep(w, a, reachable[:count], work, error, bits)
-    for row in reachable[:count]:
-        if bits[row] < 0:
-            bits[row] = solve_by_bisection(w[row], a[row])
-            error[row] = judge(w[row], a[row], bits[row])
-        write_bits(bits[row], mask[row])
+    """Solve each row: targets w (rows,), items a (rows, n); mask, error and status are written."""
+    n = a.shape[1]
+    bits = np.full(len(w), -1, np.int64)
+    sums = np.empty(1 << MOST_ITEMS)
+    lanes = work.lanes
+    # Not a plain 0: numba would compile all that follows once more for that very number.
+    used = int(np.int64(0))
+    for row in range(len(w)):
+        reach = reach_of(a[row])
+        status[row] = OPTIMAL
+        if settle_if_unreachable(w[row], a[row], reach, mask[row]):
+            status[row] = UNREACHABLE
+        elif n <= MOST_ITEMS:
+            bits[row] = solve_by_enumeration(w[row], a[row], sums)
+        elif set_up_lane(row, w[row], a[row], reach, used, work.items, work.vectors, lanes):
+            used += 1
+            if used == len(lanes):
+                solve_group(w, a, used, work, error, bits)
+                used = int(np.int64(0))
+    if used:
+        solve_group(w, a, used, work, error, bits)
+    for row in range(len(w)):
+        if status[row] == OPTIMAL:
+            if bits[row] < 0:
+                bits[row] = solve_by_bisection(w[row], a[row])
+            write_bits(bits[row], mask[row])
+        error[row] = error_of(w[row], a[row], mask[row])

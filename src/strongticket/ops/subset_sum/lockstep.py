@@ -29,11 +29,15 @@ from strongticket.ops.subset_sum.lanes import (
     store,
     where_equal,
 )
-from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_and_find_gaps
+from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
+from strongticket.ops.subset_sum.rows import Reach
 
-MIN_ITEMS = 4  # the network merges at least eight values
+MIN_ITEMS = 8  # the network lists the sums of at least four items
 MAX_PAIRS = 24  # a row with more close pairs is left to `bisection`
 UNIT_ROUNDOFF = 2.0**-53
+# A gap takes fewer float64 roundings than this times (n + 8), each of at most a unit of all magnitudes together: n in
+# adding the chosen items, 2 n in W, n in scaling, twice that because gaps are doubled.
+ROUNDINGS = 8.0
 # Outside these the scale could overflow, or sums could; such rows are left to `bisection`.
 LEAST_TOTAL, LARGEST_TOTAL = 1e-280, 1e280
 
@@ -96,46 +100,54 @@ def zero_of(buffer: Buffer) -> int:
 
 @njit(nogil=True, cache=True)
 def set_up_lane(
-    w: float, a: NDArray[np.float64], index: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]
+    row: int,
+    w: float,
+    a: NDArray[np.float64],
+    reach: Reach,
+    index: int,
+    items: Buffer,
+    vectors: Buffer,
+    lanes: NDArray[np.void],
 ) -> bool:
-    """Round a row to fixed point; say False if its magnitude does not allow it."""
+    """Round a row whose target is within reach to fixed point; say False if its magnitude does not allow it."""
     n = len(a)
     h = n // 2
-    size_first, size_second, size_out, total = 0.0, 0.0, 0.0, 0.0
-    for k in range(h):
-        size_first += abs(a[k])
-        size_second += abs(a[h + k])
-        total += a[k] + a[h + k]
-    if n % 2:
-        size_out = abs(a[n - 1])
-        total += a[n - 1]
-    size = size_first + size_second + size_out
+    size_first = reach.high_first - reach.low_first
+    size_second = (reach.high_both - reach.low_both) - size_first
+    size = reach.high - reach.low
+    size_out = size - (reach.high_both - reach.low_both)
     if not LEAST_TOTAL < size < LARGEST_TOTAL:
         return False
 
     # The merged values lie between minus a half list and W, the item out and a half list; the rest is for rounding.
-    lane = lanes[index]
     span = max(size_first, size_second) + size + size_out + size_first
-    lane.scale = (31.0 / 32.0) * largest(items) / span
-    rounding = 4.0 * (n + 8) * UNIT_ROUNDOFF * lane.scale * size
-    total_first, total_second, parity = np.int64(0), np.int64(0), np.int64(1)
+    scale = (31.0 / 32.0) * largest(items) / span
+    rounding = ROUNDINGS * (n + 8) * UNIT_ROUNDOFF * scale * size
+    total_first, total_both, total = np.int64(0), np.int64(0), np.int64(0)
     for k in range(n):
-        exact = a[k] * lane.scale
-        item = np.int64(np.rint(exact))
+        exact = a[k] * scale
+        rounded = np.rint(exact)
+        item = np.int64(rounded)
         items[k, index] = item
-        rounding += abs(exact - item)
-        parity ^= item & 1
-        if k < h:
-            total_first += item
-        elif k < 2 * h:
-            total_second += item
-    exact = (2.0 * w - total) * lane.scale
-    lane.aim = 2 * np.int64(np.rint((exact - parity) * 0.5)) + parity
-    lane.bound = rounding + abs(exact - lane.aim)
+        rounding += abs(exact - rounded)
+        total += item
+        if k == h - 1:
+            total_first = total
+        if k == 2 * h - 1:
+            total_both = total
+    parity = 1 ^ total & 1
+    exact = (2.0 * w - (reach.low + reach.high)) * scale
+    aim = 2 * np.int64(np.rint((exact - parity) * 0.5)) + parity
+
+    lane = lanes[index]
+    lane.row = row
+    lane.scale = scale
+    lane.bound = rounding + abs(exact - aim)
+    lane.aim = aim
     lane.total_first = total_first
-    lane.total_second = total_second
+    lane.total_second = total_both - total_first
     lane.pairs = 0
-    vectors[CENTRE, index] = zero_of(items) + np.int64(max(size_first, size_second) * lane.scale) + n
+    vectors[CENTRE, index] = zero_of(items) + np.int64(max(size_first, size_second) * scale) + n
     return True
 
 
@@ -146,23 +158,6 @@ def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.voi
         target = lanes[index].aim - sign * np.int64(items[len(items) - 1, index])
         lanes[index].flipped = target < 0
         vectors[TARGET, index] = abs(target)
-
-
-@njit(nogil=True, cache=True)
-def join_lists(first: Buffer, second: Buffer, vectors: Buffer, merged: Buffer) -> None:
-    """Lay the second list in ascending order before the moved first list in descending order: bitonic."""
-    half = len(second)
-    centre, target = load(vectors, CENTRE), load(vectors, TARGET)
-    zero = spread(zero_of(merged), centre)
-    up, down = centre - zero, centre + zero
-    up_moved, down_moved = up + target, down + target
-    for i in range(half):
-        p = load(second, i)
-        store(merged, half - 1 - i, down - p)
-        store(merged, half + i, up + p)
-        p = load(first, i)
-        store(merged, 3 * half - 1 - i, up_moved + p)
-        store(merged, 3 * half + i, down_moved - p)
 
 
 @njit(nogil=True, cache=True)
@@ -209,10 +204,16 @@ def collect_from_eight(
     """
     x, limit, lane = merged[:, index], vectors[LIMIT, index], lanes[index]
     centre, target = vectors[CENTRE, index], vectors[TARGET, index]
-    for i in range(max(start, 1), start + 8):
-        low = i - 1
-        while low >= 0 and (x[i] - x[low]) & 1 and x[i] - x[low] <= limit:
-            high = i
+    close = 0
+    for i in range(8):
+        gap = x[start + i] - x[max(start + i - 1, 0)]
+        close |= (gap & 1 & (gap <= limit)) << i
+    while close:
+        above = start + lowest_bit(close)
+        close &= close - 1
+        low = above - 1
+        while low >= 0 and (x[above] - x[low]) & 1 and x[above] - x[low] <= limit:
+            high = above
             while high < len(x) and x[high] - x[low] <= limit:
                 if (x[high] - x[low]) & 1:
                     note_pair(x[low], x[high], out, centre, target, lane, pairs[index])
@@ -258,12 +259,12 @@ def list_quarter(items: Buffer, sums: Buffer) -> None:
 
 
 @njit(nogil=True, cache=True)
-def find_subsets(items: Buffer, wanted: int, found: int, lows: Buffer, highs: Buffer, vectors: Buffer) -> None:
+def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, highs: Buffer) -> None:
     """Find, in every lane, the mask of half of the items whose sum is the wanted one."""
     quarter = len(items) // 2
     list_quarter(items[:quarter], lows)
     list_quarter(items[quarter:], highs)
-    sought = load(vectors, wanted)
+    sought = load(wanted, 0)
     mask = sought - sought
     one = spread(1, sought)
     best = mask
@@ -272,7 +273,7 @@ def find_subsets(items: Buffer, wanted: int, found: int, lows: Buffer, highs: Bu
         for low in range(len(lows)):
             best = where_equal(rest, load(lows, low), mask, best)
             mask = mask + one
-    store(vectors, found, best)
+    store(found, 0, best)
 
 
 @njit(nogil=True, cache=True)
@@ -338,20 +339,17 @@ def decide(
     error: NDArray[np.float64],
     bits: NDArray[np.int64],
 ) -> None:
-    """Judge the pairs of each lane in float64, nearest first, until no other can be as good.
-
-    Writes the least error and its mask for each row, or -1 for the mask of a row that has to be solved otherwise.
-    """
+    """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
     h = len(items) // 2
     active = np.empty(used, np.bool_)
     for index in range(used):
         lane = lanes[index]
         error[lane.row] = np.inf
         bits[lane.row] = -1 if lane.pairs > MAX_PAIRS else 0
-    place = 0
+    place = int(np.int64(0))
     while place < MAX_PAIRS and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
-        find_subsets(items[:h], WANTED_FIRST, FOUND_FIRST, lows, highs, vectors)
-        find_subsets(items[h : 2 * h], WANTED_SECOND, FOUND_SECOND, lows, highs, vectors)
+        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], lows, highs)
+        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], lows, highs)
         for index in range(used):
             if active[index]:
                 row = lanes[index].row
@@ -372,45 +370,21 @@ def solve_group(
     error: NDArray[np.float64],
     bits: NDArray[np.int64],
 ) -> None:
-    """Solve the rows that have been set up in the first lanes."""
+    """Solve the rows that have been set up in the first lanes: least error and mask, or -1 for the mask.
+
+    A row with -1 has to be solved otherwise. Lanes that are not used go through the motions.
+    """
     items, first, second, merged, least, lows, highs, vectors, lanes, pairs = work
     n = len(items)
     h = n // 2
-    list_sums(items[:h], zero_of(items), first)
-    list_sums(items[h : 2 * h], zero_of(items), second)
+    spare, zero = merged[: len(first)], zero_of(items)
+    list_sums(items[:h], zero, first, spare)
+    list_sums(items[h : 2 * h], zero, second, spare)
     for out in range(1 + n % 2):
         set_targets((2 * out - 1) * (n % 2), items, vectors, lanes)
-        join_lists(first, second, vectors, merged)
-        merge_and_find_gaps(merged, largest(merged), least)
+        centre, target = load(vectors, CENTRE), load(vectors, TARGET)
+        merge_lists(first, second, centre, target, spread(zero, centre), merged)
+        sort_runs_and_find_gaps(merged, len(merged) // 8, largest(merged), least)
         set_limits(least, vectors, lanes, pairs)
         collect_pairs(out, least, merged, vectors, lanes, pairs)
     decide(w, a, used, items, lows, highs, vectors, lanes, pairs, error, bits)
-
-
-@njit(nogil=True, cache=True)
-def solve_in_lockstep(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    work: Workspace,
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
-) -> None:
-    """Find the least error and its mask for the given rows; a mask of -1 means the row has to be solved otherwise."""
-    items, vectors, lanes = work.items, work.vectors, work.lanes
-    used = 0
-    for row in rows:
-        lanes[used].row = row
-        if set_up_lane(w[row], a[row], used, items, vectors, lanes):
-            used += 1
-        else:
-            bits[row] = -1
-        if used == len(lanes):
-            solve_group(w, a, used, work, error, bits)
-            used = 0
-    if used:
-        # The lanes left over go through the motions with a copy of the last row.
-        row = lanes[used - 1].row
-        for index in range(used, len(lanes)):
-            set_up_lane(w[row], a[row], index, items, vectors, lanes)
-        solve_group(w, a, used, work, error, bits)

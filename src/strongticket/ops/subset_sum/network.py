@@ -2,7 +2,8 @@
 
 A sequence is bitonic if, read in a circle, it rises once and falls once. Comparing each element with the one half the
 length away splits it into a lower and an upper half that are bitonic again, so log2(length) such stages sort it.
-Stages are done three at a time on eight vectors held in registers, which divides the memory traffic by three.
+Stages are done three at a time on eight vectors held in registers, which divides the memory traffic by three; the
+first three even before the sequence has been written down.
 
 All values must have the bits of positive normal floats (see `lanes.lower`).
 """
@@ -16,44 +17,24 @@ from numpy.typing import NDArray
 from strongticket.ops.subset_sum.lanes import least_odd, load, lower, magnitude, spread, store, upper
 
 Buffer = NDArray[np.signedinteger[Any]]
+Eight = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 
 IN_CACHE = 512  # vectors that stay in the first-level cache while their last stages are done
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def order(a: Any, b: Any) -> tuple[Any, Any]:
-    """The pair in order."""
+    """The smaller, then the larger of two, lane by lane."""
     return lower(a, b), upper(a, b)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def clean_two(x: Buffer, i: int, step: int) -> None:
-    """One stage, on two vectors."""
-    a, b = order(load(x, i), load(x, i + step))
-    store(x, i, a)
-    store(x, i + step, b)
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def clean_four(x: Buffer, i: int, step: int) -> None:
-    """Two stages, on four vectors `step` apart."""
-    a, c = order(load(x, i), load(x, i + 2 * step))
-    b, d = order(load(x, i + step), load(x, i + 3 * step))
-    a, b = order(a, b)
-    c, d = order(c, d)
-    store(x, i, a)
-    store(x, i + step, b)
-    store(x, i + 2 * step, c)
-    store(x, i + 3 * step, d)
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def cleaned_eight(x: Buffer, i: int, step: int) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any]:
-    """Three stages, on eight vectors `step` apart, which are returned."""
-    a, e = order(load(x, i), load(x, i + 4 * step))
-    b, f = order(load(x, i + step), load(x, i + 5 * step))
-    c, g = order(load(x, i + 2 * step), load(x, i + 6 * step))
-    d, h = order(load(x, i + 3 * step), load(x, i + 7 * step))
+def three_stages(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Eight:
+    """Three stages on eight vectors, evenly spaced in a bitonic sequence."""
+    a, e = order(a, e)
+    b, f = order(b, f)
+    c, g = order(c, g)
+    d, h = order(d, h)
     a, c = order(a, c)
     b, d = order(b, d)
     e, g = order(e, g)
@@ -66,84 +47,120 @@ def cleaned_eight(x: Buffer, i: int, step: int) -> tuple[Any, Any, Any, Any, Any
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def store_eight(x: Buffer, i: int, step: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> None:
-    """Put eight vectors `step` apart."""
-    store(x, i, a)
-    store(x, i + step, b)
-    store(x, i + 2 * step, c)
-    store(x, i + 3 * step, d)
-    store(x, i + 4 * step, e)
-    store(x, i + 5 * step, f)
-    store(x, i + 6 * step, g)
-    store(x, i + 7 * step, h)
+def load_eight(x: Buffer, i: int, step: int) -> Eight:
+    """Eight vectors, `step` apart."""
+    return (
+        load(x, i),
+        load(x, i + step),
+        load(x, i + 2 * step),
+        load(x, i + 3 * step),
+        load(x, i + 4 * step),
+        load(x, i + 5 * step),
+        load(x, i + 6 * step),
+        load(x, i + 7 * step),
+    )
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def clean_eight(x: Buffer, i: int, step: int) -> None:
-    """Three stages, on eight vectors `step` apart."""
-    a, b, c, d, e, f, g, h = cleaned_eight(x, i, step)
-    store_eight(x, i, step, a, b, c, d, e, f, g, h)
+def store_eight(x: Buffer, i: int, step: int, eight: Eight) -> None:
+    """Put eight vectors, `step` apart."""
+    store(x, i, eight[0])
+    store(x, i + step, eight[1])
+    store(x, i + 2 * step, eight[2])
+    store(x, i + 3 * step, eight[3])
+    store(x, i + 4 * step, eight[4])
+    store(x, i + 5 * step, eight[5])
+    store(x, i + 6 * step, eight[6])
+    store(x, i + 7 * step, eight[7])
 
 
 @njit(nogil=True, cache=True)
-def open_stages(x: Buffer, size: int) -> int:
-    """Do the first one or two stages of a merge, so that a multiple of three remains; return the size of the runs."""
+def sort_eighths(x: Buffer, start: int, end: int, size: int) -> int:
+    """Do three stages on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    step = size // 8
+    for run in range(start, end, size):
+        for i in range(run, run + step):
+            store_eight(x, i, step, three_stages(*load_eight(x, i, step)))
+    return step
+
+
+@njit(nogil=True, cache=True)
+def sort_halves(x: Buffer, start: int, end: int, size: int) -> int:
+    """Do one stage on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    step = size // 2
+    for run in range(start, end, size):
+        for i in range(run, run + step):
+            a, b = order(load(x, i), load(x, i + step))
+            store(x, i, a)
+            store(x, i + step, b)
+    return step
+
+
+@njit(nogil=True, cache=True)
+def sort_quarters(x: Buffer, start: int, end: int, size: int) -> int:
+    """Do two stages on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    step = size // 4
+    for run in range(start, end, size):
+        for i in range(run, run + step):
+            a, c = order(load(x, i), load(x, i + 2 * step))
+            b, d = order(load(x, i + step), load(x, i + 3 * step))
+            a, b = order(a, b)
+            c, d = order(c, d)
+            store(x, i, a)
+            store(x, i + step, b)
+            store(x, i + 2 * step, c)
+            store(x, i + 3 * step, d)
+    return step
+
+
+@njit(nogil=True, cache=True)
+def sort_to_eighths(x: Buffer, start: int, end: int, size: int) -> int:
+    """Do stages on each bitonic run of x[start:end] until its size is 8, or 1 if it is less; return that size."""
     stages = 0
     while 1 << stages < size:
         stages += 1
     if stages % 3 == 1:
-        for i in range(size // 2):
-            clean_two(x, i, size // 2)
+        size = sort_halves(x, start, end, size)
     elif stages % 3 == 2:
-        for i in range(size // 4):
-            clean_four(x, i, size // 4)
-    return size >> stages % 3
+        size = sort_quarters(x, start, end, size)
+    while size > 8:
+        size = sort_eighths(x, start, end, size)
+    return size
 
 
 @njit(nogil=True, cache=True)
-def narrow(x: Buffer, start: int, end: int, size: int, stop: int) -> None:
-    """Take the bitonic runs of x[start:end] from `size` down to `stop`, three stages a pass."""
-    while size > stop:
-        step = size // 8
-        for base in range(start, end, size):
-            for i in range(base, base + step):
-                clean_eight(x, i, step)
-        size = step
+def sort_runs(x: Buffer, end: int, size: int) -> None:
+    """Sort each bitonic run of `size` in x[:end]; sizes are powers of two."""
+    while size > IN_CACHE:
+        size = sort_eighths(x, 0, end, size)
+    block = min(end, IN_CACHE)
+    for start in range(0, end, block):
+        if sort_to_eighths(x, start, start + block, size) == 8:
+            sort_eighths(x, start, start + block, 8)
 
 
 @njit(nogil=True, cache=True)
-def merge(x: Buffer, size: int) -> None:
-    """Sort the bitonic sequence x[:size], size a power of two."""
-    run = open_stages(x, size)
-    block = min(run, IN_CACHE)
-    narrow(x, 0, size, run, block)
-    for start in range(0, size, block):
-        narrow(x, start, start + block, block, 1)
-
-
-@njit(nogil=True, cache=True)
-def merge_and_find_gaps(x: Buffer, none: int, least: Buffer) -> None:
-    """Sort the bitonic sequence x, of length 8 at least, and note the least odd gap between neighbours.
+def sort_runs_and_find_gaps(x: Buffer, size: int, none: int, least: Buffer) -> None:
+    """Sort each bitonic run of `size`, 8 at least, in x; note the least odd gap between neighbours of all x.
 
     `least[i]` is that of the eight gaps that end in x[8 i : 8 i + 8], or `none` if there is none.
     """
-    size = len(x)
-    run = open_stages(x, size)
-    block = min(run, IN_CACHE)
-    narrow(x, 0, size, run, block)
-    for start in range(0, size, block):
-        narrow(x, start, start + block, block, 8)
+    while size > IN_CACHE:
+        size = sort_eighths(x, 0, len(x), size)
+    block = min(len(x), IN_CACHE)
+    for start in range(0, len(x), block):
+        sort_to_eighths(x, start, start + block, size)
         find_gaps(x, start, start + block, none, least)
 
 
 @njit(nogil=True, cache=True)
 def find_gaps(x: Buffer, start: int, end: int, none: int, least: Buffer) -> None:
-    """Do the last three stages of a merge on x[start:end], and note the gaps."""
+    """Do the last three stages on the runs of eight in x[start:end], and note the gaps."""
     nothing = spread(none, load(x, start))
-    # The very first element has no left neighbour; beside itself it has a gap of 0, which is even.
-    before = load(x, start - 1) if start else lowest_of_eight(x)
+    # The very first value has no left neighbour; beside itself it has a gap of 0, which is even.
+    before = load(x, start - 1) if start else three_stages(*load_eight(x, 0, 1))[0]
     for i in range(start, end, 8):
-        a, b, c, d, e, f, g, h = cleaned_eight(x, i, 1)
+        a, b, c, d, e, f, g, h = three_stages(*load_eight(x, i, 1))
         best = least_odd(nothing, a - before)
         best = least_odd(best, b - a)
         best = least_odd(best, c - b)
@@ -153,35 +170,87 @@ def find_gaps(x: Buffer, start: int, end: int, none: int, least: Buffer) -> None
         best = least_odd(best, g - f)
         best = least_odd(best, h - g)
         store(least, i // 8, best)
-        store_eight(x, i, 1, a, b, c, d, e, f, g, h)
+        store_eight(x, i, 1, (a, b, c, d, e, f, g, h))
         before = h
 
 
 @njit(nogil=True, cache=True)
-def lowest_of_eight(x: Buffer) -> Any:
-    """The smallest of x[:8]."""
-    best = load(x, 0)
-    for i in range(1, 8):
-        best = lower(best, load(x, i))
-    return best
+def list_sums(items: Buffer, zero: int, x: Buffer, spare: Buffer) -> None:
+    """List in order, into x, the non-negative half of all sums of plus or minus each item, with its 0 at `zero`.
+
+    There are at least four items; `spare` is room as large as x. The whole list mirrors this half. With one more item
+    of magnitude c, the sums are those of the list plus c and minus c; the non-negative half of these is |p - c| and
+    p + c for the p of the old half: a bitonic sequence as written.
+    """
+    # Each step reads one buffer and writes the other; the last one has to write x.
+    source, target = (x, spare) if len(items) % 2 else (spare, x)
+    origin = spread(zero, load(items, 0))
+    list_three(items, origin, source)
+    size = 4
+    for k in range(3, len(items)):
+        add_item(magnitude(load(items, k)), origin, source, size, target)
+        source, target = target, source
+        size *= 2
+        sort_runs(source, size, size // 8)
 
 
 @njit(nogil=True, cache=True)
-def list_sums(items: Buffer, zero: int, x: Buffer) -> None:
-    """List in order, into x, the non-negative half of all sums of plus or minus each item, with its 0 at `zero`.
+def list_three(items: Buffer, origin: Any, x: Buffer) -> None:
+    """List the sums of the first three items."""
+    p, q = magnitude(load(items, 0)), magnitude(load(items, 1))
+    p, q = magnitude(p - q), p + q
+    r = magnitude(load(items, 2))
+    a, c = order(origin + magnitude(p - r), origin + (q + r))
+    b, d = order(origin + magnitude(q - r), origin + (p + r))
+    a, b = order(a, b)
+    c, d = order(c, d)
+    store(x, 0, a)
+    store(x, 1, b)
+    store(x, 2, c)
+    store(x, 3, d)
 
-    The whole list mirrors this half. With one more item of magnitude c, the sums are those of the list plus c and
-    minus c; the non-negative half of these is |p - c| and p + c for the p of the old half: bitonic as written.
+
+@njit(nogil=True, cache=True)
+def add_item(c: Any, origin: Any, x: Buffer, size: int, y: Buffer) -> None:
+    """Write into y the sums x[:size] with one more item, their first three stages done."""
+    moved = origin + c
+    step = size // 4
+    for i in range(step):
+        j = size - 1 - i
+        eight = three_stages(
+            origin + magnitude(load(x, i) - moved),
+            origin + magnitude(load(x, i + step) - moved),
+            origin + magnitude(load(x, i + 2 * step) - moved),
+            origin + magnitude(load(x, i + 3 * step) - moved),
+            load(x, j) + c,
+            load(x, j - step) + c,
+            load(x, j - 2 * step) + c,
+            load(x, j - 3 * step) + c,
+        )
+        store_eight(y, i, step, eight)
+
+
+@njit(nogil=True, cache=True)
+def merge_lists(first: Buffer, second: Buffer, centre: Any, target: Any, origin: Any, merged: Buffer) -> None:
+    """Begin to merge two lists given by their upper halves, the first of them moved by `target`.
+
+    Written out, the second list in ascending order before the first one in descending order is bitonic; its first
+    three stages are done here. The 0 of the halves is at `origin`, that of the merged list at `centre`.
     """
-    origin = spread(zero, load(items, 0))
-    store(x, 0, origin + magnitude(load(items, 0)))
-    size = 1
-    for k in range(1, len(items)):
-        c = magnitude(load(items, k))
-        moved = origin + c
-        for i in range(size):
-            p = load(x, i)
-            store(x, i, origin + magnitude(p - moved))
-            store(x, 2 * size - 1 - i, p + c)
-        size *= 2
-        merge(x, size)
+    up, down = centre - origin, centre + origin
+    up_moved, down_moved = up + target, down + target
+    half = len(second)
+    step = half // 2
+    for i in range(step):
+        j = half - 1 - i
+        eight = three_stages(
+            down - load(second, j),
+            down - load(second, j - step),
+            up + load(second, i),
+            up + load(second, i + step),
+            up_moved + load(first, j),
+            up_moved + load(first, j - step),
+            down_moved - load(first, i),
+            down_moved - load(first, i + step),
+        )
+        store_eight(merged, i, step, eight)

@@ -1,23 +1,49 @@
 """The small pieces every CPU solver shares: a row's reach, the error of a subset, masks as bits and as booleans."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 
+class Reach(NamedTuple):
+    """The sums of the negative and of the positive items in item order: the ends of what can be reached."""
+
+    low_first: float  # after the first half of the items
+    high_first: float
+    low_both: float  # after twice as many, which leaves out the last item if their number is odd
+    high_both: float
+    low: float
+    high: float
+
+
 @njit(nogil=True, cache=True)
-def settle_if_unreachable(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> bool:
-    """If w lies outside the interval of possible sums, choose the nearer end and say True."""
-    low, high = 0.0, 0.0
+def reach_of(a: NDArray[np.float64]) -> Reach:
+    """How far the items reach."""
+    half = len(a) // 2
+    low_first, high_first = extend(0.0, 0.0, a[:half])
+    low_both, high_both = extend(low_first, high_first, a[half : 2 * half])
+    low, high = extend(low_both, high_both, a[2 * half :])
+    return Reach(low_first, high_first, low_both, high_both, low, high)
+
+
+@njit(nogil=True, cache=True)
+def extend(low: float, high: float, a: NDArray[np.float64]) -> tuple[float, float]:
+    """Add more items to a reach."""
     for item in a:
-        if item < 0.0:
-            low += item
-        else:
-            high += item
-    if low <= w <= high:
+        low += min(item, 0.0)
+        high += max(item, 0.0)
+    return low, high
+
+
+@njit(nogil=True, cache=True)
+def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: NDArray[np.bool_]) -> bool:
+    """If w lies outside the reach of the items, choose the nearer end and say True."""
+    if reach.low <= w <= reach.high:
         return False
     for k in range(len(a)):
-        mask[k] = a[k] < 0.0 if w < low else a[k] > 0.0
+        mask[k] = a[k] < 0.0 if w < reach.low else a[k] > 0.0
     return True
 
 

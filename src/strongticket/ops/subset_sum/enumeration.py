@@ -1,0 +1,34 @@
+"""One problem of a few items: write all sums down and take the closest. Up to seven items nothing is quicker."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+MOST_ITEMS = 7
+
+
+# There is no NaN among sums of finite items, and the sign of a zero error does not matter: this lets LLVM use vectors.
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+def least_error(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
+    """Write all subset sums in item order, by mask, into `sums`; return the least error."""
+    sums[0] = 0.0
+    best = abs(w)
+    size = 1
+    for item in a:
+        for i in range(size):
+            total = sums[i] + item
+            sums[size + i] = total
+            error = abs(w - total)
+            best = min(best, error)
+        size *= 2
+    return best
+
+
+@njit(nogil=True, cache=True)
+def solve_by_enumeration(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
+    """The mask of least error, the smallest of equals; `sums` is room for 2^n."""
+    best = least_error(w, a, sums)
+    mask = 0
+    while abs(w - sums[mask]) != best:
+        mask += 1
+    return mask
