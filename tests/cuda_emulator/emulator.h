@@ -1,7 +1,7 @@
 // Runs CUDA kernels on a CPU: g++ compiles the kernel's own source after this header.
 //
-// Blocks run one after the other. The threads of a block are fibers that run until they wait at a barrier or take part in
-// a warp operation; from round to round they are resumed in turning order, so that a result that depends on which
+// Blocks run one after the other. The threads of a block are fibers that run until they wait at a barrier or take part
+// in a warp operation; from round to round they are resumed in turning order, so that a result that depends on which
 // thread comes first has a chance to show. Shared memory starts out as garbage. A block whose threads all wait for
 // each other in vain ends the process with a message, which is what a GPU would do by hanging.
 //
@@ -141,8 +141,10 @@ template <class... Parameters, void (*kernel)(Parameters...)> struct Unpack<kern
 
 static void launch(void (*kernel)(void **), unsigned grid, unsigned block, size_t shared_bytes, void **values)
 {
-    if (shared_bytes > SHARED_BYTES) std::fprintf(stderr, "emulator: no room for %zu shared bytes\n", shared_bytes), std::abort();
-    if (block % WARP) std::fprintf(stderr, "emulator: a block must be whole warps, got %u threads\n", block), std::abort();
+    if (shared_bytes > SHARED_BYTES || block % WARP) {
+        std::fprintf(stderr, "emulator: cannot run %u threads with %zu shared bytes\n", block, shared_bytes);
+        std::abort();
+    }
     body = kernel, arguments = values;
     gridDim = {grid, 1, 1}, blockDim = {block, 1, 1};
     fibers.resize(block);
@@ -199,7 +201,6 @@ inline int __reduce_add_sync(unsigned, int mine)
 inline unsigned atomicAdd(unsigned *place, unsigned value) { return std::exchange(*place, *place + value); }
 inline unsigned atomicOr(unsigned *place, unsigned value) { return std::exchange(*place, *place | value); }
 
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
 inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from strongticket.ops.subset_sum import Status, SubsetSumResult, cpu, cuda, reference
 
-ONE_OF_EACH_PATH = [0, 3, 8, 12, 13, 16, 17, 20]
-PROPERTY_SIZES = [5, 12, 13, 16]
+ONE_OF_EACH_PATH = [0, 3, 8, 11, 12, 16, 17, 20, 26]
+PROPERTY_SIZES = [5, 11, 12, 16]
 
 
 class Backend(NamedTuple):
@@ -163,10 +164,30 @@ def test_a_bad_guess_of_the_reach_costs_time_only(
     assert not backend.left_open
 
 
+def test_a_target_beside_more_subsets_than_there_is_room_for(backend: Backend) -> None:
+    # Seven tiny items make a cloud of 128 subsets around each sum of the others; the targets miss a cloud by little.
+    _, items = random_problems(24, 14, seed=8)
+    items[:, ::2] *= 1e-3
+    targets = items[:, 1::4].sum(dim=1) + torch.linspace(0.002, 0.02, 24, dtype=torch.float64)
+    assert_same(backend.solve(targets, items), cpu.solve(targets, items, "default"))
+    assert not backend.left_open
+
+
+@pytest.mark.skipif(emulated.COMPILER is None, reason="the CUDA emulator needs g++; none found")
+def test_gpus_without_warp_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older(source: str, name: str, options: tuple[str, ...], *, device: torch.device) -> emulated.EmulatedKernel:
+        return emulated.kernel(source, name, (*options, "-D__CUDA_ARCH__=750"), device=device)
+
+    monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=older))
+    for n in (8, 14):
+        targets, items = random_problems(24, n, seed=9)
+        assert_same(cuda.solve(targets, items, "default"), cpu.solve(targets, items, "default"))
+
+
 @pytest.mark.parametrize(
     "cut",
     [
-        {"low": 7, "most_high": 6},  # eight passes over the wanted sums
+        {"low": 8, "most_high": 5},  # eight passes over the wanted sums
         {"log_threads": 6, "teams": 1},  # a team of two warps
         {"log_batch": 1},
         {"log_low_bits": 10, "log_wanted_bits": 8},  # bitmaps so small that most sums survive by mistake

@@ -17,10 +17,10 @@ from strongticket.ops import nvrtc
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 
 MAX_ITEMS: int | None = 32
-ENUMERATED_ITEMS = 12  # up to here trying all subsets is as quick as the sieve
+ENUMERATED_ITEMS = 11  # up to here trying all subsets is as quick as the sieve
 
 NOT_SETTLED = 255  # problems.cu
-STATUS_CHUNK = 1 << 24  # problems looked through at a time for open ones
+STATUS_CHUNK = 1 << 22  # problems looked through at a time for open ones
 OPEN_CHUNK = 1 << 16  # open problems brought to the CPU at a time
 
 
@@ -79,7 +79,8 @@ class Sieve:
     low_capacity: int
     found_capacity: int
     teams: int = 1  # in a block
-    most_high: int = 12  # items of the other half in one pass
+    most_high: int = 13  # items of the other half in one pass
+    join_lanes: int = 32  # threads that compare one low sum with the wanted sums
     log_batch: int = 3  # sums a thread holds at a time
     expected: float = 4.0  # subsets within the first reach; rarely none, so that few problems are searched twice
 
@@ -98,27 +99,21 @@ class Sieve:
 
 
 def sieve_for(n: int) -> Sieve:
-    """The cut that was fastest on an H200."""
-    low = min(n // 2, 13)
-    if n <= 17:
-        return Sieve(
-            low=low,
-            log_threads=5,
-            teams=4,
-            log_low_bits=low + 7,
-            log_wanted_bits=13,
-            wanted_capacity=128,
-            low_capacity=64,
-            found_capacity=64,
-        )
+    """The cut that was fastest on an H200, and never more shared memory than a consumer card has."""
+    low = (n - 2) // 2 if n < 23 else min(n // 2, 12)
+    log_threads = 5 if n < 20 else 6 if n < 22 else 7 if n < 24 else 8
     return Sieve(
         low=low,
-        log_threads=min(low - 3, 8),
+        log_threads=log_threads,
+        teams=4 if log_threads == 5 else 1,
         log_low_bits=min(low + 7, 18),
-        log_wanted_bits=15 if n < 24 else 16,
-        wanted_capacity=128 if n < 22 else 512,
+        log_wanted_bits=12 if n < 18 else 13 if n < 20 else 15 if n < 24 else 16,
+        wanted_capacity=128 if n < 22 else 512 if n < 25 else 1024,
         low_capacity=128 if n < 22 else 256,
-        found_capacity=max(64, 1 << max(n - 20, 0)),
+        # The reach cannot shrink below the rounding slack: from 25 items on more and more subsets lie within it.
+        found_capacity=64 if n < 26 else 1 << (n - 20),
+        join_lanes=8 if n < 20 else 16,
+        expected=4.0 if n < 24 else 6.0,
     )
 
 

@@ -90,30 +90,35 @@ struct Products {
 
     struct Cursor {
         i64 output, block;
+        i64 column, start; // of the block
     };
     struct Raw {
         TARGET target;
         float u, v;
     };
 
-    __device__ Cursor at(i64 problem) const { return {problem / blocks, problem % blocks}; }
+    __device__ Cursor locate(i64 output, i64 block) const
+    {
+        if (output >= outputs) return {output, block};
+        return {output, block, columns[block], starts[block]};
+    }
+    __device__ Cursor at(i64 problem) const { return locate(problem / blocks, problem % blocks); }
     __device__ bool holds(Cursor c) const { return c.output < outputs; }
     __device__ Cursor after(Cursor c, Cursor stride) const
     {
-        Cursor next = {c.output + stride.output, c.block + stride.block};
-        if (next.block >= blocks) next = {next.output + 1, next.block - blocks};
-        return next;
+        i64 output = c.output + stride.output, block = c.block + stride.block;
+        return block < blocks ? locate(output, block) : locate(output + 1, block - blocks);
     }
-    __device__ i64 place(Cursor c) const { return c.output * all_blocks + columns[c.block]; }
-    __device__ i64 item_place(Cursor c) const { return c.output * all_units + starts[c.block]; }
+    __device__ i64 place(Cursor c) const { return c.output * all_blocks + c.column; }
+    __device__ i64 item_place(Cursor c) const { return c.output * all_units + c.start; }
 
     __device__ Raw fetch(Cursor c) const
     {
         int k = lane_index();
         if (!holds(c)) return {};
-        TARGET target = targets[c.output * target_row_stride + columns[c.block] * target_column_stride];
+        TARGET target = targets[c.output * target_row_stride + c.column * target_column_stride];
         if (k >= N) return {target, 0.0f, 0.0f};
-        i64 unit = starts[c.block] + k;
+        i64 unit = c.start + k;
         return {target, u[unit], v[c.output * v_row_stride + unit * v_unit_stride]};
     }
     __device__ double item(Raw raw) const
@@ -195,7 +200,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) solve_rows(
     const TARGET *targets, i64 target_stride, const ITEM *items, i64 row_stride, i64 item_stride, i64 count,
     bool *mask, double *error, u8 *status, u32 *unsettled)
 {
-    solve_all(Rows{targets, target_stride, items, row_stride, item_stride, count}, Answers{mask, error, status, unsettled});
+    solve_all(
+        Rows{targets, target_stride, items, row_stride, item_stride, count}, Answers{mask, error, status, unsettled});
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) solve_products(

@@ -1,7 +1,7 @@
 // Many items: meet in the middle without sorting. One problem a team: a warp, or all warps of a block.
 //
 // The first LOW items have 2^LOW "low" sums; what is left of the target after a choice of the other items is a
-// "wanted" sum. A subset is a low sum and a wanted sum, and its gap is their difference: the smallest gap is looked for.
+// "wanted" sum. A subset is a low sum and a wanted sum, and its gap is their difference: the smallest gap is sought.
 //
 // 1. Sums are integers: items times a power of two, rounded. A sum of them is exact, in any order.
 // 2. From the density of sums around the target, guess a reach within which a few subsets lie.
@@ -15,24 +15,26 @@
 // Exactness. With every item and the target rounded by at most 1/2, and float64 sums in item order off by far less than
 // 2^-14 in the same unit, |gap| and the float64 error differ by at most (N + 1) / 2 + 2^-14. So the subset of least
 // float64 error has a gap at most N + 1 above the smallest: all those are summed again in float64 and in item order.
-// Where even the narrowest reach holds more subsets than there is room for (many ties), the problem is left to the host.
+// Where even the narrowest reach holds more subsets than there is room for (many ties), the host solves the problem.
 
 constexpr int THREADS = 1 << LOG_THREADS;
 constexpr int TEAM_WARPS = THREADS / WARP;
 
 constexpr int HIGH = N - LOW;
-constexpr int PASS_ITEMS = HIGH < MOST_HIGH ? HIGH : MOST_HIGH; // the wanted sums are gone through in passes of this many
-constexpr int LAST_ITEMS = HIGH - PASS_ITEMS;
+constexpr int PASS_ITEMS = HIGH < MOST_HIGH ? HIGH : MOST_HIGH;
+constexpr int LAST_ITEMS = HIGH - PASS_ITEMS; // each choice of these is a pass over the other wanted sums
 
-constexpr u8 SEARCH = 254; // no answer yet
+constexpr u8 SEARCH = 254; // a status: no answer yet
 
 constexpr u32 SLACK = N + 2;
-constexpr int LEAST_SHIFT = 7;   // a reach of 64, more than SLACK
+constexpr int LEAST_SHIFT = 7;    // a reach of 64
 constexpr int LARGEST_SHIFT = 29; // a reach of 2^28
 
 static_assert(N <= WARP && LOW >= LOG_THREADS && PASS_ITEMS >= LOG_THREADS, "a team has more threads than sums");
 static_assert(SLACK < 1u << (LEAST_SHIFT - 1), "the least reach must hold every subset that could be the best");
-static_assert(BLOCK_THREADS == TEAMS * THREADS && (TEAMS == 1 || TEAM_WARPS == 1), "a block is one team, or its warps are");
+static_assert(THREADS % JOIN_LANES == 0, "a low sum is compared by whole groups of threads");
+static_assert(BLOCK_THREADS == TEAMS * THREADS, "a block is made of teams");
+static_assert(TEAMS == 1 || TEAM_WARPS == 1, "teams wait for each other if they share a block and are several warps");
 
 __device__ inline void team_sync()
 {
@@ -46,8 +48,8 @@ __device__ inline int team_thread() { return threadIdx.x % THREADS; }
 
 // --- Bitmaps ---------------------------------------------------------------------------------------------------------
 
-// A cell has a bit in a word; the next cell has the next bit, in the next word if need be. `word_of` a bitmap says which
-// word. The second bitmap has to scatter the cells that share a bit in the first one: otherwise every wanted sum that
+// A cell has a bit in a word; the next cell has the next bit, in another word if need be. `word_of` says in which word.
+// The second bitmap has to scatter the cells that share a bit in the first one: otherwise every wanted sum that
 // is there by mistake would bring along the low sum it was mistaken for.
 struct LowBitmap {
     static constexpr u32 WORDS = 1u << (LOG_LOW_BITS - 5);
@@ -81,7 +83,7 @@ template <class Bitmap> __device__ void clear(Bitmap &bitmap)
     for (u32 i = team_thread(); i < Bitmap::WORDS / 4; i += THREADS) bitmap.words[i] = uint4{0, 0, 0, 0};
 }
 
-// --- What a team shares -----------------------------------------------------------------------------------------------
+// --- What a team shares ----------------------------------------------------------------------------------------------
 
 // Sums that a bitmap has let through, and which subsets they are.
 template <int CAPACITY> struct Survivors {
@@ -91,8 +93,9 @@ template <int CAPACITY> struct Survivors {
 
     __device__ u32 size() const { return min(count, u32(CAPACITY)); }
     __device__ bool lost() const { return count > CAPACITY; }
-    __device__ void put(u32 slot, int value, u32 index)
+    __device__ void put(int value, u32 index)
     {
+        u32 slot = atomicAdd(&count, 1u);
         if (slot < CAPACITY) sum[slot] = value, subset[slot] = index;
     }
 };
@@ -107,7 +110,8 @@ struct Team {
     Survivors<FOUND_CAPACITY> found; // subsets within reach, with their gaps
     int target;
     int shift; // a cell is 2^shift long, the reach half of it
-    bool crowded;
+    u32 limit; // the largest gap of interest, at most the reach
+    bool crowded; // a pass has lost survivors
     bool searching;
 
     __device__ int reach() const { return 1 << (shift - 1); }
@@ -126,8 +130,8 @@ template <int FIRST, int COUNT> __device__ int chosen(const int *step, u32 bits)
     return sum;
 }
 
-// The 2^COUNT sums over items FIRST, ..., this thread's share of them, a batch at a time. A subset's lowest bits are the
-// thread's number, the next count within a batch, and the highest are the batch's number.
+// The 2^COUNT sums over items FIRST, ..., this thread's share of them, a batch at a time. A subset's lowest bits are
+// the thread's number, the next count within a batch, and the highest are the batch's number.
 template <int FIRST, int COUNT> struct Sums {
     static constexpr int BATCH_ITEMS = COUNT - LOG_THREADS < LOG_BATCH ? COUNT - LOG_THREADS : LOG_BATCH;
     static constexpr int BATCH = 1 << BATCH_ITEMS;
@@ -137,7 +141,8 @@ template <int FIRST, int COUNT> struct Sums {
     int start; // this thread's sum with nothing chosen beyond its own number
     int in_batch[BATCH_ITEMS + 1];
 
-    __device__ Sums(const int *step, int origin) : step(step), start(origin + chosen<FIRST, LOG_THREADS>(step, team_thread()))
+    __device__ Sums(const int *step, int origin)
+        : step(step), start(origin + chosen<FIRST, LOG_THREADS>(step, team_thread()))
     {
 #pragma unroll
         for (int k = 0; k < BATCH_ITEMS; k++) in_batch[k] = step[FIRST + LOG_THREADS + k];
@@ -194,16 +199,10 @@ __device__ void sift_sums(
         u32 hits = 0;
 #pragma unroll
         for (int i = 0; i < all.BATCH; i++) hits |= marked(bitmap, sums[i], shift) << i;
-        // A lane seldom has more than one, so this loop seldom runs twice.
-        while (u32 lanes = __ballot_sync(EVERY_LANE, hits != 0)) {
-            u32 slot = 0;
-            if (lane_index() == 0) slot = atomicAdd(&survivors.count, __popc(lanes));
-            slot = __shfl_sync(EVERY_LANE, slot, 0) + __popc(lanes & ((1u << lane_index()) - 1));
-            if (hits) {
-                int index = __ffs(hits) - 1;
-                survivors.put(slot, all.again(batch, index), all.subset(batch, index) | highest_bits);
-                hits &= hits - 1;
-            }
+        // A lane seldom has more than one.
+        for (; hits; hits &= hits - 1) {
+            int index = __ffs(hits) - 1;
+            survivors.put(all.again(batch, index), all.subset(batch, index) | highest_bits);
         }
     }
 }
@@ -213,14 +212,14 @@ __device__ void sift_sums(
 // Every wanted sum that is left against every low sum that is left.
 __device__ inline void join(Team &team)
 {
-    u32 reach = team.reach(), wanted = team.wanted.size(), low = team.low.size();
-    for (u32 j = team_thread() / WARP; j < low; j += TEAM_WARPS) {
-        int sum = team.low.sum[j];
-        u32 subset = team.low.subset[j];
-        for (u32 i = lane_index(); i < wanted; i += WARP) {
-            int gap = team.wanted.sum[i] - sum;
-            if (u32(gap) + reach <= 2 * reach)
-                team.found.put(atomicAdd(&team.found.count, 1u), abs(gap), subset | team.wanted.subset[i] << LOW);
+    u32 limit = team.limit, wanted = team.wanted.size(), low = team.low.size();
+    for (u32 j = team_thread() / JOIN_LANES; j < low; j += THREADS / JOIN_LANES) {
+        u32 from = team.low.sum[j] - limit;
+#pragma unroll 1
+        for (u32 i = team_thread() % JOIN_LANES; i < wanted; i += JOIN_LANES) {
+            u32 distance = team.wanted.sum[i] - from; // the gap plus the limit
+            if (distance <= 2 * limit)
+                team.found.put(abs(int(distance - limit)), team.low.subset[j] | team.wanted.subset[i] << LOW);
         }
     }
 }
@@ -280,7 +279,6 @@ template <class Problems> struct Leader {
             searching = answer.status == SEARCH;
             if (!searching) answers.write(problems, cursor, answer);
         }
-        reset();
         if (lane_index() == 0) team.searching = searching;
     }
 
@@ -291,7 +289,8 @@ template <class Problems> struct Leader {
         __syncwarp();
         team.item[k] = mine;
         __syncwarp();
-        // Sums stay below 7/8 of 2^31, so that no reach takes them past it.
+        // Low and wanted sums are at most `total` in size: in fixed point below 7/8 of 2^31, so that adding or
+        // subtracting any reach cannot overflow.
         double total = warp_sum(fabs(mine)) * 1.15;
         int exponent = __double2hiint(total) >> 20; // total < 2^(exponent - 1022)
         double scale = __hiloint2double(min(1022 + 31 + 1023 - exponent, 2000) << 20, 0);
@@ -308,56 +307,66 @@ template <class Problems> struct Leader {
         int coarse = step >> 16;
         int shift = guess_shift(float(wanted - 0.5 * sum), float(warp_sum(coarse * coarse)) * 0x1p32f);
         team.step[k] = k < LOW ? step : -step;
-        if (k == 0) {
-            team.target = __double2int_rn(wanted);
-            team.shift = shift;
-        }
+        if (k == 0) team.target = __double2int_rn(wanted);
+        aim(shift, 1u << (shift - 1));
         too_narrow = LEAST_SHIFT - 1, too_wide = LARGEST_SHIFT + 1;
         return {SEARCH};
     }
 
-    // Subset sums are nearly normal, with variance (sum of squares) / 4: EXPECTED subsets should lie within reach.
+    // Subset sums are nearly normal, with variance (sum of squares) / 4. EXPECTED subsets should lie within reach r of
+    // a target z deviations s from the mean: 2 r 2^N exp(-z^2 / 2) / (s sqrt(2 pi)) = EXPECTED, here for log2(r).
     __device__ static int guess_shift(float from_mean, float squares)
     {
         float variance = fmaxf(0.25f * squares, 1.0f);
-        float exponent = fminf(__fdividef(0.72134752f * from_mean * from_mean, variance), 64.0f); // exp(-z^2/2) as 2^-x
-        float log_reach = 0.5f * __log2f(1.5707963f * EXPECTED * EXPECTED * variance) + exponent - N;
+        // log2(exp(z^2 / 2)), kept finite for the conversion to an integer.
+        float log_tail = fminf(__fdividef(0.72134752f * from_mean * from_mean, variance), 64.0f);
+        float log_reach = 0.5f * __log2f(1.5707963f * EXPECTED * EXPECTED * variance) + log_tail - N;
         return max(LEAST_SHIFT, min(LARGEST_SHIFT, __float2int_rn(log_reach) + 1));
     }
 
-    __device__ void reset()
+    // Sets up a search.
+    __device__ void aim(int shift, u32 limit)
     {
-        if (lane_index() == 0) team.wanted.count = team.low.count = team.found.count = 0, team.crowded = false;
+        if (lane_index() != 0) return;
+        team.shift = shift;
+        team.limit = limit;
+        team.wanted.count = team.low.count = team.found.count = 0;
+        team.crowded = false;
     }
 
-    // After a search: answers the problem, or sets another reach. Says whether it is answered.
+    // After a search: answers the problem, or sets up another search. Says whether it is answered.
     __device__ bool conclude()
     {
         __syncwarp();
         int shift = team.shift;
-        u32 reach = team.reach();
-        bool crowded = team.crowded || team.wanted.lost() || team.low.lost() || team.found.lost();
-        u32 nearest = ~0u;
+        u32 limit = team.limit;
+        bool lost = team.crowded || team.wanted.lost() || team.low.lost(), lost_found = team.found.lost();
+        u32 nearest = ~0u - SLACK;
         for (u32 i = lane_index(); i < team.found.size(); i += WARP) nearest = min(nearest, u32(team.found.sum[i]));
-        nearest = warp_min(nearest); // from here on lanes may write what others have read above
-        bool known = false;
-        if (crowded) {
+        nearest = warp_min(nearest);
+        __syncwarp(); // only now may a lane write what others have read above
+        if (!lost && nearest + SLACK <= limit) {
+            if (!lost_found) {
+                answers.write(problems, cursor, best_within(nearest + SLACK));
+                return true;
+            }
+            // Too many, but the nearest of those kept says that the farther ones are of no interest.
+            if (nearest + SLACK < limit) return aim(shift, nearest + SLACK), false;
+        }
+        if (lost || lost_found) {
             too_wide = shift;
             shift = max(shift - 2, too_narrow + 1);
-        } else if (nearest > reach - SLACK) {
+        } else {
             too_narrow = shift;
             // If there is a subset, its gap says which reach would have shown that none is better.
-            shift = nearest == ~0u ? shift + 2 : max(shift + 1, 33 - __clz(nearest + SLACK));
+            shift = nearest > limit ? shift + 2 : max(shift + 1, 33 - __clz(nearest + SLACK));
             shift = min(shift, too_wide - 1);
-        } else {
-            known = true;
         }
-        if (known || shift <= too_narrow || shift >= too_wide) {
-            answers.write(problems, cursor, known ? best_within(nearest + SLACK) : Answer{NOT_SETTLED});
+        if (shift <= too_narrow || shift >= too_wide) {
+            answers.write(problems, cursor, {NOT_SETTLED});
             return true;
         }
-        reset();
-        if (lane_index() == 0) team.shift = shift;
+        aim(shift, 1u << (shift - 1));
         return false;
     }
 
