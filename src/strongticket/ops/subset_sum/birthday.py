@@ -22,7 +22,7 @@ from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL, zero_of
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Status
-from strongticket.ops.subset_sum.rows import error_of
+from strongticket.ops.subset_sum.rows import error_of_mask
 from strongticket.ops.subset_sum.surplus import Floats, choose_greedily, solve_surplus
 
 MANY_ITEMS = 112  # from here on eight short lists do better than four long ones
@@ -263,7 +263,7 @@ def improve(w: float, a: Floats, mask: NDArray[np.bool_], error: float, lists: L
             bits = subset_of(lists.items[:, t], lists.sums[t, places[t]])
             for k in range(members):
                 tried[small[k * count + t]] = bits >> k & 1
-        gained = error_of(w, a, tried)
+        gained = error_of_mask(w, a, tried)
         if gained < error:
             error = gained
             mask[:] = tried

@@ -10,6 +10,7 @@ solver is deterministic, so the answer is the same with any number of threads.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numba
 import numpy as np
@@ -17,15 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strongticket.ops.subset_sum.birthday import solve_by_birthday
+from strongticket.ops.subset_sum.birthday import make_lists, solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
-from strongticket.ops.subset_sum.surplus import solve_surplus
+from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
 
 MAX_ITEMS: int | None = None  # any number
 MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
 MOST_ROWS = 4096  # in a chunk; enough that handing it to a thread costs little beside solving it
+CHUNK_BYTES = 2 << 20  # of items in a chunk, and of what is made of them on the way
+BYTES_AN_ITEM = 32
+LANES = 16  # rows that are solved together
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +44,7 @@ def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
         w, a = (x[start:end].double().contiguous().numpy() for x in (targets, items))
         solve_rows(w, a, mask[start:end], error[start:end], status[start:end], effort)
 
-    run_on_all_cores(solve_chunk, rows, n)
+    run_on_all_cores(solve_chunk, rows, n, effort)
     return result
 
 
@@ -61,7 +65,7 @@ def solve_products(
             solve_rows(w, a, mask, error, status, effort)
             scatter_answers(start, blocks, starts, mask, error, status, all_masks, all_errors, all_statuses)
 
-        run_on_all_cores(solve_chunk, len(v) * len(blocks), n)
+        run_on_all_cores(solve_chunk, len(v) * len(blocks), n, effort)
 
     for n in set(sizes.tolist()):
         solve_blocks(np.flatnonzero(sizes.numpy() == n), n)
@@ -81,10 +85,9 @@ def solve_rows(
         solve_by_birthday(w, a, mask, error, status)
 
 
-def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int) -> None:
+def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int, effort: Effort) -> None:
     """Call `solve_chunk(start, end)` until all rows are done, from as many threads as numba is set to use."""
-    memory = sum(x.nbytes for x in exact_workspace(min(n, EXACT_ITEMS)))
-    threads = max(1, min(numba.get_num_threads(), MEMORY // memory))
+    threads = choose_threads(n, effort)
     size = rows_a_chunk(rows, n, threads)
     starts = range(0, rows, size)
     if threads == 1 or len(starts) <= 1:
@@ -96,12 +99,23 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int)
         list(pool.map(lambda start: solve_chunk(start, min(start + size, rows)), starts))
 
 
+def choose_threads(n: int, effort: Effort) -> int:
+    """As many threads as numba is set to use, or fewer if their memory for this number of items would be too much."""
+    if n <= EXACT_ITEMS:
+        arrays: tuple[NDArray[Any], ...] = exact_workspace(n)
+    elif effort == "default":
+        arrays = exact_workspace(SEARCHED_ITEMS)
+    else:
+        arrays = (*exact_workspace(EXACT_ITEMS), *make_lists(n))
+    memory = max(CHUNK_BYTES, BYTES_AN_ITEM * n) + sum(x.nbytes for x in arrays)
+    return max(1, min(numba.get_num_threads(), MEMORY // memory))
+
+
 def rows_a_chunk(rows: int, n: int, threads: int) -> int:
-    """Rows to hand to a thread at a time: about as much work at any n, and some for every thread."""
-    size = min(MOST_ROWS, max(64, (1 << 20) >> min(n, 28) // 2))
-    lanes = 16
-    share = -(-rows // threads)
-    return max(lanes, min(size, -(-share // lanes) * lanes))
+    """Rows to hand to a thread at a time: about as much work at any n, some for every thread, never many bytes."""
+    size = min(MOST_ROWS, max(64, (1 << 20) >> min(n, EXACT_ITEMS) // 2), CHUNK_BYTES // (BYTES_AN_ITEM * max(n, 1)))
+    share = -(-rows // (threads * LANES)) * LANES
+    return max(1, min(size, share))
 
 
 def _empty_result(mask_shape: torch.Size, shape: torch.Size) -> SubsetSumResult:

@@ -25,10 +25,10 @@ def least_error(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> 
 
 
 @njit(nogil=True, cache=True)
-def solve_by_enumeration(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
-    """The mask of least error, the smallest of equals; `sums` is room for 2^n."""
+def solve_by_enumeration(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> tuple[int, float]:
+    """The mask of least error, the smallest of equals, and that error; `sums` is room for 2^n."""
     best = least_error(w, a, sums)
     mask = 0
     while abs(w - sums[mask]) != best:
         mask += 1
-    return mask
+    return mask, best

@@ -8,7 +8,7 @@ from strongticket.ops.subset_sum.bisection import solve_by_bisection
 from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
 from strongticket.ops.subset_sum.lockstep import MIN_ITEMS, Workspace, make_workspace, set_up_lane, solve_group
 from strongticket.ops.subset_sum.result import Status
-from strongticket.ops.subset_sum.rows import error_of, reach_of, settle_if_unreachable, write_bits
+from strongticket.ops.subset_sum.rows import error_of, error_of_mask, reach_of, settle_if_unreachable, write_bits
 
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
 # Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.
@@ -39,11 +39,13 @@ def solve_exactly(
     used = int(np.int64(0))
     for row in range(len(w)):
         reach = reach_of(a[row])
-        status[row] = OPTIMAL
         if settle_if_unreachable(w[row], a[row], reach, mask[row]):
             status[row] = UNREACHABLE
-        elif n <= MOST_ITEMS:
-            bits[row] = solve_by_enumeration(w[row], a[row], sums)
+            error[row] = error_of_mask(w[row], a[row], mask[row])
+            continue
+        status[row] = OPTIMAL
+        if n <= MOST_ITEMS:
+            bits[row], error[row] = solve_by_enumeration(w[row], a[row], sums)
         elif set_up_lane(row, w[row], a[row], reach, used, work.items, work.vectors, lanes):
             used += 1
             if used == len(lanes):
@@ -55,5 +57,5 @@ def solve_exactly(
         if status[row] == OPTIMAL:
             if bits[row] < 0:
                 bits[row] = solve_by_bisection(w[row], a[row])
+                error[row] = error_of(w[row], a[row], bits[row])
             write_bits(bits[row], mask[row])
-        error[row] = error_of(w[row], a[row], mask[row])

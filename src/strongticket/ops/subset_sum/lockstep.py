@@ -30,7 +30,7 @@ from strongticket.ops.subset_sum.lanes import (
     where_equal,
 )
 from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
-from strongticket.ops.subset_sum.rows import Reach
+from strongticket.ops.subset_sum.rows import Reach, error_of
 
 MIN_ITEMS = 8  # the network lists the sums of at least four items
 MAX_PAIRS = 24  # a row with more close pairs is left to `bisection`
@@ -277,15 +277,6 @@ def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, hig
 
 
 @njit(nogil=True, cache=True)
-def judge(w: float, a: NDArray[np.float64], bits: int) -> float:
-    """The error of a mask."""
-    total = 0.0
-    for k in range(len(a)):
-        total += a[k] if bits >> k & 1 else 0.0
-    return abs(w - total)
-
-
-@njit(nogil=True, cache=True)
 def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
     """Whether an earlier pair has the same sums, so that their subsets cannot be told apart."""
     pair = pairs[place]
@@ -355,7 +346,7 @@ def decide(
                 row = lanes[index].row
                 mask = np.int64(vectors[FOUND_FIRST, index]) | np.int64(vectors[FOUND_SECOND, index]) << h
                 mask |= pairs[index, place].out << 2 * h
-                tried = judge(w[row], a[row], mask)
+                tried = error_of(w[row], a[row], mask)
                 if tried < error[row] or (tried == error[row] and mask < bits[row]):
                     error[row], bits[row] = tried, mask
         place += 1

@@ -48,12 +48,21 @@ def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: 
 
 
 @njit(nogil=True, cache=True)
-def error_of(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
+def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
     """|w - sum of the chosen items|, added in item order."""
     total = 0.0
     for k in range(len(a)):
-        if mask[k]:
-            total += a[k]
+        # A branch would be guessed wrong every other time; adding a zero changes nothing.
+        total += a[k] * (bits >> k & 1)
+    return abs(w - total)
+
+
+@njit(nogil=True, cache=True)
+def error_of_mask(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
+    """The same for a mask of booleans, of any length."""
+    total = 0.0
+    for k in range(len(a)):
+        total += a[k] * mask[k]
     return abs(w - total)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from strongticket.ops.subset_sum.exact import exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.result import Status
-from strongticket.ops.subset_sum.rows import error_of, reach_of, settle_if_unreachable
+from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable
 
 SEARCHED_ITEMS = 24  # as many as a row may take time for
 BINADES = 64  # powers of two told apart, from the largest item down
@@ -83,7 +83,7 @@ def complete_rows(
             mask[row, small[row, i]] = chosen[row, i]
         unreachable = settle_if_unreachable(w[row], a[row], reach_of(a[row]), mask[row])
         status[row] = UNREACHABLE if unreachable else NEAR
-        error[row] = error_of(w[row], a[row], mask[row])
+        error[row] = error_of_mask(w[row], a[row], mask[row])
 
 
 def solve_surplus(w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8]) -> None:
