@@ -1,0 +1,177 @@
+"""One map over independent tasks: in this process, over local processes, or over a Dask cluster the caller brings.
+
+Every task runs on one thread, wherever it runs. That keeps processes from fighting over cores, and float sums in one
+order, so results are the same bits for any number of workers.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from strongticket.errors import MissingExtraError, StrongTicketError
+
+CONNECT_SECONDS = 5
+RETRIES = 3  # of a task on a cluster that loses workers or connections
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def run_tasks(
+    function: Callable[[T], R],
+    tasks: Sequence[T],
+    *,
+    workers: int = 1,
+    dask: str | None = None,
+    progress: Callable[[int, R], object] | None = None,
+) -> Iterator[R]:
+    """Apply a pure function to every task and yield the results in task order.
+
+    Args:
+        function: importable by name, so that other processes find it.
+        tasks: what it is applied to.
+        workers: local processes; 1 runs in this one.
+        dask: address of a Dask scheduler, for example "tcp://10.0.0.1:8786"; `workers` is then not used. The cluster
+            needs the same version of this package.
+        progress: called with a task's index and result as soon as it is done, in whatever order that happens: the
+            place to save results, since an interruption may come before their turn.
+
+    Example:
+        >>> list(run_tasks(abs, [-3, 2]))
+        [3, 2]
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1; got {workers}.")
+    if dask is not None:
+        finished = _on_dask(function, tasks, dask)
+    elif workers == 1 or len(tasks) < 2:
+        finished = _here(function, tasks)
+    else:
+        finished = _in_processes(function, tasks, min(workers, len(tasks)))
+    return _in_order(finished, progress)
+
+
+def available_cores() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch and numba use one thread inside the block."""
+    import numba
+    import torch
+
+    before = torch.get_num_threads(), numba.get_num_threads()
+    _use_one_thread()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+def _use_one_thread() -> None:
+    import numba
+    import torch
+
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+
+
+def _in_order(finished: Iterable[tuple[int, R]], progress: Callable[[int, R], object] | None) -> Iterator[R]:
+    """Put (index, result) pairs that come in any order back into order."""
+    waiting: dict[int, R] = {}
+    turn = 0
+    for index, result in finished:
+        if progress is not None:
+            progress(index, result)
+        waiting[index] = result
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+
+
+def _here(function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+    for index, task in enumerate(tasks):
+        with one_thread():
+            result = function(task)
+        yield index, result
+
+
+def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) -> Iterator[tuple[int, R]]:
+    # Forking a process in which torch or numba has started threads can hang the child, so workers start afresh.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
+    try:
+        futures = {pool.submit(function, task): index for index, task in enumerate(tasks)}
+        for future in as_completed(futures):
+            yield futures[future], _result_of(future)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _result_of(future: Future[R]) -> R:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise StrongTicketError("a worker process died, perhaps for lack of memory; try fewer workers.") from None
+
+
+def _start_worker() -> None:
+    """Set a local worker process up: one thread, Ctrl-C left to the parent, and no life after the parent's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _use_one_thread()
+
+
+def _die_with_parent() -> None:
+    # A parent that is killed closes nothing down, and its workers would wait for tasks for ever.
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> Iterator[tuple[int, R]]:
+    try:
+        distributed: Any = import_module("distributed")  # it has no types
+    except ModuleNotFoundError:
+        raise MissingExtraError("running on Dask needs distributed: pip install 'strongticket[cluster]'") from None
+    try:
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise StrongTicketError(
+            f"no Dask scheduler answers at {address!r} ({_first_line(error)}). "
+            "Start one with `dask scheduler` and give the address it prints."
+        ) from None
+    with client:
+        # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
+        futures = client.map(_OneThread(function), tasks, pure=False, retries=RETRIES)
+        places = {future.key: index for index, future in enumerate(futures)}
+        try:
+            for future, result in distributed.as_completed(futures, loop=client.loop, with_results=True):
+                yield places[future.key], result
+        finally:
+            client.cancel(futures)
+
+
+class _OneThread(Generic[T, R]):
+    """A function made to run on one thread, whatever the cluster's workers are set to."""
+
+    def __init__(self, function: Callable[[T], R]) -> None:
+        self.function = function
+
+    def __call__(self, task: T) -> R:
+        _use_one_thread()
+        return self.function(task)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,155 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import pytest
+import torch
+
+from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.parallel import one_thread, run_tasks
+
+# Tasks for other processes must be importable there, so these live at the top of the module.
+
+
+class Outcome(NamedTuple):
+    square: int
+    threads: tuple[int, int]
+    process: int
+
+
+def work(task: tuple[int, float]) -> Outcome:
+    value, seconds = task
+    time.sleep(seconds)
+    return Outcome(value * value, threads_in_use(), os.getpid())
+
+
+def threads_in_use() -> tuple[int, int]:
+    return torch.get_num_threads(), numba.get_num_threads()
+
+
+def fail_on_two(task: int) -> int:
+    if task == 2:
+        raise ValueError("two is not allowed")
+    return task
+
+
+def die(_: int) -> None:
+    os._exit(3)
+
+
+def test_results_come_in_task_order_and_progress_as_they_finish() -> None:
+    # The first task takes longest: with two workers the others finish before it.
+    seen: list[tuple[int, Outcome]] = []
+    results = list(run_tasks(work, [(3, 1.0), (1, 0.0), (2, 0.0)], workers=2, progress=lambda *done: seen.append(done)))
+    assert [result.square for result in results] == [9, 1, 4]
+    assert {k: outcome.square for k, outcome in seen} == {0: 9, 1: 1, 2: 4}
+    assert seen[-1][0] == 0
+    assert {result.threads for result in results} == {(1, 1)}
+    assert os.getpid() not in {result.process for result in results}
+
+
+def test_one_worker_is_this_process() -> None:
+    seen: list[int] = []
+    results = list(run_tasks(work, [(3, 0.0), (1, 0.0)], workers=1, progress=lambda k, _: seen.append(k)))
+    assert [result.square for result in results] == [9, 1]
+    assert seen == [0, 1]
+    assert {(result.threads, result.process) for result in results} == {((1, 1), os.getpid())}
+
+
+def test_threads_are_given_back() -> None:
+    before = threads_in_use()
+    with pytest.raises(RuntimeError), one_thread():
+        raise RuntimeError
+    assert threads_in_use() == before
+
+
+def test_an_error_in_a_task_comes_up() -> None:
+    with pytest.raises(ValueError, match="two is not allowed"):
+        list(run_tasks(fail_on_two, range(4)))
+
+
+def test_a_dead_worker_process_is_told() -> None:
+    with pytest.raises(StrongTicketError, match="a worker process died, perhaps for lack of memory"):
+        list(run_tasks(die, range(2), workers=2))
+
+
+def test_no_tasks_no_results() -> None:
+    assert list(run_tasks(fail_on_two, [], workers=2)) == []
+
+
+def test_workers_must_be_at_least_one() -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1; got 0"):
+        run_tasks(fail_on_two, [], workers=0)
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    """A killed process tidies nothing up; its workers have to notice by themselves."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import os, pathlib, time
+            from strongticket.parallel import run_tasks
+
+            def note_pid(k):
+                pathlib.Path({str(tmp_path)!r}, f"{{k}}.pid").write_text(str(os.getpid()))
+                time.sleep(60)
+
+            if __name__ == "__main__":
+                list(run_tasks(note_pid, range(2), workers=2))
+            """
+        )
+    )
+    parent = subprocess.Popen([sys.executable, script])
+    try:
+        files = [tmp_path / f"{k}.pid" for k in range(2)]
+        _wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    workers = [int(file.read_text()) for file in files]
+    _wait_until(lambda: not any(_alive(pid) for pid in workers), 20)
+
+
+def test_dask_address_that_does_not_answer_is_told_within_ten_seconds() -> None:
+    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
+    start = time.monotonic()
+    with pytest.raises(StrongTicketError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'") as caught:
+        list(run_tasks(abs, [1], dask="tcp://127.0.0.1:9"))
+    assert time.monotonic() - start < 10
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://127.0.0.1:9", "tcp://127.0.0.1:no-port"])
+def test_dask_address_that_is_none_is_told(address: str) -> None:
+    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
+    with pytest.raises(StrongTicketError, match="no Dask scheduler answers at"):
+        list(run_tasks(abs, [1], dask=address))
+
+
+def test_missing_dask_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'strongticket\[cluster\]'"):
+        list(run_tasks(abs, [1], dask="tcp://127.0.0.1:9"))
+
+
+def _wait_until(happened: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
