@@ -8,6 +8,7 @@ import typer
 
 from strongticket._version import __version__
 from strongticket.bench.cli import bench_app
+from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
 
 TicketFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, show_default=False, help="Ticket file.")]

@@ -139,7 +139,7 @@ def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> Me
     if isinstance(target, MergedAttention):
         return target
     if isinstance(target, nn.MultiheadAttention):
-        target = Attention.from_torch(target)
+        target = Attention.from_torch(target, dtype=torch.float64)
     if isinstance(target, Attention):
         return target.merged()
     raise ValueError(

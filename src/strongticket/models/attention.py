@@ -54,22 +54,26 @@ class Attention(nn.Module):
         return MergedAttention(q @ k.mT / math.sqrt(k.shape[2]), v @ o, bias)
 
     @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> "Attention":
-        """Read the weights of a `torch.nn.MultiheadAttention`; its key bias drops out, its value bias moves."""
+    def from_torch(cls, module: nn.MultiheadAttention, dtype: torch.dtype | None = None) -> "Attention":
+        """Read the weights of a `torch.nn.MultiheadAttention`; its key bias drops out, its value bias moves.
+
+        Args:
+            module: self-attention, its query, key and value of one width.
+            dtype: to convert to first, so that float64 merges the biases exactly; by default the module's own.
+        """
         if module.bias_k is not None or module.add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn add tokens, which the theory does not cover.")
         if not module._qkv_same_embed_dim:
             raise ValueError("query, key and value must have the same width; this module has kdim or vdim of its own.")
         d, H = module.embed_dim, module.num_heads
-        weight = module.in_proj_weight.detach()
+        weights = {name: tensor.detach().to(dtype) for name, tensor in module.state_dict().items()}
         # torch keeps (out, in); a head's columns become a matrix (in, out) of its own.
-        q, k, v = (w.view(H, d // H, d).mT.contiguous() for w in weight.chunk(3))  # (H, d, d / H)
-        o = module.out_proj.weight.detach().T.reshape(H, d // H, d)
+        q, k, v = (w.view(H, d // H, d).mT.contiguous() for w in weights["in_proj_weight"].chunk(3))  # (H, d, d / H)
+        o = weights["out_proj.weight"].T.reshape(H, d // H, d)
         if module.in_proj_bias is None:
             return cls(q, k, v, o)
-        q_bias, _, v_bias = (b.view(H, 1, d // H) for b in module.in_proj_bias.detach().chunk(3))
-        output_bias = module.out_proj.bias.detach() + (v_bias.double() @ o.double()).sum(dim=(0, 1))
-        return cls(torch.cat([q, q_bias], dim=1), k, v, o, output_bias.to(o.dtype))
+        q_bias, _, v_bias = (b.view(H, 1, d // H) for b in weights["in_proj_bias"].chunk(3))
+        return cls(torch.cat([q, q_bias], dim=1), k, v, o, weights["out_proj.bias"] + (v_bias @ o).sum(dim=(0, 1)))
 
 
 class MergedAttention(nn.Module):
