@@ -12,7 +12,7 @@ help:  ## list the targets
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,dev]'
 	touch $@
 
 setup: $(VENV)/.ready  ## make .venv with everything the tests need

@@ -14,7 +14,8 @@ def test_first_screen_shows_both_commands() -> None:
     assert EXAMPLES
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_run(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
+    names: dict[str, object] = {}
+    for example in EXAMPLES:
+        exec(compile(example, "README.md", "exec"), names)
