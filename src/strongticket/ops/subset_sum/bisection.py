@@ -2,7 +2,7 @@
 
 The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
 the earlier ones. Rounding is monotone, so this is exact in floating point as it stands; ties cannot make it slow.
-About 2^(n/2) n^2 / 4 additions: 30 microseconds at n = 16, a millisecond at 24, 30 milliseconds at 32.
+About 2^(n/2) n^2 / 8 additions: 30 microseconds at n = 16, 0.6 milliseconds at 24, 16 milliseconds at 32.
 """
 
 import numpy as np
@@ -47,21 +47,30 @@ def distinct_sums(a: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @njit(nogil=True, cache=True)
-def finish(start: float, a: NDArray[np.float64], choice: int) -> float:
-    """`start` plus the chosen items of `a`, added in item order."""
+def choose(a: NDArray[np.float64], choice: int, chosen: NDArray[np.float64]) -> int:
+    """Write the chosen items of `a` into `chosen`, and return how many they are."""
+    count = 0
     for k in range(len(a)):
-        if choice >> k & 1:
-            start += a[k]
+        chosen[count] = a[k]
+        count += choice >> k & 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def finish(start: float, chosen: NDArray[np.float64]) -> float:
+    """`start` plus the chosen items, added in item order."""
+    for item in chosen:
+        start += item
     return start
 
 
 @njit(nogil=True, cache=True)
-def count_not_above(w: float, ordered: NDArray[np.float64], a: NDArray[np.float64], choice: int) -> int:
+def count_not_above(w: float, ordered: NDArray[np.float64], chosen: NDArray[np.float64]) -> int:
     """How many of the ordered starts finish at w or below."""
     low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) // 2
-        if finish(ordered[middle], a, choice) <= w:
+        if finish(ordered[middle], chosen) <= w:
             low = middle + 1
         else:
             high = middle
@@ -72,18 +81,20 @@ def count_not_above(w: float, ordered: NDArray[np.float64], a: NDArray[np.float6
 def solve_by_bisection(w: float, a: NDArray[np.float64]) -> int:
     """The mask of least error, the smallest of equals, for up to 32 items of a reachable problem."""
     half = len(a) // 2
-    later = a[half:]
+    later, room = a[half:], np.empty(len(a) - half + 1)
     ordered = distinct_sums(a[:half])
     best, best_choice = np.inf, 0
     for choice in range(1 << len(later)):
-        count = count_not_above(w, ordered, later, choice)
+        chosen = room[: choose(later, choice, room)]
+        count = count_not_above(w, ordered, chosen)
         for k in range(max(count - 1, 0), min(count + 1, len(ordered))):
-            error = abs(w - finish(ordered[k], later, choice))
+            error = abs(w - finish(ordered[k], chosen))
             # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
             if error < best:
                 best, best_choice = error, choice
+    chosen = room[: choose(later, best_choice, room)]
     starts = subset_sums(a[:half])
     for start in range(len(starts)):
-        if abs(w - finish(starts[start], later, best_choice)) == best:
+        if abs(w - finish(starts[start], chosen)) == best:
             return best_choice << half | start
     raise AssertionError("the best error was seen in the search, so some start attains it")

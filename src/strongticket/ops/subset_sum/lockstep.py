@@ -33,7 +33,7 @@ from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, 
 from strongticket.ops.subset_sum.rows import Reach, error_of
 
 MIN_ITEMS = 8  # the network lists the sums of at least four items
-MAX_PAIRS = 24  # a row with more close pairs is left to `bisection`
+MAX_PAIRS = 96  # a row with more close pairs is left to `bisection`
 UNIT_ROUNDOFF = 2.0**-53
 # A gap takes fewer float64 roundings than this times (n + 8), each of at most a unit of all magnitudes together: n in
 # adding the chosen items, 2 n in W, n in scaling, twice that because gaps are doubled.
