@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.lanes import lane_buffer
-from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL, zero_of
+from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of_mask
 from strongticket.ops.subset_sum.surplus import Floats, choose_greedily, solve_surplus
+from strongticket.ops.subset_sum.workspace import zero_of
 
 MANY_ITEMS = 112  # from here on eight short lists do better than four long ones
 INDEX_BITS = 17  # of a place in a joined list

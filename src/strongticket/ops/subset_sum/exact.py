@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 
 from strongticket.ops.subset_sum.bisection import solve_by_bisection
 from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
-from strongticket.ops.subset_sum.lockstep import MIN_ITEMS, Workspace, make_workspace, set_up_lane, solve_group
+from strongticket.ops.subset_sum.lockstep import set_up_lane, solve_group
 from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of, error_of_mask, reach_of, settle_if_unreachable, write_bits
+from strongticket.ops.subset_sum.workspace import MIN_ITEMS, Workspace, make_workspace
 
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
 # Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.

@@ -1,0 +1,217 @@
+"""From the merged lists back to subsets: which pairs of values could be the optimum, and which of them is.
+
+See `lockstep` for what a pair is, and for why the bound makes the answer exact.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from strongticket.ops.subset_sum.lanes import bits_not_above, load, lowest_bit, smaller, spread, store, where_equal
+from strongticket.ops.subset_sum.network import Buffer
+from strongticket.ops.subset_sum.rows import error_of
+from strongticket.ops.subset_sum.workspace import (
+    CENTRE,
+    FOUND_FIRST,
+    FOUND_SECOND,
+    LIMIT,
+    MAX_PAIRS,
+    TARGET,
+    WANTED_FIRST,
+    WANTED_SECOND,
+    largest,
+)
+
+
+@njit(nogil=True, cache=True)
+def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]) -> None:
+    """In each lane, gaps up to the least one seen yet plus twice the bound matter."""
+    best = load(least, 0)
+    for i in range(1, len(least)):
+        best = smaller(best, load(least, i))
+    store(vectors, LIMIT, best)
+    for index in range(len(lanes)):
+        gap: int = vectors[LIMIT, index]
+        if lanes[index].pairs:
+            gap = min(gap, pairs[index, 0].gap)
+        limit = gap + int(2.0 * lanes[index].bound) + 1
+        vectors[LIMIT, index] = min(limit, largest(least) - 1)
+
+
+@njit(nogil=True, cache=True)
+def collect_pairs(
+    out: int, least: Buffer, merged: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]
+) -> None:
+    """Note, in every lane, all pairs whose gap matters; `out` is 1 if the item out is chosen."""
+    limit = load(vectors, LIMIT)
+    for i in range(len(least)):
+        close = bits_not_above(load(least, i), limit)
+        while close:
+            collect_from_eight(8 * i, lowest_bit(close), out, merged, vectors, lanes, pairs)
+            close &= close - 1
+
+
+@njit(nogil=True, cache=True)
+def collect_from_eight(
+    start: int,
+    index: int,
+    out: int,
+    merged: Buffer,
+    vectors: Buffer,
+    lanes: NDArray[np.void],
+    pairs: NDArray[np.void],
+) -> None:
+    """Note the pairs that enclose an odd gap ending in merged[start : start + 8].
+
+    A pair may enclose other values. It is noted at the first change of parity it encloses, and so exactly once.
+    """
+    x, limit, lane = merged[:, index], vectors[LIMIT, index], lanes[index]
+    centre, target = vectors[CENTRE, index], vectors[TARGET, index]
+    close = 0
+    for i in range(8):
+        gap = x[start + i] - x[max(start + i - 1, 0)]
+        close |= (gap & 1 & (gap <= limit)) << i
+    while close:
+        above = start + lowest_bit(close)
+        close &= close - 1
+        low = above - 1
+        while low >= 0 and (x[above] - x[low]) & 1 and x[above] - x[low] <= limit:
+            high = above
+            while high < len(x) and x[high] - x[low] <= limit:
+                if (x[high] - x[low]) & 1:
+                    note_pair(x[low], x[high], out, centre, target, lane, pairs[index])
+                # Among equal values there would be millions.
+                if lane.pairs > MAX_PAIRS:
+                    return
+                high += 1
+            low -= 1
+
+
+@njit(nogil=True, cache=True)
+def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: NDArray[np.void]) -> None:
+    """Insert a pair by its gap, as the two signed sums it stands for."""
+    if lane.pairs >= MAX_PAIRS:
+        lane.pairs = MAX_PAIRS + 1
+        return
+    # Values of the second list have the parity of its items.
+    low_is_second = (low - centre - lane.total_second) & 1 == 0
+    second = np.int64(low if low_is_second else high) - centre
+    first = np.int64(high if low_is_second else low) - centre - target
+    place = lane.pairs
+    while place > 0 and pairs[place - 1].gap > high - low:
+        pairs[place] = pairs[place - 1]
+        place -= 1
+    pairs[place].gap = high - low
+    pairs[place].first = first if lane.flipped else -first
+    pairs[place].second = -second if lane.flipped else second
+    pairs[place].out = out
+    lane.pairs += 1
+
+
+@njit(nogil=True, cache=True)
+def list_quarter(items: Buffer, sums: Buffer) -> None:
+    """The subset sums of some items, by mask."""
+    zero = load(items, 0) - load(items, 0)
+    store(sums, 0, zero)
+    size = 1
+    for k in range(len(items)):
+        item = load(items, k)
+        for i in range(size):
+            store(sums, size + i, load(sums, i) + item)
+        size *= 2
+
+
+@njit(nogil=True, cache=True)
+def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, highs: Buffer) -> None:
+    """Find, in every lane, the mask of half of the items whose sum is the wanted one."""
+    quarter = len(items) // 2
+    list_quarter(items[:quarter], lows)
+    list_quarter(items[quarter:], highs)
+    sought = load(wanted, 0)
+    mask = sought - sought
+    one = spread(1, sought)
+    best = mask
+    for high in range(len(highs)):
+        rest = sought - load(highs, high)
+        for low in range(len(lows)):
+            best = where_equal(rest, load(lows, low), mask, best)
+            mask = mask + one
+    store(found, 0, best)
+
+
+@njit(nogil=True, cache=True)
+def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
+    """Whether an earlier pair has the same sums, so that their subsets cannot be told apart."""
+    pair = pairs[place]
+    for i in range(place - 1, -1, -1):
+        other = pairs[i]
+        if other.gap != pair.gap:
+            return False
+        if other.first == pair.first and other.second == pair.second and other.out == pair.out:
+            return True
+    return False
+
+
+@njit(nogil=True, cache=True)
+def want_pairs(
+    place: int,
+    used: int,
+    vectors: Buffer,
+    lanes: NDArray[np.void],
+    pairs: NDArray[np.void],
+    error: NDArray[np.float64],
+    bits: NDArray[np.int64],
+    active: NDArray[np.bool_],
+) -> bool:
+    """Ask for the subsets of each lane's pair of that place, if it can be as good as the best; say if there is any."""
+    for index in range(used):
+        lane = lanes[index]
+        pair = pairs[index, place]
+        active[index] = (
+            bits[lane.row] >= 0 and place < lane.pairs and pair.gap <= 2.0 * lane.scale * error[lane.row] + lane.bound
+        )
+        if active[index]:
+            if is_repeated(place, pairs[index]):
+                bits[lane.row] = -1
+                active[index] = False
+            vectors[WANTED_FIRST, index] = (pair.first + lane.total_first) // 2
+            vectors[WANTED_SECOND, index] = (pair.second + lane.total_second) // 2
+    return bool(active[:used].any())
+
+
+@njit(nogil=True, cache=True)
+def decide(
+    w: NDArray[np.float64],
+    a: NDArray[np.float64],
+    used: int,
+    items: Buffer,
+    lows: Buffer,
+    highs: Buffer,
+    vectors: Buffer,
+    lanes: NDArray[np.void],
+    pairs: NDArray[np.void],
+    error: NDArray[np.float64],
+    bits: NDArray[np.int64],
+) -> None:
+    """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
+    h = len(items) // 2
+    active = np.empty(used, np.bool_)
+    for index in range(used):
+        lane = lanes[index]
+        error[lane.row] = np.inf
+        bits[lane.row] = -1 if lane.pairs > MAX_PAIRS else 0
+    place = int(np.int64(0))
+    while place < MAX_PAIRS and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
+        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], lows, highs)
+        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], lows, highs)
+        for index in range(used):
+            if active[index]:
+                row = lanes[index].row
+                mask = np.int64(vectors[FOUND_FIRST, index]) | np.int64(vectors[FOUND_SECOND, index]) << h
+                mask |= pairs[index, place].out << 2 * h
+                tried = error_of(w[row], a[row], mask)
+                if tried < error[row] or (tried == error[row] and mask < bits[row]):
+                    error[row], bits[row] = tried, mask
+        place += 1

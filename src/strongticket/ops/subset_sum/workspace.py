@@ -1,0 +1,68 @@
+"""The memory in which a register's worth of problems is solved; see `lockstep`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from strongticket.ops.subset_sum.lanes import lane_buffer
+from strongticket.ops.subset_sum.network import Buffer
+
+MIN_ITEMS = 8  # the network lists the sums of at least four items
+MAX_PAIRS = 96  # a row with more close pairs is left to `bisection`
+
+# What is known of the problem in each lane.
+LANE = np.dtype(
+    [
+        ("row", np.int64),  # which row of the chunk it is
+        ("scale", np.float64),  # fixed point = scale times value
+        ("bound", np.float64),  # how far a gap may be from the true doubled error, in fixed point
+        ("aim", np.int64),  # W
+        ("total_first", np.int64),  # the sum of the first half of the items
+        ("total_second", np.int64),
+        ("flipped", np.bool_),  # whether the target is negative; the lists are then read mirrored
+        ("pairs", np.int64),  # how many have been noted; more than MAX_PAIRS: too many
+    ],
+    align=True,
+)
+PAIR = np.dtype([("gap", np.int64), ("first", np.int64), ("second", np.int64), ("out", np.int64)])
+
+# The places of single vectors in `Workspace.vectors`.
+CENTRE, TARGET, LIMIT, WANTED_FIRST, WANTED_SECOND, FOUND_FIRST, FOUND_SECOND, VECTORS = range(8)
+
+
+class Workspace(NamedTuple):
+    """The memory one thread needs for n items; h = n // 2 of them are in each half."""
+
+    items: Buffer  # (n, lanes), fixed point
+    first: Buffer  # (2^(h-1), lanes), the upper half of the signed sums of the first half of the items
+    second: Buffer  # (2^(h-1), lanes)
+    merged: Buffer  # (2^(h+1), lanes)
+    least: Buffer  # (2^(h-2), lanes), least odd gap of every eight
+    lows: Buffer  # (2^(h//2), lanes), subset sums of a quarter of the items
+    highs: Buffer  # (2^(h-h//2), lanes), of the next quarter
+    vectors: Buffer  # (VECTORS, lanes)
+    lanes: NDArray[np.void]  # (lanes,) LANE
+    pairs: NDArray[np.void]  # (lanes, MAX_PAIRS) PAIR, by gap
+
+
+def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
+    """Memory for n items in lanes of int32 or int64."""
+    h = n // 2
+    sizes = n, 1 << h - 1, 1 << h - 1, 2 << h, 1 << h - 2, 1 << h // 2, 1 << h - h // 2, VECTORS
+    buffers = [lane_buffer(size, dtype) for size in sizes]
+    lanes = buffers[0].shape[1]
+    return Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, MAX_PAIRS), PAIR)])
+
+
+@njit(nogil=True, cache=True)
+def largest(buffer: Buffer) -> int:
+    """The largest integer a lane holds."""
+    return np.iinfo(buffer.dtype).max
+
+
+@njit(nogil=True, cache=True)
+def zero_of(buffer: Buffer) -> int:
+    """Where lists have their 0: the bits of smaller positive integers are those of denormal floats."""
+    return largest(buffer) // 128 if largest(buffer) < 1 << 32 else largest(buffer) // 1024
