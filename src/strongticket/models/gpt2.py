@@ -1,0 +1,357 @@
+r"""GPT-2 in one file, with query, key and value as tensors of their own.
+
+Shapes: B batch, T tokens, H heads, d `d_model`, V `vocabulary`. A forward pass reads each parameter exactly once, so
+that a parametrization (a mask, say) runs once a pass and tied embeddings share what it gives.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812, the name everybody reads
+from torch import Tensor, nn
+
+from strongticket.errors import MissingExtraError
+from strongticket.rng import Distribution, random_weights
+
+Group = Literal["attention", "mlp", "embeddings", "norms", "head", "biases"]
+
+INITIAL_STD = 0.02
+# Matrix products of a length that is no multiple of this leave the GPU's fast paths, and GPT-2's vocabulary is odd.
+_ALIGNED = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPT2Config:
+    """What a GPT-2 is made of; `SIZES` has the usual ones."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    context: int = 1024  # the most tokens it can see
+    vocabulary: int = 50257
+    bias: bool = True  # in the linear layers and the norms
+    tied: bool = True  # the token embedding is the output head as well
+    activation: Literal["gelu", "relu"] = "gelu"
+    dropout: float = 0.0
+    norm_epsilon: float = 1e-5
+    # Multiplies the last norm's output. Tied embeddings of std 0.02 bound the logits; a constant is no trained weight.
+    output_gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        sizes = (self.n_layers, self.d_model, self.n_heads, self.context, self.vocabulary)
+        if min(sizes) < 1 or self.d_model % self.n_heads:
+            raise ValueError(f"a GPT-2 needs positive sizes and d_model a multiple of n_heads; got {self}.")
+        if self.activation not in ("gelu", "relu"):
+            raise ValueError(f"activation must be gelu or relu; got {self.activation!r}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1); got {self.dropout}.")
+
+    @property
+    def key_width(self) -> int:
+        """$n_K$, the width of one head."""
+        return self.d_model // self.n_heads
+
+
+SIZES: Mapping[str, GPT2Config] = {
+    "nano": GPT2Config(n_layers=2, d_model=64, n_heads=2, context=128, vocabulary=256),
+    "mini": GPT2Config(n_layers=4, d_model=512, n_heads=8),
+    "small": GPT2Config(n_layers=12, d_model=768, n_heads=12),
+    "medium": GPT2Config(n_layers=24, d_model=1024, n_heads=16),
+}
+
+
+def gpt2_config(size: str, **changes: Any) -> GPT2Config:
+    """Look a size up and change some of its settings.
+
+    Example:
+        >>> gpt2_config("mini", output_gain=4.0).key_width
+        64
+    """
+    if size not in SIZES:
+        raise ValueError(f"unknown GPT-2 size {size!r}; choose {', '.join(SIZES)}.")
+    return replace(SIZES[size], **changes)
+
+
+class Linear(nn.Linear):
+    """torch's linear layer, its weights left for `GPT2.draw` to set."""
+
+    def reset_parameters(self) -> None:
+        """Draw nothing: it would be drawn again."""
+
+
+class Embedding(nn.Embedding):
+    """torch's embedding, its weights left for `GPT2.draw` to set."""
+
+    def reset_parameters(self) -> None:
+        """Draw nothing: it would be drawn again."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention with H heads."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        d = config.d_model
+        self.n_heads, self.dropout = config.n_heads, config.dropout
+        self.query, self.key, self.value, self.output = (Linear(d, d, config.bias) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend: (B, T, d) -> (B, T, d)."""
+        inputs = (self.query, self.key, self.value)
+        # Three tensors for whoever masks them, one product for the GPU.
+        weight = torch.cat([layer.weight for layer in inputs])  # (3 d, d)
+        bias = torch.cat([layer.bias for layer in inputs]) if self.query.bias is not None else None
+        qkv = F.linear(x, weight, bias).view(*x.shape[:2], 3, self.n_heads, -1)  # (B, T, 3, H, d / H)
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(dim=2))  # (B, H, T, d / H)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)  # (B, H, T, d / H)
+        out: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class MLP(nn.Module):
+    """Two layers, four times as wide in between."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        d = config.d_model
+        self.activation = config.activation
+        self.up, self.down = Linear(d, 4 * d, config.bias), Linear(4 * d, d, config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d)."""
+        x = self.up(x)
+        out: Tensor = self.down(F.relu(x) if self.activation == "relu" else F.gelu(x, approximate="tanh"))
+        return out
+
+
+class Block(nn.Module):
+    """Attention, then MLP, each on a normalised copy of the stream and added to it."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        self.attention_norm, self.attention = _norm(config), Attention(config)
+        self.mlp_norm, self.mlp = _norm(config), MLP(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (B, T, d)."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        out: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return out
+
+
+class GPT2(nn.Module):
+    """GPT-2 with weights drawn by `strongticket.rng`, so that a seed brings them back (see `initial_scales`).
+
+    Args:
+        config: its sizes and settings.
+        seed: of the random tensors; biases start at 0 and norms at 1.
+        device: where to make it; the weights have the same bits everywhere. On "meta" it has shapes and no weights.
+
+    Example:
+        >>> model = GPT2(gpt2_config("nano"), seed=1)
+        >>> model(torch.tensor([[72, 101, 121]])).shape
+        torch.Size([1, 3, 256])
+    """
+
+    def __init__(self, config: GPT2Config, *, seed: int = 0, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        self.config = config
+        with torch.device(device or "cpu"):
+            self.tokens = Embedding(config.vocabulary, config.d_model)
+            self.positions = Embedding(config.context, config.d_model)
+            self.dropout = nn.Dropout(config.dropout)
+            self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+            self.final_norm = _norm(config)
+            self.head = None if config.tied else Linear(config.d_model, config.vocabulary, bias=False)
+        if not self.tokens.weight.is_meta:
+            self.draw(seed)
+
+    @torch.no_grad()
+    def draw(self, seed: int) -> None:
+        """Set every parameter to its initial value for `seed`."""
+        scales = initial_scales(self.config)
+        for name, parameter in self.named_parameters():
+            if name in scales:
+                shape = tuple(parameter.shape)
+                parameter.copy_(random_weights(seed, name, shape, *scales[name], device=parameter.device))
+            else:
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Predict the next token at each place.
+
+        Args:
+            tokens: (B, T) integers below V, T at most `context`.
+            targets: (B, T), the tokens that do come next.
+
+        Returns:
+            The logits (B, T, V); with targets their mean cross-entropy in nats, a scalar.
+        """
+        config, T = self.config, tokens.shape[1]
+        if config.context < T:
+            raise ValueError(f"this GPT-2 sees at most {config.context} tokens; got {T}. Cut them or raise `context`.")
+        table = self.tokens.weight  # (V, d)
+        x = self.dropout(F.embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
+        for block in self.blocks:
+            x = block(x)
+        x = self.final_norm(x) * config.output_gain
+        head = table if self.head is None else self.head.weight
+        padded = F.pad(head, (0, 0, 0, -config.vocabulary % _ALIGNED))
+        logits = F.linear(x, padded)[..., : config.vocabulary]  # (B, T, V)
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def parameter_counts(self) -> dict[Group, int]:
+        """How many parameters each group has; a tied head has none of its own."""
+        counts: dict[Group, int] = dict.fromkeys(("attention", "mlp", "embeddings", "norms", "head", "biases"), 0)
+        for name, parameter in self.named_parameters():
+            counts[group_of(name)] += parameter.numel()
+        return counts
+
+
+def initial_scales(config: GPT2Config) -> dict[str, tuple[Distribution, float]]:
+    r"""Give every random tensor's distribution and standard deviation: 0.02, over $\sqrt{2b}$ where a block ends.
+
+    Each of the $b$ blocks adds to the stream twice, by its attention's output and by the MLP's second layer
+    (paper, B.2). Tensors not named here are constant at first: biases 0, norms 1.
+    """
+    into_stream = INITIAL_STD / math.sqrt(2 * config.n_layers)
+    scales: dict[str, tuple[Distribution, float]] = {}
+    for name in ("tokens", "positions", *([] if config.tied else ["head"])):
+        scales[f"{name}.weight"] = ("normal", INITIAL_STD)
+    for i in range(config.n_layers):
+        for layer in ("attention.query", "attention.key", "attention.value", "mlp.up"):
+            scales[f"blocks.{i}.{layer}.weight"] = ("normal", INITIAL_STD)
+        for layer in ("attention.output", "mlp.down"):
+            scales[f"blocks.{i}.{layer}.weight"] = ("normal", into_stream)
+    return scales
+
+
+def group_of(name: str) -> Group:
+    """Say which group a parameter of `GPT2` belongs to.
+
+    Example:
+        >>> group_of("blocks.0.attention.query.weight"), group_of("blocks.0.mlp_norm.bias")
+        ('attention', 'norms')
+    """
+    *_, layer, kind = name.split(".")
+    if layer.endswith("norm"):
+        return "norms"
+    if kind == "bias":
+        return "biases"
+    if layer in ("tokens", "positions"):
+        return "embeddings"
+    if layer == "head":
+        return "head"
+    return "attention" if ".attention." in name else "mlp"
+
+
+# --- Hugging Face ----------------------------------------------------------------------------------------------------
+
+_SETTINGS = {
+    "n_layers": "n_layer",
+    "d_model": "n_embd",
+    "n_heads": "n_head",
+    "context": "n_positions",
+    "vocabulary": "vocab_size",
+    "tied": "tie_word_embeddings",
+    "norm_epsilon": "layer_norm_epsilon",
+}
+
+
+@torch.no_grad()
+def from_hugging_face(model: nn.Module) -> GPT2:
+    """Copy a `transformers.GPT2LMHeadModel`; its dropout is not taken over."""
+    settings: Any = model.config
+    _check_hugging_face(settings)
+    config = GPT2Config(
+        **{ours: getattr(settings, theirs) for ours, theirs in _SETTINGS.items()},
+        activation="relu" if settings.activation_function == "relu" else "gelu",
+    )
+    copy = GPT2(config, device=next(model.parameters()).device)
+    source, target = model.state_dict(), copy.state_dict()
+    for their_name, names, transposed in _layers(config):
+        weight, bias = source[f"{their_name}.weight"], source.get(f"{their_name}.bias")
+        for i, name in enumerate(names):
+            target[f"{name}.weight"].copy_((weight.T if transposed else weight).chunk(len(names))[i])
+            if bias is not None:
+                target[f"{name}.bias"].copy_(bias.chunk(len(names))[i])
+    return copy
+
+
+@torch.no_grad()
+def to_hugging_face(model: GPT2) -> nn.Module:
+    """Make the same function as a `transformers.GPT2LMHeadModel`, which `save_pretrained` writes to a folder.
+
+    Absent biases become zeros, and the output gain goes into the last norm.
+    """
+    try:
+        transformers: Any = import_module("transformers")
+    except ImportError:
+        raise MissingExtraError("Hugging Face models need transformers: pip install 'strongticket[hf]'") from None
+    config = model.config
+    settings = transformers.GPT2Config(
+        **{theirs: getattr(config, ours) for ours, theirs in _SETTINGS.items()},
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout),
+        activation_function="relu" if config.activation == "relu" else "gelu_new",
+    )
+    theirs: nn.Module = transformers.GPT2LMHeadModel(settings).to(model.tokens.weight.device)
+    target = theirs.state_dict()
+    for their_name, names, transposed in _layers(config):
+        layers = [model.get_submodule(name) for name in names]
+        # Read as attributes and not from the state, so that a masked layer gives its masked weight.
+        weights = torch.cat([_tensor(layer.weight) for layer in layers])
+        target[f"{their_name}.weight"].copy_(weights.T if transposed else weights)
+        if f"{their_name}.bias" in target:
+            biases = [_tensor(layer.bias) for layer in layers] if config.bias else [torch.zeros(len(weights))]
+            target[f"{their_name}.bias"].copy_(torch.cat(biases))
+    for kind in ("weight", "bias"):
+        target[f"transformer.ln_f.{kind}"].mul_(config.output_gain)
+    return theirs
+
+
+def _layers(config: GPT2Config) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """Their name of each layer, our names for what it holds side by side, and whether it holds (in, out)."""
+    yield "transformer.wte", ("tokens",), False
+    yield "transformer.wpe", ("positions",), False
+    for i in range(config.n_layers):
+        theirs, ours = f"transformer.h.{i}", f"blocks.{i}"
+        yield f"{theirs}.ln_1", (f"{ours}.attention_norm",), False
+        yield f"{theirs}.attn.c_attn", tuple(f"{ours}.attention.{part}" for part in ("query", "key", "value")), True
+        yield f"{theirs}.attn.c_proj", (f"{ours}.attention.output",), True
+        yield f"{theirs}.ln_2", (f"{ours}.mlp_norm",), False
+        yield f"{theirs}.mlp.c_fc", (f"{ours}.mlp.up",), True
+        yield f"{theirs}.mlp.c_proj", (f"{ours}.mlp.down",), True
+    yield "transformer.ln_f", ("final_norm",), False
+    if not config.tied:
+        yield "lm_head", ("head",), False
+
+
+def _check_hugging_face(config: Any) -> None:
+    """Refuse settings that would silently make another function."""
+    allowed = {
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "relu"),
+        "n_inner": (None, 4 * config.n_embd),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    }
+    for setting, values in allowed.items():
+        if (value := getattr(config, setting)) not in values:
+            raise ValueError(f"{setting}={value!r} is not supported; GPT-2 here has {' or '.join(map(repr, values))}.")
+
+
+def _norm(config: GPT2Config) -> nn.LayerNorm:
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
+
+
+def _tensor(value: Tensor | nn.Module) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value
