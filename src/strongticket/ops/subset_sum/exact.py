@@ -13,7 +13,7 @@ from strongticket.ops.subset_sum.workspace import MIN_ITEMS, Workspace, make_wor
 
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
 # Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.
-NARROW_ITEMS = 25
+NARROW_ITEMS = 28
 OPTIMAL, UNREACHABLE = int(Status.OPTIMAL), int(Status.UNREACHABLE)
 
 
