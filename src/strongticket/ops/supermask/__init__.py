@@ -1,0 +1,185 @@
+r"""Scores to masks to masked weights, with the straight-through gradient of edge-popup.
+
+`reference.py` has the meaning, `cpu.py` and `cuda.py` the speed. A training loop holds one `Supermask` for each tensor
+and calls one `Refresh` after each optimizer step; forward passes only multiply.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.mask import check_density
+from strongticket.ops.supermask.reference import dropped_count as dropped_count
+
+Scope = Literal["tensor", "global"]
+
+MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
+
+
+def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
+    r"""Keep the top `density` fraction of $|s|$, exactly: $\lfloor (1 - \text{density})\, n \rfloor$ are dropped.
+
+    Among equal scores the later index is kept. NaN ranks above every number, so that its weight is kept and the loss
+    shows it.
+
+    Args:
+        scores: $s$, any shape; float32 (bfloat16 and float16 are widened).
+        density: fraction kept, in (0, 1].
+        signed: rank by $s$ and not by $|s|$.
+
+    Example:
+        >>> top_mask(torch.tensor([0.3, -0.9, 0.1, 0.3]), 0.5).tolist()
+        [False, True, False, True]
+    """
+    return top_masks([scores], density, signed=signed)[0]
+
+
+def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False) -> list[Tensor]:
+    """Keep the top `density` fraction of several tensors' scores ranked together, in the order given.
+
+    Example:
+        >>> [mask.tolist() for mask in top_masks([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])], 0.5)]
+        [[False, False], [True, True]]
+    """
+    check_density(density)
+    plain = [_float32(s) for s in scores]
+    masks = [torch.empty_like(s, dtype=torch.bool) for s in plain]
+    _selection([plain], [masks], [density], signed)()
+    return masks
+
+
+def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
+    r"""Multiply a weight by its mask, $w \odot m$; the score's gradient passes the ranking as if it were not there.
+
+    With $g$ the gradient of the product, that of the score is $g \odot w \odot \mathrm{sign}(s)$, or $g \odot w$ for
+    signed scores. It reaches dropped weights too: that is how they come back. The weight gets none.
+
+    Args:
+        weight: $w$, which must not require a gradient.
+        scores: $s$, shaped like the weight.
+        mask: $m$, bool, shaped like the weight; from `top_mask`, once an optimizer step.
+        signed: whether the mask ranks $s$ and not $|s|$.
+    """
+    if mask.dtype != torch.bool or not weight.shape == scores.shape == mask.shape:
+        raise ValueError(
+            "masked_weight needs a weight, scores and a bool mask of one shape; got "
+            f"{tuple(weight.shape)}, {tuple(scores.shape)} and {tuple(mask.shape)} {mask.dtype}."
+        )
+    if weight.requires_grad:
+        raise ValueError("a masked weight stays as it was drawn; call requires_grad_(False) on it.")
+    product: Tensor = _MaskedWeight.apply(weight, scores, mask, signed)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _MaskedWeight(torch.autograd.Function):
+    @staticmethod
+    def forward(weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
+        return weight * mask
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        weight, scores, _, ctx.signed = inputs
+        ctx.save_for_backward(weight, scores)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
+        weight, scores = ctx.saved_tensors
+        gradient = (gradients[0] * weight).to(scores.dtype)
+        return None, gradient if ctx.signed else gradient * scores.sign(), None, None
+
+
+class Supermask(nn.Module):
+    """The scores and the mask of one tensor; as a parametrization it turns the weight into the masked weight.
+
+    The mask is right when made and stays as it is until a `Refresh`, which belongs after every optimizer step.
+
+    Args:
+        scores: their first values, shaped like the weight; copied, in float32.
+        density: fraction kept, in (0, 1].
+        signed: rank by the score and not by its absolute value.
+
+    Example:
+        >>> layer = nn.Linear(3, 2).requires_grad_(False)
+        >>> supermask = Supermask(torch.rand(2, 3), density=0.5)
+        >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", supermask)
+        >>> int((layer.weight != 0).sum()), [name for name, p in layer.named_parameters() if p.requires_grad]
+        (3, ['parametrizations.weight.0.scores'])
+    """
+
+    mask: Tensor
+
+    def __init__(self, scores: Tensor, density: float, *, signed: bool = False) -> None:
+        super().__init__()
+        self.density, self.signed = density, signed
+        self.scores = nn.Parameter(_float32(scores).clone())
+        self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the masked weight."""
+        return masked_weight(weight, self.scores, self.mask, signed=self.signed)
+
+
+class Refresh:
+    """Brings the masks of many tensors up to date, in place and together: call it after each optimizer step.
+
+    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them.
+
+    Args:
+        supermasks: on one device.
+        scope: rank each tensor's scores by themselves, or all together, in the order given.
+    """
+
+    def __init__(self, supermasks: Sequence[Supermask], scope: Scope = "tensor") -> None:
+        if scope not in ("tensor", "global"):
+            raise ValueError(f"scope must be tensor or global; got {scope!r}.")
+        self.supermasks, self.scope = tuple(supermasks), scope
+        kinds = {(m.signed, m.density if scope == "global" else None) for m in self.supermasks}
+        if len(kinds) > 1:
+            raise ValueError("one refresh needs all scores signed or none and, with scope='global', one density.")
+        self._prepared_for: list[int] = []
+        self._refresh: Callable[[], None] = lambda: None
+        # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
+        self()
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        """Refresh every mask."""
+        tensors = [tensor for m in self.supermasks for tensor in (m.scores, m.mask)]
+        # What is prepared holds addresses, which change when a model moves or loads.
+        if (places := [tensor.data_ptr() for tensor in tensors]) != self._prepared_for:
+            self._prepared_for, self._refresh = places, self._prepare()
+        self._refresh()
+
+    def _prepare(self) -> Callable[[], None]:
+        if not self.supermasks:
+            return lambda: None
+        groups = [self.supermasks] if self.scope == "global" else [(m,) for m in self.supermasks]
+        scores, masks = [[m.scores for m in group] for group in groups], [[m.mask for m in group] for group in groups]
+        return _selection(scores, masks, [group[0].density for group in groups], self.supermasks[0].signed)
+
+
+def _selection(
+    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], densities: Sequence[float], signed: bool
+) -> Callable[[], None]:
+    devices = {tensor.device for group in (*scores, *masks) for tensor in group}
+    if not devices:
+        return lambda: None
+    if len(devices) > 1 or next(iter(devices)).type not in ("cpu", "cuda"):
+        raise ValueError(f"masks are made on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
+    sizes = [sum(s.numel() for s in group) for group in scores]
+    if max(sizes) > MAX_SCORES:
+        raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
+    dropped = [dropped_count(size, density) for size, density in zip(sizes, densities, strict=True)]
+    # Imported on first use: numba and the GPU tool chain are slow to load.
+    kernels = import_module(f"{__name__}.{devices.pop().type}")
+    refresh: Callable[[], None] = kernels.selection(scores, masks, dropped, signed)
+    return refresh
+
+
+def _float32(scores: Tensor) -> Tensor:
+    if scores.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"scores are float32; got {scores.dtype}. Convert them, and mind that ties may appear.")
+    return scores.detach().to(torch.float32).contiguous()

@@ -1,0 +1,48 @@
+r"""The meaning of a supermask, as published with edge-popup (Ramanujan et al., 2020), in plain torch.
+
+Scores are ranked by a stable ascending sort of $|s|$ (or of $s$); the lowest $\lfloor (1 - \text{density})\, n \rfloor$
+are dropped. So among equal scores the later index is kept, and NaN, which torch sorts above every number, is kept
+first. The kernels beside this file only have to agree with it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+
+def dropped_count(numel: int, density: float) -> int:
+    """How many of `numel` scores are dropped; the float64 product is part of the rule."""
+    return int((1 - density) * numel)
+
+
+def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
+    """Keep the top `density` of one tensor's scores."""
+    return top_masks([scores], density, signed=signed)[0]
+
+
+def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False) -> list[Tensor]:
+    """Keep the top `density` of all tensors' scores taken together, one after the other."""
+    flat = torch.cat([s.detach().flatten() for s in scores])
+    order = (flat if signed else flat.abs()).sort(stable=True).indices
+    mask = torch.ones_like(flat, dtype=torch.bool)
+    mask[order[: dropped_count(len(flat), density)]] = False
+    parts = torch.split(mask, [s.numel() for s in scores])
+    return [m.view(s.shape) for m, s in zip(parts, scores, strict=True)]
+
+
+def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
+    """Multiply the weight by its mask; the gradient passes the ranking as if it were not there."""
+    kept: Tensor = _StraightThrough.apply(scores if signed else scores.abs(), mask)  # type: ignore[no-untyped-call]
+    return weight * kept
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, ranked: Tensor, mask: Tensor) -> Tensor:
+        return mask.to(ranked.dtype)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None

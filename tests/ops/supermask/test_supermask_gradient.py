@@ -1,0 +1,168 @@
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from supermask_scores import scores
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
+
+from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
+from strongticket.ops.supermask import Refresh, Supermask, masked_weight, reference
+
+TOKENS = torch.randint(256, (4, 33), generator=torch.Generator().manual_seed(0))
+
+
+def masked_gpt2(signed: bool = False, n_layers: int = 1) -> tuple[GPT2, list[Supermask]]:
+    """A nano GPT-2 whose random tensors are masked and frozen; all else is frozen too."""
+    model = GPT2(gpt2_config("nano", n_layers=n_layers, output_gain=4.0), seed=3).requires_grad_(False)
+    supermasks, generator = [], torch.Generator().manual_seed(1)
+    for name in initial_scales(model.config):
+        layer = model.get_submodule(name.removesuffix(".weight"))
+        supermasks.append(Supermask(torch.rand(layer.weight.shape, generator=generator) - 0.5, 0.3, signed=signed))
+        parametrize.register_parametrization(layer, "weight", supermasks[-1])
+    return model, supermasks
+
+
+def loss_of(model: Callable[..., Tensor], tokens: Tensor) -> Tensor:
+    return model(tokens[:, :-1], tokens[:, 1:])
+
+
+def gradients(supermasks: list[Supermask]) -> list[Tensor]:
+    found = [m.scores.grad for m in supermasks]
+    for m in supermasks:
+        m.scores.grad = None
+    return [g for g in found if g is not None]
+
+
+@settings(deadline=None)
+@given(s=scores(), seed=st.integers(0, 99), density=st.sampled_from([0.3, 1.0]), signed=st.booleans())
+def test_value_and_gradient_equal_reference(s: Tensor, seed: int, density: float, signed: bool) -> None:
+    torch.manual_seed(seed)
+    weight, upstream = torch.randn_like(s), torch.randn_like(s)
+    mask = reference.top_mask(s, density, signed=signed)
+    results = []
+    for function in (masked_weight, reference.masked_weight):
+        leaf = s.clone().requires_grad_()
+        out = function(weight, leaf, mask, signed=signed)
+        out.backward(upstream)
+        assert leaf.grad is not None
+        results.append((out.detach(), leaf.grad))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_gradient_is_what_the_paper_of_edge_popup_says() -> None:
+    weight, s = torch.tensor([2.0, 3.0, 5.0]), torch.tensor([-1.0, 0.5, 0.0], requires_grad=True)
+    out = masked_weight(weight, s, torch.tensor([True, False, False]))
+    assert out.tolist() == [2.0, 0.0, 0.0]
+    (gradient,) = torch.autograd.grad(out, s, torch.tensor([10.0, 10.0, 10.0]))
+    assert gradient.tolist() == [-20.0, 30.0, 0.0]  # a dropped weight has one too
+
+
+def test_bad_input() -> None:
+    w, s, m = torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"got \(2, 3\), \(2, 3\) and \(3,\) torch.bool"):
+        masked_weight(w, s, m[0])
+    with pytest.raises(ValueError, match=r"bool mask of one shape.*torch.float32"):
+        masked_weight(w, s, w)
+    with pytest.raises(ValueError, match="stays as it was drawn"):
+        masked_weight(w.requires_grad_(), s, m)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_compiled_without_graph_breaks(signed: bool) -> None:
+    model, supermasks = masked_gpt2(signed)
+    loss = loss_of(model, TOKENS)
+    loss.backward()
+    expected = gradients(supermasks)
+    assert len(expected) == len(supermasks) == 8
+    compiled = loss_of(torch.compile(model, fullgraph=True, backend="aot_eager"), TOKENS)
+    compiled.backward()
+    torch.testing.assert_close(compiled, loss)
+    for actual, gradient in zip(gradients(supermasks), expected, strict=True):
+        torch.testing.assert_close(actual, gradient)
+
+
+def test_autocast_gives_float32_gradients_near_the_exact_ones() -> None:
+    model, supermasks = masked_gpt2()
+    loss_of(model, TOKENS).backward()
+    expected = gradients(supermasks)
+    # oneDNN's bfloat16 products crash on virtual machines that list AMX and refuse it.
+    with torch.backends.mkldnn.flags(enabled=False):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model, TOKENS)
+        loss.backward()
+    for actual, gradient in zip(gradients(supermasks), expected, strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - gradient).norm() < 0.05 * gradient.norm()
+
+
+def test_gradients_accumulate() -> None:
+    model, supermasks = masked_gpt2()
+    loss_of(model, TOKENS).backward()
+    expected = gradients(supermasks)
+    for half in TOKENS.chunk(2):
+        (loss_of(model, half) / 2).backward()
+    for actual, gradient in zip(gradients(supermasks), expected, strict=True):
+        torch.testing.assert_close(actual, gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_a_search_learns_and_leaves_the_weights_alone() -> None:
+    model, supermasks = masked_gpt2()
+    frozen = {name: p.clone() for name, p in model.named_parameters() if not p.requires_grad}
+    assert {name for name in frozen if name.endswith("original")} != set()
+    losses = train(model, supermasks, steps=12)
+    assert losses[-1] < losses[0] - 1
+    for name, before in frozen.items():
+        assert torch.equal(model.get_parameter(name), before), name
+    for m in supermasks:
+        assert torch.equal(m.mask, reference.top_mask(m.scores, 0.3))
+
+
+def train(run: nn.Module, supermasks: list[Supermask], steps: int, rows: slice = slice(None)) -> list[float]:
+    """AdamW on the scores, a refresh after each step."""
+    optimizer, refresh = torch.optim.AdamW([m.scores for m in supermasks], lr=0.02), Refresh(supermasks)
+    losses = []
+    for _ in range(steps):
+        loss = loss_of(run, TOKENS[rows])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        refresh()
+        losses.append(loss.item())
+    return losses
+
+
+def _worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    model, supermasks = masked_gpt2()
+    # Masks follow from scores, which DDP keeps equal; sending them around would only cost time.
+    parallel = DistributedDataParallel(model, broadcast_buffers=False)
+    train(parallel, supermasks, steps=3, rows=slice(2 * rank, 2 * rank + 2))
+    torch.save([m.mask for m in supermasks], f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_find_the_masks_of_one() -> None:
+    model, supermasks = masked_gpt2()
+    before = [m.mask.clone() for m in supermasks]
+    train(model, supermasks, steps=3)
+    with tempfile.TemporaryDirectory() as folder:
+        # Forked, so that the workers need not import torch again; nothing here has touched a GPU.
+        mp.start_processes(_worker, (folder,), nprocs=2, start_method="fork")
+        both = [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+    for first, second, alone, initial in zip(*both, [m.mask for m in supermasks], before, strict=True):
+        assert torch.equal(first, second)
+        # Sums in another order round differently: a score at the threshold may fall on its other side.
+        changed = (alone != initial).sum()
+        assert changed > 0
+        assert (first != alone).sum() <= 0.01 * changed

@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from supermask_scores import densities, scores
+from torch import Tensor
+
+from strongticket.ops import supermask
+from strongticket.ops.supermask import Refresh, Supermask, cpu, reference, top_mask, top_masks
+
+
+@settings(deadline=None, max_examples=300)
+@given(s=scores(), density=densities, signed=st.booleans())
+def test_cpu_equals_reference(s: Tensor, density: float, signed: bool) -> None:
+    assert torch.equal(top_mask(s, density, signed=signed), reference.top_mask(s, density, signed=signed))
+
+
+@settings(deadline=None)
+@given(tensors=st.lists(scores(60), min_size=1, max_size=4), density=densities, signed=st.booleans())
+def test_global_ranking_equals_reference(tensors: list[Tensor], density: float, signed: bool) -> None:
+    expected = reference.top_masks(tensors, density, signed=signed)
+    for actual, mask in zip(top_masks(tensors, density, signed=signed), expected, strict=True):
+        assert torch.equal(actual, mask)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("distinct", [1, 5, 2**31])
+def test_threads_and_pieces_change_nothing(threads: int, distinct: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_CHUNK", 1000)
+    s = torch.from_numpy(np.random.default_rng(0).integers(0, distinct, 12_345, dtype=np.int32)).float()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert torch.equal(top_mask(s, 0.3), reference.top_mask(s, 0.3))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_published_rule_by_hand() -> None:
+    s = torch.tensor([[2.0, -3.0, 1.0], [-2.0, 2.0, 0.0]])
+    # int(0.5 * 6) = 3 are dropped: 0, 1 and the first of three twos.
+    assert top_mask(s, 0.5).tolist() == [[False, True, False], [True, True, False]]
+    assert top_mask(s, 0.5, signed=True).tolist() == [[True, False, True], [False, True, False]]
+
+
+@given(n=st.integers(0, 400), density=densities, seed=st.integers(0, 99))
+@settings(deadline=None)
+def test_the_count_is_exact_though_all_scores_tie(n: int, density: float, seed: int) -> None:
+    mask = top_mask(torch.full((n,), float(seed)), density)
+    dropped = int((1 - density) * n)
+    assert mask.tolist() == [False] * dropped + [True] * (n - dropped)
+
+
+def test_strided_and_narrow_scores() -> None:
+    s = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+    for view in (s.T, s[::2, 1::3], s.bfloat16(), s.half()):
+        assert torch.equal(top_mask(view, 0.3), reference.top_mask(view, 0.3))
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match=r"density must be in \(0, 1\]; got 70"):
+        top_mask(torch.ones(3), 70)
+    with pytest.raises(ValueError, match="scores are float32"):
+        top_mask(torch.ones(3, dtype=torch.float64), 0.5)
+    with pytest.raises(ValueError, match="one device, cpu or cuda; got meta"):
+        top_mask(torch.ones(3, device="meta"), 0.5)
+    with pytest.raises(ValueError, match="one density"):
+        Refresh([Supermask(torch.ones(3), 0.5), Supermask(torch.ones(3), 0.3)], "global")
+    with pytest.raises(ValueError, match="scope must be"):
+        Refresh([], "layer")  # type: ignore[arg-type]
+
+
+def test_more_scores_than_a_count_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "MAX_SCORES", 5)
+    with pytest.raises(ValueError, match="at most 5 scores"):
+        top_masks([torch.ones(3), torch.ones(3)], 0.5)
+
+
+# --- Refresh ---------------------------------------------------------------------------------------------------------
+
+
+def random_supermasks(signed: bool = False) -> list[Supermask]:
+    torch.manual_seed(0)
+    return [Supermask(torch.randn(n, 7).mul(4).round(), 0.3, signed=signed) for n in (1, 20, 0, 9)]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("scope", ["tensor", "global"])
+def test_refresh_follows_the_scores(scope: supermask.Scope, signed: bool) -> None:
+    masks = random_supermasks(signed)
+    refresh = Refresh(masks, scope)
+    for _ in range(3):
+        expected = (
+            reference.top_masks([m.scores for m in masks], 0.3, signed=signed)
+            if scope == "global"
+            else [reference.top_mask(m.scores, 0.3, signed=signed) for m in masks]
+        )
+        assert all(torch.equal(m.mask, e) for m, e in zip(masks, expected, strict=True))
+        with torch.no_grad():
+            for m in masks:
+                m.scores.add_(torch.randn_like(m.scores).round())
+        refresh()
+
+
+def test_a_mask_changes_only_when_refreshed() -> None:
+    mask = random_supermasks()[1]
+    refresh, before = Refresh([mask]), mask.mask.clone()
+    with torch.no_grad():
+        mask.scores.neg_().add_(7)
+    assert torch.equal(mask.mask, before)
+    refresh()
+    assert not torch.equal(mask.mask, before)
+
+
+def test_refresh_notices_that_tensors_were_replaced() -> None:
+    masks = random_supermasks()
+    refresh = Refresh(masks)
+    for m in masks:
+        m.scores = torch.nn.Parameter(torch.randn_like(m.scores))
+        m.mask = torch.zeros_like(m.mask)
+    refresh()
+    assert all(torch.equal(m.mask, reference.top_mask(m.scores, 0.3)) for m in masks)
+
+
+def test_each_tensor_may_have_its_own_density() -> None:
+    masks = [Supermask(torch.randn(100), density) for density in (0.1, 0.5, 1.0)]
+    Refresh(masks)()
+    assert [int(m.mask.sum()) for m in masks] == [10, 50, 100]
+
+
+def test_state_brings_the_mask_back() -> None:
+    saved, fresh = random_supermasks()[1], Supermask(torch.zeros(20, 7), 0.3)
+    fresh.load_state_dict(saved.state_dict())
+    assert torch.equal(fresh.mask, saved.mask)
+    assert torch.equal(fresh.scores, saved.scores)
