@@ -1,0 +1,102 @@
+"""Exact top-density masks on CUDA, for all tensors of a model at once: `supermask.cu`, compiled at run time."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strongticket.ops import nvrtc
+
+# A key's 32 bits are found from the top: (bits found so far, bits found next) a pass.
+PASSES = ((0, 11), (11, 11), (22, 10))
+THREADS = 256
+LOADS = 8  # 16-byte loads a thread and chunk, all in flight together
+_BINS = 1 << max(wanted for _, wanted in PASSES)
+
+
+def selection(
+    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], dropped: Sequence[int], signed: bool
+) -> Callable[[], None]:
+    """Prepare a refresh: a function that queues the kernels which bring the masks up to date, and does not wait.
+
+    Args:
+        scores: contiguous float32 tensors, grouped; a group's scores are ranked together, in this order.
+        masks: contiguous bool tensors like the scores, written in place.
+        dropped: how many of each group's scores to drop.
+        signed: rank by the score and not by its absolute value.
+    """
+    pairs = [pair for group, kept in zip(scores, masks, strict=True) for pair in zip(group, kept, strict=True)]
+    assert all(s.is_contiguous() and m.is_contiguous() for s, m in pairs)
+    device = pairs[0][0].device
+    chunks, groups = _tables([[s.numel() for s in group] for group in scores], dropped)
+    if not len(chunks):
+        return lambda: None
+    tensors = torch.tensor([(s.data_ptr(), m.data_ptr(), s.numel()) for s, m in pairs])
+    return _Refresh(pairs, tensors.to(device), chunks.to(device), groups.to(device), signed)
+
+
+def _tables(sizes: list[list[int]], dropped: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The kernels' `Chunk` and `Group` tables, a row of four words each."""
+    chunk, tensor = 4 * LOADS * THREADS, 0
+    chunks: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
+    for group, (group_sizes, count) in enumerate(zip(sizes, dropped, strict=True)):
+        first = len(chunks)
+        for size in group_sizes:
+            chunks += [(tensor, place, group, 0) for place in range(-(-size // chunk))]
+            tensor += 1
+        groups.append((first, len(chunks) - first, count, 0))
+    # Counts reach 2^32 - 1; torch's own unsigned words are not made from lists.
+    words = (np.array(table, np.uint32).reshape(-1, 4).view(np.int32) for table in (chunks, groups))
+    chunk_table, group_table = map(torch.from_numpy, words)
+    return chunk_table, group_table
+
+
+class _Refresh:
+    def __init__(
+        self, pairs: list[tuple[Tensor, Tensor]], tensors: Tensor, chunks: Tensor, groups: Tensor, signed: bool
+    ) -> None:
+        self._pairs = pairs  # whose addresses the table holds
+        self._tensors, self._chunks, self._groups = tensors, chunks, groups
+        self._count, self._signed = ctypes.c_uint32(len(chunks)), ctypes.c_int(signed)
+        # One buffer, so that one fill clears it: a histogram for each group and pass, then a word for each chunk.
+        self._work = torch.empty(
+            len(PASSES) * len(groups) * _BINS + len(chunks), dtype=torch.int32, device=chunks.device
+        )
+        *self._histograms, self._ties = torch.split(self._work, [len(groups) * _BINS] * len(PASSES) + [len(chunks)])
+        self._states = torch.zeros(len(groups), 4, dtype=torch.int32, device=chunks.device)
+
+    def __call__(self) -> None:
+        walk, settle = (self._tensors, self._chunks, self._count, self._states), (self._groups, self._states)
+        self._work.zero_()
+        for (found, wanted), histogram in zip(PASSES, self._histograms, strict=True):
+            digits = ctypes.c_uint32(found), ctypes.c_uint32(wanted)
+            self._launch("count_digits", *walk, histogram, *digits, self._signed)
+            self._launch("pick_digit", *settle, histogram, *digits)
+        self._launch("count_ties", *walk, self._ties, self._signed)
+        self._launch("cut_ties", *settle, self._ties)
+        self._launch("write_masks", *walk, self._signed)
+
+    def _launch(self, name: str, *args: Tensor | ctypes.c_uint32 | ctypes.c_int) -> None:
+        kernel = _kernel(name, self._chunks.device)
+        shared_bytes = 4 * max(_BINS, THREADS)
+        blocks = len(self._groups) if name in ("pick_digit", "cut_ties") else _resident_blocks(kernel, shared_bytes)
+        kernel.launch(blocks, THREADS, *args, shared_bytes=shared_bytes)
+
+
+def _kernel(name: str, device: torch.device) -> nvrtc.Kernel:
+    return nvrtc.kernel(_source(), name, (f"-DTHREADS={THREADS}", f"-DLOADS={LOADS}"), device=device)
+
+
+@cache
+def _resident_blocks(kernel: nvrtc.Kernel, shared_bytes: int) -> int:
+    return kernel.resident_blocks(THREADS, shared_bytes)
+
+
+@cache
+def _source() -> str:
+    return Path(__file__).with_name("supermask.cu").read_text(encoding="utf-8")
