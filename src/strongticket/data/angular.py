@@ -1,7 +1,7 @@
 r"""Angular velocity from points on the unit circle (paper, appendix B.1).
 
 A sequence is $x_t = (\cos(\omega t + \theta_0), \sin(\omega t + \theta_0))$ for $t = 1 \ldots T$, with $\omega$ uniform
-on $[-\pi, \pi]$ and $\theta_0$ uniform on $[0, \pi]$; the task is to tell $\omega$. A regression token stands before it.
+on $[-\pi, \pi]$ and $\theta_0$ uniform on $[0, \pi]$; the task is to tell $\omega$. A regression token stands in front.
 Attention without positions cannot see the order of the points, so the sign of $\omega$ is all but hidden from it, and a
 trained model stays close to the variance of $\omega$, 3.3. The task is kept because the paper's figures are about it.
 """
