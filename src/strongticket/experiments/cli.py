@@ -1,0 +1,161 @@
+"""`strongticket reproduce`: the paper's figures from one command."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from strongticket.errors import StrongTicketError
+
+if TYPE_CHECKING:
+    from strongticket.experiments.figure import Options, Progress
+
+
+class FigureName(StrEnum):
+    """The figures there are."""
+
+    fig4 = "fig4"
+    fig5 = "fig5"
+    fig6 = "fig6"
+
+
+class InitName(StrEnum):
+    """How source weights are drawn."""
+
+    theory = "theory"
+    printed = "printed"
+    xavier = "xavier"
+
+
+class TargetKind(StrEnum):
+    """Whether targets are trained."""
+
+    trained = "trained"
+    untrained = "untrained"
+
+
+def reproduce(
+    figures: Annotated[list[FigureName], typer.Argument(show_default=False, help="Which figures.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer sources, widths and inputs: seconds, and rougher.")
+    ] = False,
+    sources: Annotated[
+        int | None, typer.Option(min=1, help="Random sources at each width.", show_default="100, fewer with --quick")
+    ] = None,
+    targets: Annotated[int, typer.Option(min=1, help="Targets, each with sources of its own.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**60, help="Of data, targets and sources.")] = 0,
+    init: Annotated[
+        InitName, typer.Option(help="Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper.")
+    ] = InitName.theory,
+    target: Annotated[
+        TargetKind | None,
+        typer.Option(help="What sources are pruned into.", show_default="trained; fig6: untrained, as in the paper"),
+    ] = None,
+    normalize: Annotated[
+        bool | None,
+        typer.Option(
+            "--normalize/--no-normalize", help="Targets of spectral norm at most 1.", show_default="only in fig6"
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with --quick")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+    ] = None,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the results, one folder a figure.")] = Path(
+        "out"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Rebuild figures of the paper: result.json, run.json, a PNG and an SVG in OUT/FIGURE.
+
+    Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
+    """
+    from strongticket.experiments.figure import Options
+    from strongticket.parallel import available_cores
+
+    if dask is not None and workers is not None:
+        _bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    options = Options(
+        quick=quick,
+        sources=sources,
+        targets=targets,
+        seed=seed,
+        init=init.value,
+        target=target.value if target is not None else None,
+        normalize=normalize,
+    )
+    chosen = list(dict.fromkeys(name.value for name in figures))
+    processes = workers or (1 if quick else available_cores())
+    results = _run_all(chosen, options, out, processes, dask, as_json)
+    if as_json:
+        from strongticket.terminal import print_json
+
+        print_json(results)
+    if violations := sum(result["violations"] for result in results.values()):
+        raise StrongTicketError(f"{violations} errors exceed their certificate. This is a bug: please report it.")
+
+
+def _run_all(
+    names: list[str], options: "Options", out: Path, workers: int, dask: str | None, as_json: bool
+) -> dict[str, Any]:
+    from strongticket.experiments.figure import load_figure, reproduce_figure
+    from strongticket.terminal import console
+
+    figures = [load_figure(name) for name in names]
+    try:
+        configs = [figure.configure(options) for figure in figures]
+    except ValueError as error:
+        _bad_usage(str(error))
+    summaries = {}
+    for figure, config in zip(figures, configs, strict=True):
+        folder = out / figure.name
+        try:
+            with _progress(figure.name) as progress:
+                result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
+        except KeyboardInterrupt:
+            typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
+            raise typer.Exit(1) from None
+        if not as_json:
+            for table in figure.tables(result):
+                console().print(table)
+            typer.echo(f"{folder / 'result.json'}, {figure.name}.png, {figure.name}.svg")
+        summaries[figure.name] = {
+            "folder": str(folder),
+            "config": result["config"],
+            "violations": result["violations"],
+            "fits": result.get("fits"),
+        }
+    return summaries
+
+
+@contextmanager
+def _progress(name: str) -> "Iterator[Progress]":
+    """A bar on stderr; the first call tells how much there is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task(f"{name}: targets", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, description=name, completed=done, total=total)
+
+        yield show
+
+
+def _bad_usage(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(2)

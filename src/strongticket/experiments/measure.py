@@ -1,0 +1,58 @@
+"""How far a ticket is from its target: errors over inputs, the certificate beside them, and entries out of reach."""
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.container import Json
+from strongticket.ticket import Ticket
+
+# A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
+# difference is off by less than this.
+ROUNDING = 1e-13
+MAP_DIGITS = 6
+
+
+def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
+    """Give each input's largest error norm over its tokens, (N,)."""
+    with torch.inference_mode():
+        worst: Tensor = (module(x) - expected).norm(dim=-1).amax(dim=-1)
+    return worst
+
+
+def describe_ticket(ticket: Ticket) -> dict[str, Json]:
+    """Say what is certified of a ticket, and what was out of reach."""
+    certificate = ticket.certificate
+    assert certificate is not None
+    out_of_reach = certificate.details["unreachable"]
+    worst = out_of_reach["worst"]
+    return {
+        "seed": ticket.seed,
+        "certificate": certificate.error,
+        "unreachable": out_of_reach["count"],
+        "missed": worst[0]["missed"] if worst else 0.0,
+    }
+
+
+def violated(certificate: float, worst: float) -> bool:
+    """Tell whether an error exceeds what was certified by more than rounding explains."""
+    return worst > certificate + ROUNDING
+
+
+def columns(rows: list[dict[str, Json]]) -> dict[str, list[Json]]:
+    """Turn rows with the same fields into one list for each field.
+
+    Example:
+        >>> columns([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+        {'a': [1, 3], 'b': [2, 4]}
+    """
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def join_columns(parts: list[dict[str, list[Json]]]) -> dict[str, list[Json]]:
+    """Put columns of several chunks one below another."""
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+
+
+def rounded_maps(maps: Tensor) -> Json:
+    """Give attention maps as lists, to the digits an eye can use."""
+    return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps.tolist()]

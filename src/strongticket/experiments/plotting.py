@@ -1,0 +1,84 @@
+"""What the figures share: colours, axes, captions, and files that come out the same bytes each time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strongticket.experiments.statistics import Decay
+
+INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
+MEAN, MEDIAN, PAPER_COLOUR, MISS = "#1f4e79", "#c0392b", "#8a8a8a", "#b9a27a"
+SERIES = ("#1f4e79", "#2e7d5b", "#b07d2b", "#c0392b")
+
+# Matplotlib's own types do not help here: its keyword arguments are untyped.
+Axes = Any
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Make a figure that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write `path`.png and `path`.svg, without dates or random names in them."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"))
+
+
+def title(figure: Any, text: str, subtitle: str) -> None:
+    """Say what is seen, and under which settings."""
+    figure.text(0.012, 0.985, text, fontsize=13, fontweight="bold", color=INK, va="top")
+    figure.text(0.012, 0.985 - 0.32 / figure.get_figheight(), subtitle, fontsize=8.5, color=PALE, va="top")
+
+
+def style(axes: Axes, heading: str = "", *, x: str = "", y: str = "") -> None:
+    """Give axes the common looks."""
+    axes.set_title(heading, loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel(x, fontsize=9, color=INK)
+    axes.set_ylabel(y, fontsize=9, color=INK)
+    axes.grid(color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="both", which="both", length=0, labelsize=8, colors=INK)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#999999")
+
+
+def legend(axes: Axes, **where: Any) -> None:
+    """Explain the lines; what has error bars comes first, where matplotlib would put it last."""
+    handles, labels = axes.get_legend_handles_labels()
+    bars = set(axes.containers)
+    order = sorted(range(len(handles)), key=lambda place: handles[place] not in bars)
+    texts = {"fontsize": 8, "labelcolor": INK}
+    axes.legend(
+        [handles[k] for k in order], [labels[k] for k in order], frameon=False, handlelength=1.8, **texts, **where
+    )
+
+
+def draw_decay(axes: Axes, decay: Decay | None, widths: Sequence[int], **style: Any) -> None:
+    """Draw a fitted curve over the range of the widths; nothing where there was no fit."""
+    if decay is None:
+        return
+    low, high = min(widths), max(widths)
+    steps = [low + (high - low) * k / 200 for k in range(201)]
+    axes.plot(steps, [decay.at(n) for n in steps], **style)
+
+
+def formula(decay: Decay | None, symbol: str = "n") -> str:
+    """Write a fit for a legend.
+
+    Example:
+        >>> formula(Decay(0.8, 0.06))
+        '$0.80\\\\,e^{-0.060\\\\,n}$'
+    """
+    if decay is None:
+        return "no fit"
+    return rf"${decay.gamma:.2f}\,e^{{{-decay.delta:.3f}\,{symbol}}}$"

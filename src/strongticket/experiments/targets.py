@@ -1,0 +1,169 @@
+r"""The attention that sources are pruned into: drawn as in appendix B.1, and trained on the angular task if asked.
+
+A target is one head, $d_1 = 2$, $d_2 = 1$, and a regression token that starts at zero and is learned along with it (a
+token that stayed zero would attend uniformly, and query and key would get no gradient).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.container import Json
+from strongticket.data.angular import SAMPLES, AngularData, draw_angular, with_token
+from strongticket.experiments.seeds import derive_seed
+from strongticket.models.attention import Attention
+from strongticket.parallel import one_thread
+
+D_MODEL, D_OUT = 2, 1
+
+Kind = Literal["trained", "untrained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """How a target is made; the paper's values, and ours where it is silent."""
+
+    kind: Kind = "trained"
+    normalize: bool = False  # divide matrices of spectral norm above 1 by it, as the theorems assume
+    key_width: int = 8  # d_K
+    value_width: int = 8  # d_V; the paper does not say
+    samples: int = SAMPLES  # in the training and in the validation split
+    epochs: int = 25
+    batch: int = 1024
+    learning_rate: float = 0.1
+    weight_decay: float = 0.01
+    shortest: int = 4  # lengths of training sequences, one drawn for each batch; the token is not counted
+    longest: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An attention and its regression token, both float64."""
+
+    attention: Attention
+    token: Tensor
+
+    @classmethod
+    def from_json(cls, content: Json) -> "Target":
+        """Read what `make_target` wrote."""
+        weights = [torch.tensor(content[part], dtype=torch.float64) for part in ("query", "key", "value", "output")]
+        return cls(Attention(*weights).requires_grad_(False), torch.tensor(content["token"], dtype=torch.float64))
+
+    def input_norm(self) -> float:
+        """Give the largest norm of a token: points lie on the unit circle, the regression token where it was put."""
+        # One more unit in the last place: cos^2 + sin^2 may round above 1.
+        return math.nextafter(max(1.0, self.token.norm().item()), math.inf)
+
+
+def make_target(config: TargetConfig, seed: int, index: int) -> Json:
+    """Draw target number `index`, train it if asked, and describe it in plain JSON.
+
+    Returns:
+        Weights, token, the spectral norms of the four matrices, the merged matrices, and the losses of training.
+    """
+    with one_thread():
+        target = draw_target(config, derive_seed(seed, "target", index))
+        training = train(target, config, seed, index) if config.kind == "trained" else None
+        if config.normalize:
+            normalize(target.attention)
+        merged = target.attention.merged()
+    weights = {part: weight.detach().tolist() for part, weight in target.attention.named_parameters()}
+    return {
+        "index": index,
+        **weights,
+        "token": target.token.detach().tolist(),
+        "norms": {part: _norms(weight).max().item() for part, weight in target.attention.named_parameters()},
+        "merged_qk": merged.qk.tolist(),
+        "merged_vo": merged.vo.tolist(),
+        "training": training,
+    }
+
+
+def draw_target(config: TargetConfig, seed: int) -> Target:
+    """Draw query and key from $U[-d_K^{1/4}, d_K^{1/4}]$, value and output from $U[-1, 1]$; the token is zero."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(rows: int, columns: int, scale: float) -> Tensor:
+        return scale * (2 * torch.rand(1, rows, columns, generator=generator, dtype=torch.float64) - 1)
+
+    d_k, d_v = config.key_width, config.value_width
+    query, key = (draw(D_MODEL, d_k, d_k**0.25) for _ in range(2))
+    value, output = draw(D_MODEL, d_v, 1.0), draw(d_v, D_OUT, 1.0)
+    return Target(Attention(query, key, value, output), torch.zeros(D_MODEL, dtype=torch.float64))
+
+
+def train(target: Target, config: TargetConfig, seed: int, index: int) -> Json:
+    """Train in place by the squared error of the regression token's output; the last epoch's weights stay."""
+    data, held_out = (draw_angular(split, config.samples, seed=seed) for split in ("train", "validation"))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "training", index))
+    # Validation batches have lengths of their own, the same in every epoch, so that losses compare.
+    lengths = torch.Generator().manual_seed(derive_seed(seed, "validation"))
+    validation = [(batch, _draw_length(config, lengths)) for batch in _batches(held_out, config.batch, None)]
+    token = target.token.requires_grad_()
+    parameters = [*target.attention.parameters(), token]
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
+    losses = [_mean_loss(target, validation)]
+    for _ in range(config.epochs):
+        for batch in _batches(data, config.batch, generator):
+            optimizer.zero_grad()
+            _loss(target, batch, _draw_length(config, generator)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        losses.append(_mean_loss(target, validation))
+    token.requires_grad_(False)
+    return {
+        "validation_losses": losses,  # before training, then after each epoch
+        "best_validation_loss": min(losses),
+        "final_validation_loss": losses[-1],
+        "velocity_variance": held_out.velocity.var(unbiased=False).item(),
+    }
+
+
+def token_output(qk: Tensor, vo: Tensor, x: Tensor) -> Tensor:
+    """Give the first token's output alone, (N, d_2), in time linear in the length.
+
+    Args:
+        qk: (H, d_1, d_1), the scale included.
+        vo: (H, d_1, d_2).
+        x: (N, T, d_1).
+    """
+    x = x.unsqueeze(1)  # (N, 1, T, d_1)
+    weights = (x[:, :, :1] @ qk @ x.mT).softmax(dim=-1)  # (N, H, 1, T)
+    return (weights @ x @ vo).sum(dim=1)[:, 0]
+
+
+def normalize(attention: nn.Module) -> None:
+    """Divide, in place, each head's matrices whose spectral norm exceeds 1 by it."""
+    with torch.no_grad():
+        for weight in attention.parameters():
+            weight.div_(_norms(weight).clamp(min=1))
+
+
+def _loss(target: Target, data: AngularData, length: int) -> Tensor:
+    head = target.attention
+    qk = head.query @ head.key.mT / math.sqrt(head.key.shape[2])
+    predicted = token_output(qk, head.value @ head.output, with_token(target.token, data.sequences(length)))
+    return (predicted[:, 0] - data.velocity).square().mean()
+
+
+def _mean_loss(target: Target, batches: list[tuple[AngularData, int]]) -> float:
+    with torch.no_grad():
+        total = sum(len(batch) * _loss(target, batch, length).item() for batch, length in batches)
+    return total / sum(len(batch) for batch, _ in batches)
+
+
+def _batches(data: AngularData, size: int, shuffle: torch.Generator | None) -> list[AngularData]:
+    order = torch.randperm(len(data), generator=shuffle) if shuffle is not None else torch.arange(len(data))
+    return [data[order[start : start + size]] for start in range(0, len(data), size)]
+
+
+def _draw_length(config: TargetConfig, generator: torch.Generator) -> int:
+    return int(torch.randint(config.shortest, config.longest + 1, (), generator=generator))
+
+
+def _norms(weight: Tensor) -> Tensor:
+    """Give each head's spectral norm, (H, 1, 1)."""
+    norms: Tensor = torch.linalg.matrix_norm(weight.detach(), ord=2, keepdim=True)
+    return norms

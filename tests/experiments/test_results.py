@@ -1,0 +1,90 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from strongticket.errors import StrongTicketError
+from strongticket.experiments.results import ResultFolder
+
+CONFIG = {"figure": "fig4", "sources": 5, "target": {"kind": "trained"}}
+
+
+def test_work_is_kept_line_by_line(tmp_path: Path) -> None:
+    folder = ResultFolder(tmp_path / "fig4", CONFIG)
+    assert folder.finished() is None
+    with folder.partial() as partial:
+        partial.keep_targets([{"index": 0}])
+        partial.keep("b", {"error": 0.1})
+    with folder.partial() as partial:
+        assert partial.targets == [{"index": 0}]
+        assert partial.rows == {"b": {"error": 0.1}}
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_line_cut_short_is_dropped_and_written_again(tmp_path: Path, cut: int) -> None:
+    folder = ResultFolder(tmp_path, CONFIG)
+    with folder.partial() as partial:
+        partial.keep("a", [1])
+        partial.keep("b", [2, 3, 4, 5])
+    file = tmp_path / "partial.jsonl"
+    file.write_bytes(file.read_bytes()[:-cut])
+    with folder.partial() as partial:
+        assert partial.rows == {"a": [1]}
+        partial.keep("b", [2, 3, 4, 5])
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        {"config": CONFIG},
+        {"task": "a", "rows": [1]},
+        {"task": "b", "rows": [2, 3, 4, 5]},
+    ]
+
+
+def test_finishing_leaves_two_files(tmp_path: Path) -> None:
+    folder = ResultFolder(tmp_path, CONFIG)
+    with folder.partial() as partial:
+        partial.keep("a", [1])
+        folder.finish({"config": CONFIG, "rows": [0.1, 1e-300, 3]}, {"seconds": 1})
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["result.json", "run.json"]
+    assert folder.finished() == {"config": CONFIG, "rows": [0.1, 1e-300, 3]}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({**CONFIG, "sources": 6}, "sources: 6 there, 5 here"),
+        ({**CONFIG, "target": {"kind": "untrained"}}, 'target.kind: "untrained" there, "trained" here'),
+        ({**CONFIG, "extra": 1}, "extra: 1 there, null here"),
+    ],
+)
+def test_another_configuration_is_refused(tmp_path: Path, other: dict[str, object], said: str) -> None:
+    for name in ("finished", "begun"):
+        theirs = ResultFolder(tmp_path / name, other)
+        with theirs.partial():
+            if name == "finished":
+                theirs.finish({"config": other}, {})
+    with pytest.raises(StrongTicketError, match="holds the result of another configuration") as caught:
+        ResultFolder(tmp_path / "finished", CONFIG).finished()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    before = (tmp_path / "begun" / "partial.jsonl").read_bytes()
+    with (
+        pytest.raises(StrongTicketError, match="another configuration"),
+        ResultFolder(tmp_path / "begun", CONFIG).partial(),
+    ):
+        pass
+    assert (tmp_path / "begun" / "partial.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"not json", b"[]", b'{"no": "config"}'])
+def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "result.json").write_bytes(content)
+    with pytest.raises(StrongTicketError, match=r"is not JSON|another configuration"):
+        ResultFolder(tmp_path, CONFIG).finished()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    folder = ResultFolder(tmp_path, CONFIG)
+    told = pytest.raises(StrongTicketError, match="another run is working in this folder")
+    with folder.partial(), told, folder.partial():
+        pass
+    with folder.partial():
+        pass
