@@ -139,9 +139,13 @@ def test_no_token_sees_a_later_one() -> None:
 def test_loss_is_the_cross_entropy_of_the_logits() -> None:
     model, targets = roughened(vocabulary=257), TOKENS.roll(-1, dims=1)
     logits = model(TOKENS)
-    assert logits.shape == (2, 40, 257)  # what pads the product to the GPU's taste is gone
-    picked = logits.log_softmax(dim=-1).gather(2, targets.unsqueeze(2))
-    torch.testing.assert_close(model(TOKENS, targets), -picked.mean())
+    assert logits.shape == (2, 40, 257)  # the padding is gone
+    expected = -logits.log_softmax(dim=-1).gather(2, targets.unsqueeze(2)).mean()
+    loss = model(TOKENS, targets)
+    torch.testing.assert_close(loss, expected)
+    parameters = list(model.parameters())
+    for actual, gradient in zip(*(torch.autograd.grad(x, parameters) for x in (loss, expected)), strict=True):
+        torch.testing.assert_close(actual, gradient)
 
 
 def test_output_gain_scales_the_logits() -> None:
