@@ -17,10 +17,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready  ## make .venv with everything the tests need
 
-demo: setup  ## hide a picture in random weights, then look at its ticket
-	$(BIN)/python examples/hide_a_matrix.py --out out/hidden.ticket
-	$(BIN)/strongticket show out/hidden.ticket
-	$(BIN)/strongticket verify out/hidden.ticket
+demo: setup  ## rebuild Figure 4 of the paper into out/fig4
+	$(BIN)/strongticket reproduce fig4 --out out
 
 test: setup  ## run the whole test suite (slow ones excepted)
 	$(BIN)/python -m pytest -m 'not slow'

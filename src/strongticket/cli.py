@@ -10,6 +10,7 @@ from strongticket._version import __version__
 from strongticket.bench.cli import bench_app
 from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
+from strongticket.experiments.cli import reproduce
 
 if TYPE_CHECKING:
     from strongticket.ticket import Ticket
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
 
