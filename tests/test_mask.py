@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_bit_order_is_the_documented_one() -> None:
         ((9,), np.zeros(1, np.uint8), "a mask of shape (9,) needs 2 bytes of uint8; got uint8 of shape (1,)"),
         ((8,), np.zeros(1, np.int8), "needs 1 bytes of uint8; got int8"),
         ((3,), np.array([8], np.uint8), "the padding after the last of 3 mask bits must be 0; got a set bit"),
-        ((-1,), np.zeros(0, np.uint8), "a shape has no negative sizes; got (-1,)"),
+        ((-1,), np.zeros(0, np.uint8), "a shape must be whole numbers of at least 0; got -1"),
     ],
 )
 def test_wrong_bits_cannot_become_a_mask(shape: tuple[int, ...], bits: np.ndarray, message: str) -> None:
@@ -104,7 +105,9 @@ def test_block_masks_give_each_unit_one_coordinate(
         (((2, 3, 4), 0, 1), "needs a matrix and unit_axis 0 or 1"),
         (((2, 3), 2, 1), "needs a matrix and unit_axis 0 or 1"),
         (((2, 3), 1, (1,)), "needs 2 sizes"),
-        (((2, 3), 1, (-1, 2)), "none negative"),
+        (((2, 3), 1, (-1, 2)), "block sizes must be whole numbers of at least 0; got -1"),
+        (((2, 3), 1, (2.0, 1.0)), "block sizes must be whole numbers of at least 0; got 2.0"),
+        (((2, 3), True, 1), "unit_axis must be whole numbers"),
         (((2, 3), 1, 2), "at most 3 units in all; got 2"),
     ],
 )
@@ -127,3 +130,24 @@ def test_unpacking_on_cuda_equals_cpu() -> None:
     for shape in [(0,), (7,), (63, 5)]:
         mask = PackedMask.from_bool(torch.rand(shape) < 0.5)
         assert torch.equal(mask.to_bool("cuda").cpu(), mask.to_bool())
+
+
+def test_a_mask_owns_its_bits_and_survives_pickling() -> None:
+    bits = np.array([1], np.uint8)
+    mask = PackedMask((4,), bits)
+    bits[0] = 255
+    assert mask.count() == 1
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(mask, protocol))
+        assert again == mask
+        assert not again.bits.flags.writeable
+    assert PackedMask((16,), np.array([1, 9, 2, 9], np.uint8)[::2]).bits.tolist() == [1, 2]
+
+
+def test_density_one_keeps_every_weight() -> None:
+    assert PackedMask.random((10_000_000,), 1.0, seed=3).count() == 10_000_000
+
+
+def test_shapes_may_come_from_numpy() -> None:
+    assert FullMask(np.array([2, 3])).shape == (2, 3)  # type: ignore[arg-type]
+    assert hash(BlockMask([2, 4], np.int64(1), [2, 1])) == hash(BlockMask((2, 4), 1, (2, 1)))  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ def test_seed_and_name_both_matter() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": -1}, r"seed must be in 0 \.\. 2\^64 - 1; got -1"),
+        ({"seed": -1}, r"seed must be a whole number in 0 \.\. 2\^64 - 1; got -1"),
         ({"seed": 2**64}, "seed must be"),
         ({"scale": 0.0}, r"scale must be between 2\^-100 and 2\^100; got 0.0"),
         ({"scale": 1e39}, "scale must be between"),

@@ -234,7 +234,7 @@ for i in range(0, bits.size, 125_000):
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 base = peak() - bits.nbytes
-ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=PackedMask((n,), bits))])
+ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=PackedMask((n,), bits, copy=False))])
 t = time.perf_counter(); ticket.save(r"{tmp_path}/a.ticket"); save = time.perf_counter() - t
 after_save = peak() - base
 del ticket, bits
@@ -261,6 +261,11 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
             lambda: DenseTensor(name="b", value=torch.zeros(2, dtype=torch.int64)),
             "b: a dense tensor is float16.*got torch.int64",
         ),
+        (lambda: DenseTensor(name="b", value=torch.zeros(2), trained=1), "b: trained must be True or False; got 1"),
+        (lambda: RandomTensor(name="w", mask=torch.ones(2) > 0), "w: mask must be a PackedMask.*got Tensor"),
+        (lambda: RandomTensor(name="w", mask=FullMask((0, 2**40, 2))), "zeros counted as ones"),
+        (lambda: Ticket(seed=0, tensors=[], certificate={}), "certificate must be a Certificate; got dict"),
+        (lambda: Ticket(seed=0, tensors=[], metadata={"a": "\ud800"}), "half a surrogate pair"),
         (lambda: Ticket(seed=-1, tensors=[]), "seed must be a whole number"),
         (lambda: Ticket(seed=True, tensors=[]), "seed must be a whole number"),
         (
@@ -291,8 +296,19 @@ def test_wrong_parts_are_refused_in_one_line(make: object, message: str) -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_ticket_cannot_be_changed() -> None:
+    ticket = small_ticket()
+    with pytest.raises(AttributeError, match="a ticket cannot be changed; make a new one with another seed"):
+        ticket.seed = 1
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        ticket.tensors["x"] = ticket.tensors["norm"]  # type: ignore[index]
+    before = ticket.identity
+    ticket.dense["bias"].value.fill_(7.0)
+    assert ticket.identity != before, "what can still be reached is hashed anew"
+
+
 def test_metadata_may_nest_64_levels() -> None:
-    ticket = Ticket(seed=0, tensors=[], metadata={"a": _nested(63)})
+    ticket = Ticket(seed=0, tensors=[], metadata={"a": _nested(62)})
     assert Ticket.from_bytes(ticket.to_bytes()) == ticket
 
 

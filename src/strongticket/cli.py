@@ -132,7 +132,7 @@ def main() -> None:
     """Run the command line; errors we raise on purpose become one line and exit code 1."""
     try:
         app()
-    except (StrongTicketError, ValueError, OSError) as error:
+    except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)
 

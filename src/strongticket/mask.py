@@ -1,8 +1,10 @@
 """Masks that cannot hold a wrong value: one bit a weight, or a rule where the construction fixes them."""
 
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +51,13 @@ class PackedMask:
     kind: ClassVar[str] = "bits"
     __slots__ = ("_bits", "_shape")
 
-    def __init__(self, shape: tuple[int, ...], bits: Bits) -> None:
-        """Take packed bits, which must be exactly as long as the shape needs, with clean padding."""
-        numel = _checked_numel(shape)
+    def __init__(self, shape: tuple[int, ...], bits: Bits, *, copy: bool = True) -> None:
+        """Take packed bits, which must be exactly as long as the shape needs, with clean padding.
+
+        `copy=False` keeps the array itself; only for one that nobody else will write to.
+        """
+        self._shape = as_sizes("a shape", shape)
+        numel = math.prod(self._shape)
         if bits.dtype != np.uint8 or bits.shape != (-(-numel // 8),):
             raise ValueError(
                 f"a mask of shape {shape} needs {-(-numel // 8)} bytes of uint8; "
@@ -59,24 +65,25 @@ class PackedMask:
             )
         if numel % 8 and bits[-1] >> (numel % 8):
             raise ValueError(f"the padding after the last of {numel} mask bits must be 0; got a set bit.")
-        self._shape = tuple(shape)
-        self._bits = bits.view()
+        self._bits = bits.copy() if copy or not bits.flags.c_contiguous else bits.view()
         self._bits.flags.writeable = False
 
     @classmethod
     def from_bool(cls, mask: Tensor) -> "PackedMask":
         """Pack a bool tensor; any other dtype is refused, since 0.5 or 2 would be no mask."""
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"a mask is made from a torch tensor; got {type(mask).__name__}. Use torch.as_tensor.")
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
         flat = mask.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
-        return cls(tuple(mask.shape), np.packbits(flat, bitorder="little"))
+        return cls(tuple(mask.shape), np.packbits(flat, bitorder="little"), copy=False)
 
     @classmethod
     def random(cls, shape: tuple[int, ...], density: float, *, seed: int, name: str = "mask") -> "PackedMask":
         """Keep each weight with probability `density`: the control that a found mask is held against."""
         check_density(density)
-        uniform = random_weights(seed, name, shape)  # on (-1, 1)
-        return cls.from_bool(uniform < 2 * density - 1)
+        uniform = random_weights(seed, name, shape)  # on [-1, 1]
+        return cls.from_bool(uniform.double() <= 2 * density - 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,6 +124,9 @@ class PackedMask:
     def __hash__(self) -> int:
         return hash((self._shape, self._bits.tobytes()))
 
+    def __reduce__(self) -> tuple[type["PackedMask"], tuple[tuple[int, ...], Bits]]:
+        return PackedMask, (self._shape, self._bits)
+
     def __repr__(self) -> str:
         return f"PackedMask(shape={self._shape}, density={self.density:.4f})"
 
@@ -129,7 +139,7 @@ class FullMask:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _checked_numel(self.shape)
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
 
     def count(self) -> int:
         """Count every weight."""
@@ -162,7 +172,11 @@ class BlockMask:
     sizes: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _checked_numel(self.shape)
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+        object.__setattr__(self, "unit_axis", as_count("unit_axis", self.unit_axis))
+        many = isinstance(self.sizes, Iterable)
+        sizes = as_sizes("block sizes", self.sizes) if many else as_count("block sizes", self.sizes)  # type: ignore[arg-type]
+        object.__setattr__(self, "sizes", sizes)
         if len(self.shape) != 2 or self.unit_axis not in (0, 1):
             raise ValueError(
                 f"a block mask needs a matrix and unit_axis 0 or 1; got shape {self.shape}, unit_axis {self.unit_axis}."
@@ -171,14 +185,11 @@ class BlockMask:
             object.__setattr__(self, "sizes", self.sizes[0] if self.sizes else 0)
         if self._coordinates == 0 and isinstance(self.sizes, int):
             object.__setattr__(self, "sizes", 0)
-        if isinstance(self.sizes, int):
-            fits = self.sizes >= 0
-        else:
-            fits = len(self.sizes) == self._coordinates and all(size >= 0 for size in self.sizes)
+        fits = isinstance(self.sizes, int) or len(self.sizes) == self._coordinates
         if not fits or self.count() > self.shape[self.unit_axis]:
             raise ValueError(
-                f"a block mask of shape {self.shape} with unit_axis {self.unit_axis} needs {self._coordinates} sizes, "
-                f"none negative, of at most {self.shape[self.unit_axis]} units in all; got {self.sizes!s:.60}."
+                f"a block mask of shape {self.shape} with unit_axis {self.unit_axis} needs {self._coordinates} sizes "
+                f"of at most {self.shape[self.unit_axis]} units in all; got {self.sizes!s:.60}."
             )
 
     @property
@@ -191,6 +202,8 @@ class BlockMask:
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Spell the rule out."""
+        if not math.prod(self.shape):
+            return torch.zeros(self.shape, dtype=torch.bool, device=device or "cpu")
         sizes = torch.tensor(self.sizes).expand(self._coordinates)
         owners = torch.repeat_interleave(torch.arange(self._coordinates), sizes)
         mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
@@ -204,7 +217,15 @@ def check_density(density: float) -> None:
         raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
 
 
-def _checked_numel(shape: tuple[int, ...]) -> int:
-    if any(size < 0 for size in shape):
-        raise ValueError(f"a shape has no negative sizes; got {shape}.")
-    return math.prod(shape)
+def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Take whole numbers of at least 0, NumPy's included, as a plain tuple."""
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{what} must be a sequence of whole numbers; got {values!r:.60}.")
+    return tuple(as_count(what, value) for value in values)
+
+
+def as_count(what: str, value: object) -> int:
+    """Take one whole number of at least 0; a bool or a float is none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
+        raise ValueError(f"{what} must be whole numbers of at least 0; got {value!r:.60}.")
+    return operator.index(value)

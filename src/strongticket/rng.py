@@ -6,7 +6,8 @@ The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.m
 
 import hashlib
 import math
-from typing import Literal, get_args
+import operator
+from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
 import torch
@@ -67,7 +68,15 @@ def random_chunk(
     if not 0 <= start <= stop:
         raise ValueError(f"a chunk needs 0 <= start <= stop; got start {start} and stop {stop}.")
     stream, scale = stream_of(seed, name), round_scale(scale)
-    out = torch.empty(stop - start, dtype=torch.float32, device=device or "cpu")
+    place = torch.device(device or "cpu")
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "random weights were asked for on cuda, but torch finds no CUDA device here; use device='cpu'."
+        )
+    try:
+        out = torch.empty(stop - start, dtype=torch.float32, device=place)
+    except RuntimeError as error:
+        raise MemoryError(f"{stop - start:,} weights of {name} do not fit into the memory of {place}.") from error
     if out.device.type == "cuda":
         from strongticket.ops.philox import cuda
 
@@ -83,14 +92,15 @@ def random_chunk(
 
 def stream_of(seed: int, name: str) -> Stream:
     """Derive a tensor's Philox key and high counter words from the SHA-256 of the seed and the name."""
-    if not 0 <= seed <= MAX_SEED:
-        raise ValueError(f"seed must be in 0 .. 2^64 - 1; got {seed}.")
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
+        raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
+    seed = operator.index(seed)
     digest = hashlib.sha256(_DOMAIN + seed.to_bytes(8, "little") + name.encode()).digest()
     return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
 
 
 def round_scale(scale: float) -> float:
     """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
-    if not 2.0**-100 <= scale <= 2.0**100:
-        raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale}.")
+    if not isinstance(scale, int | float) or not 2.0**-100 <= scale <= 2.0**100:
+        raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale!r:.40}.")
     return float(np.float32(scale))

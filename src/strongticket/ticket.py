@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
 import torch
@@ -53,6 +53,10 @@ class RandomTensor:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if not isinstance(self.mask, PackedMask | FullMask | BlockMask):
+            raise ValueError(
+                f"{self.name}: mask must be a PackedMask, FullMask or BlockMask; got {type(self.mask).__name__}."
+            )
         check_shape(self.name, self.mask.shape)
         if self.distribution not in DISTRIBUTIONS:
             raise ValueError(
@@ -92,6 +96,8 @@ class DenseTensor:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if not isinstance(self.trained, bool):
+            raise ValueError(f"{self.name}: trained must be True or False; got {self.trained!r:.40}.")
         check_shape(self.name, tuple(self.value.shape))
         if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
             raise ValueError(
@@ -184,12 +190,14 @@ class Ticket:
         certificate: Certificate | None = None,
         metadata: Mapping[str, Json] | None = None,
     ) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-            raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r}.")
+        if type(seed) is not int or not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
+        if certificate is not None and not isinstance(certificate, Certificate):
+            raise ValueError(f"certificate must be a Certificate; got {type(certificate).__name__}.")
         self.seed = seed
         random, exact = tuple(tensors), tuple(dense)
-        self.tensors = {tensor.name: tensor for tensor in random}
-        self.dense = {tensor.name: tensor for tensor in exact}
+        self.tensors = MappingProxyType({tensor.name: tensor for tensor in random})
+        self.dense = MappingProxyType({tensor.name: tensor for tensor in exact})
         self.architecture = plain_json(architecture or {}, "architecture")
         self.certificate = certificate
         self.metadata = plain_json(metadata or {}, "metadata")
@@ -198,6 +206,13 @@ class Ticket:
         _check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
         if self.numel + sum(tensor.value.numel() for tensor in exact) > MAX_ELEMENTS:
             raise ValueError(f"a ticket holds at most 2^40 elements; got {self.numel} random ones.")
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Stored digests and identity speak of the content; a ticket that could change would make them lie.
+        if getattr(self, "_sealed", False):
+            raise AttributeError(f"a ticket cannot be changed; make a new one with another {name}.")
+        super().__setattr__(name, value)
 
     @property
     def numel(self) -> int:
@@ -218,10 +233,23 @@ class Ticket:
         """Whether no trained number is in it: every dense tensor follows from the target, none from training."""
         return not any(tensor.trained for tensor in self.dense.values())
 
-    @cached_property
+    @property
     def identity(self) -> str:
         """SHA-256 of the uncompressed content: the same ticket has the same identity, however it is stored."""
         return _identity(self)
+
+    def with_stored_digests(self, digests: Digests) -> "Ticket":
+        """Give this ticket with what a file said about it, for `verify` to check."""
+        loaded = Ticket(
+            seed=self.seed,
+            tensors=self.tensors.values(),
+            dense=self.dense.values(),
+            architecture=self.architecture,
+            certificate=self.certificate,
+            metadata=self.metadata,
+        )
+        object.__setattr__(loaded, "stored_digests", digests)
+        return loaded
 
     def materialize(self, *, device: torch.device | str | None = None) -> "MaskedWeights":
         """Give name -> masked weight; each tensor is regenerated when it is asked for, and not kept."""
@@ -415,8 +443,12 @@ def _check_sha256(digest: str) -> None:
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
     """Refuse shapes no ticket can hold."""
-    if len(shape) > MAX_DIMENSIONS or math.prod(shape) > MAX_ELEMENTS or any(size > MAX_ELEMENTS for size in shape):
-        raise ValueError(f"{name}: at most {MAX_DIMENSIONS} dimensions and 2^40 elements; got shape {list(shape)}.")
+    # A zero must not hide sizes that no tensor can have, hence max; and a long shape is not multiplied out at all.
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
+        raise ValueError(
+            f"{name}: a shape has at most {MAX_DIMENSIONS} dimensions and 2^40 elements, zeros counted as ones; "
+            f"got {list(shape)!s:.80}."
+        )
 
 
 def _check_unique(names: list[str]) -> None:
@@ -436,19 +468,29 @@ def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
 
 
 def _plain(value: Json, what: str, levels: int = MAX_JSON_DEPTH) -> Json:
-    if levels < 0:
-        raise ValueError(f"{what[:60]} is nested deeper than {MAX_JSON_DEPTH} levels.")
-    if value is None or isinstance(value, str | bool):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _encodable(value, what)
     if isinstance(value, int) and abs(value) < 2**64:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
+    if levels == 0 and isinstance(value, list | tuple | Mapping):
+        raise ValueError(f"{what[:60]} is nested deeper than {MAX_JSON_DEPTH} levels.")
     if isinstance(value, list | tuple):
         return [_plain(item, f"{what}[{i}]", levels - 1) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item, f"{what}.{key}", levels - 1) for key, item in value.items()}
+        return {_encodable(key, what): _plain(item, f"{what}.{key}", levels - 1) for key, item in value.items()}
     raise ValueError(
         f"{what} must be plain JSON: text, finite numbers, true, false, null, lists, and mappings with text keys; "
         f"got {type(value).__name__} {str(value)[:40]}."
     )
+
+
+def _encodable(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what[:60]} has text with half a surrogate pair, which UTF-8 cannot hold.") from None
+    return str(text)

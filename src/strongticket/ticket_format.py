@@ -19,6 +19,7 @@ from strongticket.ticket import (
     Digests,
     RandomTensor,
     Ticket,
+    check_shape,
     content_of,
 )
 
@@ -28,6 +29,7 @@ MAX_HEADER_BYTES = 8 << 20
 _METADATA_KEY = "strongticket"
 _DIGEST_BYTES = 32
 _CHUNK = 1 << 20
+_LONGEST_REASON = 300
 # A Huffman code spends at least one bit on a byte, so honest payloads grow at most eightfold.
 _LARGEST_GROWTH = 8
 
@@ -96,7 +98,8 @@ def read_ticket(file: BinaryIO, size: int, source: str) -> Ticket:
     try:
         return _read(file, size)
     except (ValueError, zlib.error) as error:
-        raise TicketFormatError(f"{source}: {error}") from error
+        # A file's own words may be in the reason, and they may be long.
+        raise TicketFormatError(f"{source}: {str(error)[:_LONGEST_REASON]}") from error
 
 
 def _read(file: BinaryIO, size: int) -> Ticket:
@@ -132,8 +135,7 @@ def _read(file: BinaryIO, size: int) -> Ticket:
     if canonical_json(content_of(ticket)) != canonical_json(content):
         raise ValueError("content is not in canonical form (scales as float32, equal block sizes as one number)")
     digests = _fields(description["sha256"], "sha256", masks=str, weights=str)
-    ticket.stored_digests = Digests(masks=digests["masks"], weights=digests["weights"])
-    return ticket
+    return ticket.with_stored_digests(Digests(masks=digests["masks"], weights=digests["weights"]))
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Json], int]:
@@ -159,7 +161,9 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
     if type(version) is not int or version < 1:
         raise ValueError("the description has no version")
     if version > VERSION:
-        raise ValueError(f"version {version} is newer than this release reads (up to {VERSION}). Upgrade strongticket.")
+        raise ValueError(
+            f"version {str(version)[:20]} is newer than this release reads (up to {VERSION}). Upgrade strongticket."
+        )
     return _fields(
         description,
         "the description",
@@ -194,20 +198,27 @@ def _random_fields(value: Json) -> dict[str, Json]:
         _fields(fields["mask"], "a mask", kind=str)
     else:
         raise ValueError(f"unknown mask kind {kind!r:.40}")
-    return {**fields, "shape": _sizes(fields["shape"], "a shape")}
+    return {**fields, "shape": _shape(fields)}
 
 
 def _dense_fields(value: Json) -> dict[str, Json]:
     fields = _fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
     if fields["dtype"] not in DTYPES:
         raise ValueError(f"unknown dtype {fields['dtype']!r:.20}")
-    return {**fields, "shape": _sizes(fields["shape"], "a shape")}
+    return {**fields, "shape": _shape(fields)}
 
 
 def _sizes(value: Json, what: str) -> tuple[int, ...]:
     if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in value):
         raise ValueError(f"{what} is a list of whole numbers from 0 to 2^40")
     return tuple(value)
+
+
+def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
+    shape = _sizes(fields["shape"], "a shape")
+    # Before anything is multiplied: a product of many large numbers would take minutes.
+    check_shape(fields["name"][:80], shape)
+    return shape
 
 
 def _checked_offsets(
@@ -265,7 +276,7 @@ def _decode(name: str, shape: tuple[int, ...], coding: Json, payload: Iterator[b
         at += len(piece)
     if at != nbytes:
         raise ValueError(f"the mask of {name} unpacks to {at} bytes instead of {nbytes}")
-    return PackedMask(shape, bits)
+    return PackedMask(shape, bits, copy=False)
 
 
 def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
