@@ -21,6 +21,7 @@ from strongticket.construct.source import (
     query_key_scale,
 )
 from strongticket.models.attention import Attention, MergedAttention
+from strongticket.ops.subset_sum import Effort
 from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
 
 
@@ -47,6 +48,7 @@ def construct_attention(
     blocks: Blocks = "input",
     input_norm: float | None = None,
     samples: Tensor | None = None,
+    effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune a random attention of the same number of heads into a given one (Theorem 3).
@@ -63,6 +65,7 @@ def construct_attention(
         input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
             `samples`, or the square root of d_model.
         samples: inputs (..., d_model) to take $\alpha$ from.
+        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -77,7 +80,9 @@ def construct_attention(
     """
     merged = as_merged(target)
     alpha = certify.input_norm_of(input_norm, samples, default=math.sqrt(merged.vo.shape[1]))
-    heads = prune_heads(merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", device=device)
+    heads = prune_heads(
+        merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", effort=effort, device=device
+    )
     return Ticket(
         seed=seed,
         tensors=[tensor for head in heads for tensor in head.tensors()],
@@ -101,6 +106,7 @@ def prune_heads(
     init: Init,
     blocks: Blocks,
     prefix: str,
+    effort: Effort,
     device: torch.device | str | None,
 ) -> list[PrunedHead]:
     """Prune every head by two products: $W_Q W_K^T / sqrt(n_K)$ and $W_V W_O$."""
@@ -125,11 +131,15 @@ def prune_heads(
             name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
         )
         # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
-        pruned_qk = prune_product(qk[j], key, query, key_blocks, seed=seed, divisor=math.sqrt(n_k), device=device)
+        pruned_qk = prune_product(
+            qk[j], key, query, key_blocks, seed=seed, divisor=math.sqrt(n_k), effort=effort, device=device
+        )
         if on_output:
-            pruned_vo = prune_product(vo[j], output, value, value_blocks, seed=seed, device=device)
+            pruned_vo = prune_product(vo[j], output, value, value_blocks, seed=seed, effort=effort, device=device)
         else:
-            pruned_vo = prune_product(vo[j].T, value, output, value_blocks, seed=seed, device=device).transposed()
+            pruned_vo = prune_product(
+                vo[j].T, value, output, value_blocks, seed=seed, effort=effort, device=device
+            ).transposed()
         heads.append(PrunedHead(pruned_qk, pruned_vo))
     return heads
 

@@ -9,6 +9,7 @@ from strongticket.construct import certify
 from strongticket.construct.product import Pruned, prune_relu
 from strongticket.construct.source import Init, RandomMatrix, check_finite, equal_blocks, plain_scale
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.subset_sum import Effort
 from strongticket.ticket import DenseTensor, Ticket, digest_of_tensors
 
 
@@ -19,6 +20,7 @@ def construct_feedforward(
     seed: int = 0,
     init: Init = "theory",
     input_norm: float = 1.0,
+    effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune a random ReLU network of 2 L layers into a network of L layers (Lemma 2, Theorem 10).
@@ -30,6 +32,7 @@ def construct_feedforward(
         seed: of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
         input_norm: $\alpha$, the largest norm the certificate covers.
+        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -37,7 +40,7 @@ def construct_feedforward(
     """
     network = as_feedforward(target)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
-    layers = prune_layers(network, widths, seed=seed, init=init, prefix="", device=device)
+    layers = prune_layers(network, widths, seed=seed, init=init, prefix="", effort=effort, device=device)
     return Ticket(
         seed=seed,
         tensors=[tensor for layer in layers for tensor in layer.tensors],
@@ -60,6 +63,7 @@ def prune_layers(
     seed: int,
     init: Init,
     prefix: str,
+    effort: Effort,
     device: torch.device | str | None,
 ) -> list[Pruned]:
     """Prune every layer; from the second on, inputs come out of a ReLU and are never negative."""
@@ -82,6 +86,7 @@ def prune_layers(
                 equal_blocks("hidden_width", n, d_in),
                 seed=seed,
                 nonnegative_inputs=index > 0,
+                effort=effort,
                 device=device,
             )
         )

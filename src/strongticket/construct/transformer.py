@@ -11,6 +11,7 @@ from strongticket.construct.attention import as_merged, describe, exact_output_b
 from strongticket.construct.feedforward import as_feedforward, exact_biases, prune_layers, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.transformer import Block, Transformer
+from strongticket.ops.subset_sum import Effort
 from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
 
 
@@ -25,6 +26,7 @@ def construct_transformer(
     blocks: Blocks = "input",
     input_norm: float | None = None,
     samples: Tensor | None = None,
+    effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune a random transformer into a given one, block by block (Theorem 6).
@@ -39,6 +41,7 @@ def construct_transformer(
         blocks: as in `construct_attention`.
         input_norm: as in `construct_attention`.
         samples: as in `construct_attention`.
+        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -54,9 +57,11 @@ def construct_transformer(
     for b, (block, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
         merged, network = as_merged(block.attention), as_feedforward(block.feedforward)  # type: ignore[arg-type]
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
-        heads = prune_heads(merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, device=device)
+        heads = prune_heads(
+            merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, effort=effort, device=device
+        )
         widths = [n_fc] * len(network.weights)
-        layers = prune_layers(network, widths, seed=seed, init=init, prefix=ff, device=device)
+        layers = prune_layers(network, widths, seed=seed, init=init, prefix=ff, effort=effort, device=device)
         tensors += [t for head in heads for t in head.tensors()] + [t for layer in layers for t in layer.tensors]
         dense += exact_output_bias(merged, at) + exact_biases(network, ff)
         described.append(
