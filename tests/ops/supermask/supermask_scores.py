@@ -18,6 +18,12 @@ HARD_BITS = (
 densities = st.sampled_from([1.0, 0.3, 0.5, 1e-3, 1e-20, 1 / 3, 1 - 1e-9]) | st.floats(1e-6, 1.0)
 
 
+def hard_scores() -> Tensor:
+    """Every hard pattern, three times over in changing order, so that equal ones lie apart."""
+    orders = (HARD_BITS, HARD_BITS[::-1], (*HARD_BITS[1::2], *HARD_BITS[::2]))
+    return torch.from_numpy(np.array(orders, np.uint32).view(np.float32)).flatten()
+
+
 @st.composite
 def scores(draw: st.DrawFn, max_size: int = 300) -> Tensor:
     """A float32 tensor of up to `max_size` scores, often of few distinct values."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from supermask_scores import densities, scores
+from supermask_scores import densities, hard_scores, scores
 from tests.cuda_emulator import emulated
 from torch import Tensor
 
@@ -62,6 +62,14 @@ def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
 @given(s=scores(700), density=densities, signed=st.booleans())
 def test_one_tensor(backend: Backend, s: Tensor, density: float, signed: bool) -> None:
     assert_equal(backend.top_masks([s], density, signed), [reference.top_mask(s, density, signed=signed)])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_cut_through_zeros_denormals_infinities_and_nans(backend: Backend, signed: bool) -> None:
+    s = hard_scores()
+    for kept in range(1, len(s) + 1):
+        density = kept / len(s)
+        assert_equal(backend.top_masks([s], density, signed), [reference.top_mask(s, density, signed=signed)])
 
 
 @thorough

@@ -3,7 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from supermask_scores import densities, scores
+from supermask_scores import densities, hard_scores, scores
 from torch import Tensor
 
 from strongticket.ops import supermask
@@ -14,6 +14,14 @@ from strongticket.ops.supermask import Refresh, Supermask, cpu, reference, top_m
 @given(s=scores(), density=densities, signed=st.booleans())
 def test_cpu_equals_reference(s: Tensor, density: float, signed: bool) -> None:
     assert torch.equal(top_mask(s, density, signed=signed), reference.top_mask(s, density, signed=signed))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_cut_through_zeros_denormals_infinities_and_nans(signed: bool) -> None:
+    s = hard_scores()
+    for kept in range(1, len(s) + 1):
+        density = kept / len(s)
+        assert torch.equal(top_mask(s, density, signed=signed), reference.top_mask(s, density, signed=signed)), kept
 
 
 @settings(deadline=None)
