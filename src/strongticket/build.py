@@ -33,13 +33,17 @@ def build(
     if form not in get_args(Form):
         raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}.")
     family = ticket.architecture.get("family")
-    if family not in _BUILDERS:
+    if not isinstance(family, str) or family not in _BUILDERS:
         raise StrongTicketError(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
             "materialize() gives its masked weights by name."
         )
     weights = _Weights(ticket, device)
-    module: nn.Module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
+    try:
+        module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        raise StrongTicketError(f"the ticket's tensors do not make a {family}: {error!r:.200}") from error
     return module.to(dtype=dtype, device=device).requires_grad_(False)
 
 

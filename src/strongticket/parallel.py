@@ -4,6 +4,7 @@ Every task runs on one thread, wherever it runs. That keeps processes from fight
 order, so results are the same bits for any number of workers.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -144,13 +145,7 @@ def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> It
         distributed: Any = import_module("distributed")  # it has no types
     except ModuleNotFoundError:
         raise MissingExtraError("running on Dask needs distributed: pip install 'strongticket[cluster]'") from None
-    try:
-        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise StrongTicketError(
-            f"no Dask scheduler answers at {address!r} ({_first_line(error)}). "
-            "Start one with `dask scheduler` and give the address it prints."
-        ) from None
+    client = _connect(distributed, address)
     with client:
         # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
         futures = client.map(_OneThread(function), tasks, pure=False, retries=RETRIES)
@@ -160,6 +155,20 @@ def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> It
                 yield places[future.key], result
         finally:
             client.cancel(futures)
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = _first_line(error)
+    # The half-made client closes itself when it is collected. Left to chance, that can happen while the next client
+    # holds the lock it needs, and both wait for ever.
+    gc.collect()
+    raise StrongTicketError(
+        f"no Dask scheduler answers at {address!r} ({reason}). "
+        "Start one with `dask scheduler` and give the address it prints."
+    )
 
 
 class _OneThread(Generic[T, R]):

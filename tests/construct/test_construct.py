@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import strongticket as st
-from strongticket.models.attention import Attention, causal_mask
+from strongticket.models.attention import Attention, MergedAttention, causal_mask
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ticket import Ticket
 
@@ -223,6 +224,39 @@ def test_unreachable_entries_are_named_by_head_row_and_column() -> None:
     assert_faithful(ticket, target, on_sphere(9, 3, 2, norm=1.0, seed=0))
 
 
+def test_rounding_of_the_merged_target_is_certified() -> None:
+    """Three products of about 1e18 cancel to -282.5; float64 merges them to something else."""
+    v = [-632494405.6232848, -842698044.4590378, -5368239127.714194]
+    o = [923800414.9561183, 914964446.3485491, -252473355.19436654]
+    exact = sum(Fraction(x) * Fraction(y) for x, y in zip(v, o, strict=True))
+    zero = torch.zeros(1, 1, 3, dtype=torch.float64)
+    target = Attention(
+        zero, zero, torch.tensor([[v]], dtype=torch.float64), torch.tensor(o, dtype=torch.float64).view(1, 3, 1)
+    )
+    ticket = st.construct_attention(target, key_width=24, value_width=24, input_norm=1.0)
+    found = Fraction(ticket.build("merged", dtype=torch.float64).vo.item())
+    assert abs(found - exact) <= Fraction(ticket.certificate.error)
+
+
+def test_what_is_no_block_is_refused() -> None:
+    target = random_transformer(1, 2, key_width=4, generator=torch.Generator().manual_seed(0))
+    target.blocks.append(nn.Identity())
+    with pytest.raises(ValueError, match="block 1 is a Identity"):
+        st.construct_transformer(target, key_width=8, value_width=8, hidden_width=8)
+    narrow = Transformer([Block(random_attention(1, 2, 1, bias=False, seed=0), FeedForward([torch.ones(2, 2)]))])
+    with pytest.raises(ValueError, match=r"a block keeps its width.* the attention goes from 2 to 1"):
+        st.construct_transformer(narrow, key_width=8, value_width=8, hidden_width=8)
+    with pytest.raises(ValueError, match="needs a Transformer with blocks"):
+        st.construct_transformer(Transformer([]), key_width=8, value_width=8, hidden_width=8)
+
+
+def test_merged_shapes_must_fit() -> None:
+    with pytest.raises(ValueError, match=r"merged attention needs qk .* got \(1, 7, 4\), \(1, 4, 4\) and None"):
+        MergedAttention(torch.rand(1, 7, 4), torch.rand(1, 4, 4))
+    with pytest.raises(ValueError, match=r"a layer needs a weight \(out, in\) and a bias"):
+        FeedForward([torch.ones(2, 2)], [torch.ones(5)])
+
+
 def test_same_seed_same_identity() -> None:
     target = random_attention(1, 2, 2, bias=True, seed=0)
     first, again, other = (
@@ -244,7 +278,7 @@ def test_same_seed_same_identity() -> None:
         ),
         (
             lambda t: st.construct_attention(t, key_width=32, value_width=32, input_norm=0),
-            "input_norm must be positive",
+            "input_norm must be a positive finite number",
         ),
         (
             lambda t: st.construct_attention(t, key_width=32, value_width=32, init="normal"),
@@ -273,6 +307,33 @@ def test_same_seed_same_identity() -> None:
         (
             lambda t: st.construct_feedforward(torch.ones(2, 2), hidden_width=(4, 4)),
             "must be one number, or 1 of them; got 2",
+        ),
+        (
+            lambda t: st.construct_linear(torch.ones(2, 2, dtype=torch.cfloat), hidden_width=8),
+            r"target must be a float tensor; got torch.complex64",
+        ),
+        (
+            lambda t: st.construct_linear(torch.ones(3, 0), hidden_width=8),
+            r"target has no entries: its shape is \(3, 0\)",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=-4, value_width=8),
+            "key_width must be a whole number of at least 1",
+        ),
+        (lambda t: st.construct_attention(t, key_width=16.0, value_width=8), "key_width must be a whole number"),
+        (
+            lambda t: st.construct_attention(t, key_width=8, value_width=8, input_norm="1"),
+            "must be a positive finite number",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=8, value_width=8, samples=torch.rand(3, 7)),
+            r"samples must be a tensor \(\.\.\., 2\) with at least one input; got \(3, 7\)",
+        ),
+        (
+            lambda t: st.construct_feedforward(
+                FeedForward([torch.ones(1, 1)], [torch.tensor([math.nan])]), hidden_width=8
+            ),
+            r"the bias of layer 0 must be finite; entry \(0,\) is nan",
         ),
     ],
 )

@@ -16,10 +16,12 @@ def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
     torch_attention = nn.MultiheadAttention(4, 2)
     network = FeedForward([draw(3, 2, seed=0), draw(2, 3, seed=1)], [draw(3, seed=2), None])
     transformer = random_transformer(2, 2, key_width=3, generator=torch.Generator().manual_seed(0))
-    matrix = draw(2, 3, seed=5)
+    matrix, layer = draw(2, 3, seed=5), nn.Linear(3, 2)
     widths = {"key_width": 48, "value_width": 48}
     return {
         "linear": (st.construct_linear(matrix, hidden_width=48), {"weight": matrix}),
+        "matrix": (st.construct_feedforward(matrix, hidden_width=48), {"weight": matrix}),
+        "layer": (st.construct_feedforward(layer, hidden_width=48), layer.state_dict()),
         "feedforward": (st.construct_feedforward(network, hidden_width=48), network.state_dict()),
         "attention": (st.construct_attention(attention, **widths), attention.state_dict()),
         "merged": (st.construct_attention(attention.merged(), **widths), attention.merged().state_dict()),
@@ -47,6 +49,26 @@ def test_another_target_is_named() -> None:
     ticket, target = constructed()["linear"]
     (failure,) = failures(ticket, {"weight": target["weight"] + 1})
     assert "the certificate is for" in failure
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        {"family": []},
+        {"family": "transformer", "blocks": [1]},
+        {"family": "transformer", "blocks": []},
+        {"family": "linear"},
+    ],
+)
+def test_hostile_architectures_are_refused(architecture: dict[str, object]) -> None:
+    ticket, target = constructed()["attention"]
+    data = edited(ticket.to_bytes(), lambda d: d["content"].update(architecture=architecture))
+    hostile = st.Ticket.from_bytes(data)
+    with pytest.raises(StrongTicketError):
+        recertify(hostile, target)
+    if architecture.get("blocks") != []:
+        with pytest.raises(StrongTicketError):
+            hostile.build()
 
 
 def test_what_cannot_be_certified_is_said() -> None:

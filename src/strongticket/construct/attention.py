@@ -14,8 +14,9 @@ from strongticket.construct.source import (
     Blocks,
     Init,
     RandomMatrix,
-    check_finite,
+    as_width,
     check_option,
+    check_target,
     equal_blocks,
     plain_scale,
     query_key_scale,
@@ -79,7 +80,8 @@ def construct_attention(
         (['output_bias'], 8)
     """
     merged = as_merged(target)
-    alpha = certify.input_norm_of(input_norm, samples, default=math.sqrt(merged.vo.shape[1]))
+    key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
+    alpha = certify.input_norm_of(input_norm, samples, d_model=merged.vo.shape[1])
     heads = prune_heads(
         merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", effort=effort, device=device
     )
@@ -111,8 +113,10 @@ def prune_heads(
 ) -> list[PrunedHead]:
     """Prune every head by two products: $W_Q W_K^T / sqrt(n_K)$ and $W_V W_O$."""
     check_option("blocks", blocks, get_args(Blocks))
-    check_finite("the target's W_QK", merged.qk.detach())
-    check_finite("the target's W_VO", merged.vo.detach())
+    check_target("the target's W_QK", merged.qk.detach())
+    check_target("the target's W_VO", merged.vo.detach())
+    if merged.output_bias is not None:
+        check_target("the target's output bias", merged.output_bias.detach())
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()  # (H, d or d + 1, d) and (H, d, d_out)
     (_, rows, d1), d2 = qk.shape, vo.shape[2]
     qk_scale, n_k, n_v = query_key_scale(init, d1, key_width), key_width, value_width
@@ -140,7 +144,11 @@ def prune_heads(
             pruned_vo = prune_product(
                 vo[j].T, value, output, value_blocks, seed=seed, effort=effort, device=device
             ).transposed()
-        heads.append(PrunedHead(pruned_qk, pruned_vo))
+        heads.append(
+            PrunedHead(
+                pruned_qk.with_more_rounding(merged.qk_rounding[j]), pruned_vo.with_more_rounding(merged.vo_rounding[j])
+            )
+        )
     return heads
 
 
@@ -149,6 +157,8 @@ def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> Me
     if isinstance(target, MergedAttention):
         return target
     if isinstance(target, nn.MultiheadAttention):
+        for name, tensor in target.state_dict().items():
+            check_target(f"the target's {name}", tensor)
         target = Attention.from_torch(target, dtype=torch.float64)
     if isinstance(target, Attention):
         return target.merged()

@@ -39,22 +39,25 @@ class PrunedBlock(NamedTuple):
     layers: list[Pruned]
 
 
-def input_norm_of(input_norm: float | None, samples: Tensor | None, default: float) -> float:
-    r"""Settle $\alpha$: as given, or the largest norm of the samples, or a default."""
+def input_norm_of(input_norm: float | None, samples: Tensor | None, d_model: int) -> float:
+    r"""Settle $\alpha$: as given, or the largest norm of the samples, or the square root of `d_model`."""
     if input_norm is not None and samples is not None:
         raise ValueError("give input_norm or samples, not both.")
     if samples is not None:
+        if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (d_model,):
+            got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+            raise ValueError(f"samples must be a tensor (..., {d_model}) with at least one input; got {got}.")
         # A float32 norm may round down; the certificate must cover the sample itself.
         input_norm = float(samples.detach().double().norm(dim=-1).max()) * (1 + 1e-12)
-    alpha = default if input_norm is None else float(input_norm)
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise ValueError(f"input_norm must be positive and finite; got {alpha}.")
-    return alpha
+    alpha = math.sqrt(d_model) if input_norm is None else input_norm
+    if not (isinstance(alpha, int | float) and alpha > 0 and math.isfinite(alpha)):
+        raise ValueError(f"input_norm must be a positive finite number; got {alpha!r:.40}.")
+    return float(alpha)
 
 
 def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate:
     """Certify a linear map: the error's norm times the input's."""
-    alpha = input_norm_of(input_norm, None, default=1.0)
+    alpha = input_norm_of(input_norm, None, d_model=1)
     layer = LinearNorms(norm=0.0, error=pruned.norm())
     error = propagate_feedforward(Envelope(alpha), [layer]).error
     return _certificate(error, alpha, target_sha256, {"error_norm": layer.error}, {"product": pruned})
@@ -62,7 +65,7 @@ def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate
 
 def feedforward(network: FeedForward, layers: list[Pruned], input_norm: float, target_sha256: str) -> Certificate:
     """Certify a ReLU network layer by layer."""
-    alpha = input_norm_of(input_norm, None, default=1.0)
+    alpha = input_norm_of(input_norm, None, d_model=1)
     norms = _layer_norms(network, layers)
     error = propagate_feedforward(Envelope(alpha), norms).error
     details: dict[str, Json] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
@@ -131,6 +134,7 @@ def _attention_norms(merged: MergedAttention, heads: "list[PrunedHead]") -> Atte
             for j, head in enumerate(heads)
         ),
         bias_norm=spectral_norm(bias.detach()[None]) if bias is not None else 0.0,
+        bias_error=spectral_norm(merged.bias_rounding[None]),
     )
 
 
@@ -171,7 +175,7 @@ def _certificate(
     error: float, input_norm: float, target_sha256: str, details: dict[str, Json], products: dict[str, Pruned]
 ) -> Certificate:
     if not math.isfinite(error):
-        raise ValueError("the certificate overflows float64: the target's norms are too large for its depth.")
+        raise ValueError("the certificate overflows float64: the target's norms are too large.")
     missed = [(miss, name) for name, pruned in products.items() for miss in pruned.unreachable]
     worst = sorted(missed, key=lambda entry: (-entry[0].missed, entry[1], entry[0]))[:LISTED]
     unreachable = {

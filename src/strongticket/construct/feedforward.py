@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from strongticket.construct import certify
 from strongticket.construct.product import Pruned, prune_relu
-from strongticket.construct.source import Init, RandomMatrix, check_finite, equal_blocks, plain_scale
+from strongticket.construct.source import Init, RandomMatrix, check_target, equal_blocks, plain_scale
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.subset_sum import Effort
 from strongticket.ticket import DenseTensor, Ticket, digest_of_tensors
@@ -52,7 +52,7 @@ def construct_feedforward(
             "biases": [bias is not None for bias in network.biases],
             "init": init,
         },
-        certificate=certify.feedforward(network, layers, input_norm, digest_of_tensors(network.state_dict())),
+        certificate=certify.feedforward(network, layers, input_norm, digest_of_tensors(tensors_of(target))),
     )
 
 
@@ -69,7 +69,9 @@ def prune_layers(
     """Prune every layer; from the second on, inputs come out of a ReLU and are never negative."""
     layers = []
     for index, (weight, n) in enumerate(zip(network.weights, widths, strict=True)):
-        check_finite(f"the weight of layer {index}", weight)
+        check_target(f"the weight of layer {index}", weight)
+        if (bias := network.biases[index]) is not None:
+            check_target(f"the bias of layer {index}", bias)
         d_out, d_in = weight.shape
         name = f"{prefix}layer.{index}"
         first = RandomMatrix(
@@ -109,9 +111,15 @@ def as_feedforward(target: FeedForward | nn.Linear | Tensor) -> FeedForward:
     if isinstance(target, nn.Linear):
         return FeedForward([target.weight.detach()], [target.bias.detach() if target.bias is not None else None])
     if isinstance(target, Tensor) and target.dim() == 2:
+        check_target("target", target)
         return FeedForward([target.detach()])
     got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
     raise ValueError(f"construct_feedforward needs a FeedForward, a torch.nn.Linear or a matrix; got {got}.")
+
+
+def tensors_of(target: FeedForward | nn.Linear | Tensor) -> dict[str, Tensor]:
+    """Name the target's tensors as its own `state_dict` does; a bare matrix is a `weight`."""
+    return {"weight": target} if isinstance(target, Tensor) else target.state_dict()
 
 
 def sizes_of(network: FeedForward) -> list[int]:

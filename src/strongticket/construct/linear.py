@@ -11,8 +11,9 @@ from strongticket.construct.source import (
     Blocks,
     Init,
     RandomMatrix,
-    check_finite,
+    as_width,
     check_option,
+    check_target,
     equal_blocks,
     plain_scale,
 )
@@ -48,11 +49,11 @@ def construct_linear(
         >>> ticket.certificate.error < 0.01
         True
     """
+    check_target("target", target)
     if target.dim() != 2:
         raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
     check_option("blocks", blocks, get_args(Blocks))
-    check_finite("target", target)
-    (d_out, d_in), n = target.shape, hidden_width
+    (d_out, d_in), n = target.shape, as_width("hidden_width", hidden_width)
     first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
     second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
     w = target.detach().double()

@@ -46,6 +46,10 @@ class Pruned:
         misses = [Miss(miss.column, miss.row, miss.missed) for miss in self.unreachable]
         return Pruned(self.tensors, self.error.T, self.rounding.T, misses)
 
+    def with_more_rounding(self, rounding: Tensor) -> "Pruned":
+        """Add what the target itself may be off, entry by entry."""
+        return Pruned(self.tensors, self.error, self.rounding + rounding.detach().cpu(), self.unreachable)
+
     def norm(self) -> float:
         """Bound the spectral norm of the error from above, rounding included."""
         return spectral_norm(self.error) + float(torch.linalg.matrix_norm(self.rounding))

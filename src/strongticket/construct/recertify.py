@@ -32,12 +32,13 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
     if ticket.certificate is None:
         raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
     family = ticket.architecture.get("family")
-    if family not in _FAMILIES:
+    if not isinstance(family, str) or family not in _FAMILIES:
         raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")
     try:
         return _FAMILIES[family](ticket, dict(target), ticket.certificate.input_norm)
-    except (KeyError, ValueError, RuntimeError) as error:
-        raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error!r:.200}") from error
 
 
 def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
@@ -87,7 +88,10 @@ def _heads(weights: MaskedWeights, merged: MergedAttention, settings: dict[str, 
     for j in range(settings["n_heads"]):
         q, k, v, o = (weights[f"{prefix}head.{j}.{part}"] for part in ("query", "key", "value", "output"))
         qk = _product(q, k.T, merged.qk[j], math.sqrt(settings["key_width"]))
-        heads.append(PrunedHead(qk, _product(v, o, merged.vo[j])))
+        vo = _product(v, o, merged.vo[j])
+        heads.append(
+            PrunedHead(qk.with_more_rounding(merged.qk_rounding[j]), vo.with_more_rounding(merged.vo_rounding[j]))
+        )
     return heads
 
 
@@ -128,6 +132,8 @@ def _merged(target: dict[str, Tensor], settings: dict[str, Json]) -> MergedAtten
 
 
 def _network(target: dict[str, Tensor]) -> FeedForward:
+    if "weight" in target:
+        return FeedForward([target["weight"]], [target.get("bias")])
     depth = sum(name.endswith(".weight") for name in target)
     weights = [target[f"layers.{i}.weight"] for i in range(depth)]
     return FeedForward(weights, [target.get(f"layers.{i}.bias") for i in range(depth)])

@@ -6,8 +6,9 @@ free, and its mask is found by subset sums.
 """
 
 import math
+import operator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, SupportsIndex, get_args
 
 import torch
 from torch import Tensor
@@ -81,6 +82,7 @@ def xavier_scale(fan_in: int, fan_out: int) -> float:
 
 def equal_blocks(what: str, width: int, coordinates: int) -> tuple[int, ...]:
     """Share `width` hidden units out among the coordinates, as many to each; refuse widths that do not divide."""
+    width = as_width(what, width)
     if width < coordinates:
         raise ValueError(
             f"{what} must be at least {coordinates}, one hidden unit for each coordinate; got {width}. "
@@ -101,8 +103,20 @@ def check_option(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{what} must be one of {', '.join(allowed)}; got {value!r}.")
 
 
-def check_finite(what: str, matrix: Tensor) -> None:
-    """Refuse a target with NaN or infinity, naming the first such entry."""
+def as_width(what: str, width: SupportsIndex) -> int:
+    """Take a width, which is a whole number of at least 1."""
+    if isinstance(width, bool) or not isinstance(width, SupportsIndex) or operator.index(width) < 1:
+        raise ValueError(f"{what} must be a whole number of at least 1; got {width!r:.40}.")
+    return operator.index(width)
+
+
+def check_target(what: str, matrix: Tensor) -> None:
+    """Refuse a target that is empty, not real floating point, or has NaN or infinity, naming the first such entry."""
+    if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+        got = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise ValueError(f"{what} must be a float tensor; got {got}.")
+    if not matrix.numel():
+        raise ValueError(f"{what} has no entries: its shape is {tuple(matrix.shape)}.")
     wrong = (~torch.isfinite(matrix)).nonzero()
     if len(wrong):
         place = tuple(wrong[0].tolist())

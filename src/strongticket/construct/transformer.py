@@ -1,6 +1,5 @@
 """Theorem 6: a transformer without normalisation layers inside a wider random one."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -10,7 +9,8 @@ from strongticket.construct import certify
 from strongticket.construct.attention import as_merged, describe, exact_output_bias, prune_heads
 from strongticket.construct.feedforward import as_feedforward, exact_biases, prune_layers, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
-from strongticket.models.transformer import Block, Transformer
+from strongticket.models.attention import MergedAttention
+from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.ops.subset_sum import Effort
 from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
 
@@ -47,7 +47,7 @@ def construct_transformer(
     Returns:
         A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
     """
-    parts = [block for block in target.blocks if isinstance(block, Block)]
+    parts = _blocks_of(target)
     key_widths = spread_widths("key_width", key_width, len(parts))
     value_widths = spread_widths("value_width", value_width, len(parts))
     hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))
@@ -55,7 +55,7 @@ def construct_transformer(
     dense: list[DenseTensor] = []
     described, pruned = [], []
     for b, (block, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
-        merged, network = as_merged(block.attention), as_feedforward(block.feedforward)  # type: ignore[arg-type]
+        merged, network = _parts_of(block, b)
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
         heads = prune_heads(
             merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, effort=effort, device=device
@@ -75,7 +75,7 @@ def construct_transformer(
             }
         )
         pruned.append(certify.PrunedBlock(merged, network, heads, layers))
-    alpha = certify.input_norm_of(input_norm, samples, default=math.sqrt(pruned[0].merged.vo.shape[1]))
+    alpha = certify.input_norm_of(input_norm, samples, d_model=pruned[0].merged.vo.shape[1])
     return Ticket(
         seed=seed,
         tensors=tensors,
@@ -83,3 +83,25 @@ def construct_transformer(
         architecture={"family": "transformer", "blocks": described, "init": init, "assignment": blocks},
         certificate=certify.transformer(pruned, alpha, digest_of_tensors(target.state_dict())),
     )
+
+
+def _blocks_of(target: Transformer) -> list[Block]:
+    blocks = list(target.blocks) if isinstance(target, Transformer) else []
+    for b, block in enumerate(blocks):
+        if not isinstance(block, Block):
+            raise ValueError(f"construct_transformer prunes what is a Block; block {b} is a {type(block).__name__}.")
+    if not blocks:
+        raise ValueError(f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}.")
+    return [block for block in blocks if isinstance(block, Block)]
+
+
+def _parts_of(block: Block, b: int) -> tuple[MergedAttention, FeedForward]:
+    """Take a block's attention and network; the residuals need both to keep the width."""
+    merged, network = as_merged(block.attention), as_feedforward(block.feedforward)  # type: ignore[arg-type]
+    (_, d_model, d_out), sizes = merged.vo.shape, sizes_of(network)
+    if not d_model == d_out == sizes[0] == sizes[-1]:
+        raise ValueError(
+            f"a block keeps its width, for the residuals; in block {b} the attention goes from {d_model} to {d_out} "
+            f"and the network from {sizes[0]} to {sizes[-1]}."
+        )
+    return merged, network

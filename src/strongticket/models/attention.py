@@ -10,6 +10,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+# Of float64, with a little room for the rounding of the bounds themselves.
+UNIT_ROUNDOFF = 2.0**-53 * 1.01
+
 
 class Attention(nn.Module):
     r"""The sum over heads of $\sigma(x^\top W_Q W_K^\top X^\top / \sqrt{n})\, X W_V W_O$, plus a bias.
@@ -30,6 +33,8 @@ class Attention(nn.Module):
         self.query, self.key = nn.Parameter(query), nn.Parameter(key)
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
+        # How far the bias may be from the one it stands for, entry by entry.
+        self.bias_rounding = torch.zeros(output.shape[2], dtype=torch.float64)
 
     def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
         """Attend.
@@ -51,7 +56,13 @@ class Attention(nn.Module):
         """Multiply the matrices out, in float64."""
         q, k, v, o = (w.detach().double() for w in (self.query, self.key, self.value, self.output))
         bias = self.output_bias.detach().double() if self.output_bias is not None else None
-        return MergedAttention(q @ k.mT / math.sqrt(k.shape[2]), v @ o, bias)
+        scale = math.sqrt(k.shape[2])
+        merged = MergedAttention(q @ k.mT / scale, v @ o, bias)
+        # A sum of n products rounds n times, the root and the quotient twice more.
+        merged.qk_rounding = (k.shape[2] + 3) * UNIT_ROUNDOFF * (q.abs() @ k.abs().mT / scale)
+        merged.vo_rounding = (v.shape[2] + 1) * UNIT_ROUNDOFF * (v.abs() @ o.abs())
+        merged.bias_rounding = self.bias_rounding
+        return merged
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, dtype: torch.dtype | None = None) -> "Attention":
@@ -73,7 +84,11 @@ class Attention(nn.Module):
         if module.in_proj_bias is None:
             return cls(q, k, v, o)
         q_bias, _, v_bias = (b.view(H, 1, d // H) for b in weights["in_proj_bias"].chunk(3))
-        return cls(torch.cat([q, q_bias], dim=1), k, v, o, weights["out_proj.bias"] + (v_bias @ o).sum(dim=(0, 1)))
+        bias = weights["out_proj.bias"] + (v_bias @ o).sum(dim=(0, 1))
+        attention = cls(torch.cat([q, q_bias], dim=1), k, v, o, bias)
+        size = weights["out_proj.bias"].abs() + (v_bias.abs() @ o.abs()).sum(dim=(0, 1))
+        attention.bias_rounding = (d + H + 2) * torch.finfo(bias.dtype).eps * size.double()
+        return attention
 
 
 class MergedAttention(nn.Module):
@@ -87,8 +102,12 @@ class MergedAttention(nn.Module):
 
     def __init__(self, qk: Tensor, vo: Tensor, output_bias: Tensor | None = None) -> None:
         super().__init__()
+        _check_merged_shapes(qk, vo, output_bias)
         self.qk, self.vo = nn.Parameter(qk), nn.Parameter(vo)
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
+        # How far the merged numbers may be from the exact products they stand for; none where they are the target.
+        self.qk_rounding, self.vo_rounding = torch.zeros_like(qk), torch.zeros_like(vo)
+        self.bias_rounding = torch.zeros(vo.shape[2], dtype=torch.float64)
 
     def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
         """Attend: x (..., T, d_1) -> (..., T, d_2)."""
@@ -143,4 +162,19 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, output: Tensor, bia
         raise ValueError(
             "attention needs query (H, d or d + 1, n), key (H, d, n), value (H, d, m), output (H, m, d_out) and "
             f"a bias (d_out,); got {shapes} and {tuple(bias.shape) if bias is not None else None}."
+        )
+
+
+def _check_merged_shapes(qk: Tensor, vo: Tensor, bias: Tensor | None) -> None:
+    fits = (
+        qk.dim() == vo.dim() == 3
+        and qk.shape[0] == vo.shape[0]
+        and qk.shape[2] == vo.shape[1]
+        and qk.shape[1] in (vo.shape[1], vo.shape[1] + 1)
+        and (bias is None or bias.shape == vo.shape[2:])
+    )
+    if not fits:
+        raise ValueError(
+            "merged attention needs qk (H, d or d + 1, d), vo (H, d, d_out) and a bias (d_out,); "
+            f"got {tuple(qk.shape)}, {tuple(vo.shape)} and {tuple(bias.shape) if bias is not None else None}."
         )

@@ -22,6 +22,12 @@ class FeedForward(nn.Module):
         biases = biases if biases is not None else [None] * len(weights)
         if not weights or len(biases) != len(weights):
             raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(biases)}.")
+        for weight, bias in zip(weights, biases, strict=True):
+            if weight.dim() != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+                raise ValueError(
+                    "a layer needs a weight (out, in) and a bias (out,) or None; "
+                    f"got {tuple(weight.shape)} and {tuple(bias.shape) if bias is not None else None}."
+                )
         for below, above in pairwise(weights):
             if below.shape[0] != above.shape[1]:
                 raise ValueError(

@@ -10,6 +10,7 @@ from strongticket.errors import InfeasibleError
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 
 FLOATS = (torch.float32, torch.float64)
+LARGEST_SIZE = 2**40  # of a block
 SEARCH_ELEMENTS = 1 << 22  # how much of a tensor is searched at a time for its first bad entry
 
 
@@ -115,15 +116,16 @@ def _check_sizes(sizes: Tensor) -> None:
     if not isinstance(sizes, Tensor) or sizes.dtype != torch.int64 or sizes.dim() != 1:
         got = f"{sizes.dtype} {_shape(sizes)}" if isinstance(sizes, Tensor) else type(sizes).__name__
         raise ValueError(f"subset_sum_products needs sizes as an int64 tensor (blocks,); got {got}.")
-    if len(sizes) and int(sizes.min()) < 0:
-        raise ValueError(f"sizes must be 0 or more; got {int(sizes.min())}.")
+    # The upper limit keeps their sum from wrapping around.
+    if len(sizes) and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
+        raise ValueError(f"sizes must be 0 to 2^40; got {int(sizes.min())} to {int(sizes.max())}.")
 
 
 def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
-    if not math.isfinite(divisor) or divisor == 0:
-        raise ValueError(f"divisor must be finite and not 0; got {divisor}.")
+    if not isinstance(divisor, int | float) or not math.isfinite(divisor) or divisor == 0:
+        raise ValueError(f"divisor must be a finite number and not 0; got {divisor!r:.40}.")
     if u.numel() and v.numel():
-        largest = float(u.abs().max()) * max(abs(float(x)) for x in torch.aminmax(v))
+        largest = float(u.detach().abs().max()) * max(abs(float(x)) for x in torch.aminmax(v.detach()))
         # A quotient that overflows would no longer be an item the result could be judged by.
         if not math.isfinite(largest / divisor):
             raise ValueError(f"divisor {divisor} makes products of up to {largest:.1e} overflow. Use a larger one.")

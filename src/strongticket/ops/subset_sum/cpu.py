@@ -119,5 +119,7 @@ def rows_a_chunk(rows: int, n: int, threads: int) -> int:
 
 
 def _empty_result(mask_shape: torch.Size, shape: torch.Size) -> SubsetSumResult:
-    mask = torch.empty(mask_shape, dtype=torch.bool)
-    return SubsetSumResult(mask, torch.empty(shape, dtype=torch.float64), torch.empty(shape, dtype=torch.uint8))
+    # The device is named because a caller may have set another one as torch's default.
+    mask = torch.empty(mask_shape, dtype=torch.bool, device="cpu")
+    error = torch.empty(shape, dtype=torch.float64, device="cpu")
+    return SubsetSumResult(mask, error, torch.empty(shape, dtype=torch.uint8, device="cpu"))
