@@ -45,8 +45,8 @@ def construct_linear(
         A ticket with tensors `first` (n, d_in) and `second` (d_out, n).
 
     Example:
-        >>> ticket = construct_linear(torch.tensor([[0.25, -0.5]]), hidden_width=24)
-        >>> ticket.certificate.error < 0.01
+        >>> ticket = construct_linear(torch.tensor([[0.25, -0.5]]), hidden_width=48)
+        >>> ticket.certificate.error < 1e-4
         True
     """
     check_target("target", target)
