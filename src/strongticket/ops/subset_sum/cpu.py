@@ -26,7 +26,7 @@ from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
 
 MAX_ITEMS: int | None = None  # any number
 MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
-MOST_ROWS = 4096  # in a chunk; enough that handing it to a thread costs little beside solving it
+MOST_ROWS = 16384  # in a chunk; enough that handing it to a thread costs little beside solving it
 CHUNK_BYTES = 2 << 20  # of items in a chunk, and of what is made of them on the way
 BYTES_AN_ITEM = 32
 LANES = 16  # rows that are solved together
@@ -113,7 +113,7 @@ def choose_threads(n: int, effort: Effort) -> int:
 
 def rows_a_chunk(rows: int, n: int, threads: int) -> int:
     """Rows to hand to a thread at a time: about as much work at any n, some for every thread, never many bytes."""
-    size = min(MOST_ROWS, max(64, (1 << 20) >> min(n, EXACT_ITEMS) // 2), CHUNK_BYTES // (BYTES_AN_ITEM * max(n, 1)))
+    size = min(MOST_ROWS, max(64, (1 << 22) >> min(n, EXACT_ITEMS) // 2), CHUNK_BYTES // (BYTES_AN_ITEM * max(n, 1)))
     share = -(-rows // (threads * LANES)) * LANES
     return max(1, min(size, share))
 
