@@ -18,6 +18,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+_STEP_COLUMNS = (
+    SpinnerColumn(),
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+)
+
 
 def console() -> Console:
     """Give stdout; wide enough for a whole table when it is not a terminal."""
@@ -63,6 +71,18 @@ def step_bar(total: int) -> Iterator[Callable[[str], None]]:
             begun += 1
 
         yield step
+
+
+@contextmanager
+def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total."""
+    with _bar(*_STEP_COLUMNS) as bar:
+        task = bar.add_task(description, total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield show
 
 
 def _bar(*columns: ProgressColumn) -> Progress:

@@ -1,7 +1,5 @@
 """`strongticket reproduce`: the paper's figures from one command."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -11,7 +9,7 @@ import typer
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
-    from strongticket.experiments.figure import Options, Progress
+    from strongticket.experiments.figure import Options
 
 
 class FigureName(StrEnum):
@@ -104,7 +102,7 @@ def _run_all(
     names: list[str], options: "Options", out: Path, workers: int, dask: str | None, as_json: bool
 ) -> dict[str, Any]:
     from strongticket.experiments.figure import load_figure, reproduce_figure
-    from strongticket.terminal import console
+    from strongticket.terminal import console, count_bar
 
     figures = [load_figure(name) for name in names]
     try:
@@ -115,7 +113,7 @@ def _run_all(
     for figure, config in zip(figures, configs, strict=True):
         folder = out / figure.name
         try:
-            with _progress(figure.name) as progress:
+            with count_bar(figure.name) as progress:
                 result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
         except KeyboardInterrupt:
             typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
@@ -131,29 +129,6 @@ def _run_all(
             "fits": result.get("fits"),
         }
     return summaries
-
-
-@contextmanager
-def _progress(name: str) -> "Iterator[Progress]":
-    """A bar on stderr; the first call tells how much there is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        task = bar.add_task(f"{name}: targets", total=None)
-
-        def show(done: int, total: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
-        yield show
 
 
 def _bad_usage(message: str) -> NoReturn:
