@@ -32,7 +32,7 @@ check: setup  ## ruff, mypy --strict, README examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_readme.py
 
-fuzz: setup  ## a million mutated tickets (about 20 minutes)
+fuzz: setup  ## a million mutated tickets (about 7 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
 
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
