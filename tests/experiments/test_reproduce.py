@@ -50,11 +50,18 @@ def test_killed_and_resumed_gives_the_same_result(uninterrupted: Path, tmp_path:
     assert not (folder / "partial.jsonl").exists()
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to jobs in the background, which ignore interrupts; the tests may run in one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_keeps_finished_work_and_two_workers_finish_it_alike(uninterrupted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "fig6"
     arguments = (*QUICK, "--workers", 2, "--out", tmp_path)
     # In a session of its own, so that the interrupt goes to the workers too, as it does from a keyboard.
-    stopped = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    stopped = subprocess.Popen(
+        command(*arguments), stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
+    )
     wait_until(lambda: finished_tasks(folder) >= 1)
     os.killpg(stopped.pid, signal.SIGINT)
     _, told = stopped.communicate(timeout=60)
