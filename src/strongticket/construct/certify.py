@@ -26,8 +26,8 @@ from strongticket.ticket import Certificate
 if TYPE_CHECKING:
     from strongticket.construct.attention import PrunedHead
 
-# The worst so many unreachable entries are listed; all are counted.
-LISTED = 100
+# The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
+LISTED = 10_000
 
 
 class PrunedBlock(NamedTuple):
