@@ -1,0 +1,1 @@
+"""Find tickets in random networks by learning a score for each weight (edge-popup)."""
