@@ -1,13 +1,16 @@
 """From a ticket back to a network: the literal wide one, or the same function with its matrices multiplied out."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.attach import check_fit, load_ticket
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention
+from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.ticket import Ticket
 
@@ -38,6 +41,8 @@ def build(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
             "materialize() gives its masked weights by name."
         )
+    if form == "merged" and family == "gpt2":
+        raise ValueError("a GPT-2 has no matrices to multiply out; build it in its literal form.")
     weights = _Weights(ticket, device)
     try:
         module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
@@ -51,18 +56,18 @@ class _Weights:
     """The masked weights and dense tensors of a ticket as float64, under a prefix."""
 
     def __init__(self, ticket: Ticket, device: torch.device | str | None, prefix: str = "") -> None:
-        self._ticket, self._device, self._prefix = ticket, device, prefix
+        self.ticket, self.device, self._prefix = ticket, device, prefix
         self._masked = ticket.materialize(device=device)
 
     def below(self, prefix: str) -> "_Weights":
-        return _Weights(self._ticket, self._device, f"{self._prefix}{prefix}")
+        return _Weights(self.ticket, self.device, f"{self._prefix}{prefix}")
 
     def random(self, name: str) -> Tensor:
         return self._masked[f"{self._prefix}{name}"].double()
 
     def dense(self, name: str) -> Tensor | None:
-        tensor = self._ticket.dense.get(f"{self._prefix}{name}")
-        return tensor.value.to(device=self._device, dtype=torch.float64) if tensor else None
+        tensor = self.ticket.dense.get(f"{self._prefix}{name}")
+        return tensor.value.to(device=self.device, dtype=torch.float64) if tensor else None
 
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
@@ -104,6 +109,23 @@ def _transformer(settings: dict[str, Any], weights: _Weights, merged: bool) -> n
             for b, block in enumerate(settings["blocks"])
         ]
     )
+
+
+def _gpt2(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    config, ticket = _gpt2_config(settings["config"]), weights.ticket
+    # A file can claim any size, and even a model without weights takes memory for each layer.
+    if config.n_layers > len(ticket.tensors) + len(ticket.dense):
+        raise ValueError(f"{config.n_layers} layers need more tensors than {len(ticket.tensors) + len(ticket.dense)}")
+    check_fit(GPT2(config, device="meta"), ticket)
+    return load_ticket(GPT2(config, seed=ticket.seed, device=weights.device), ticket)
+
+
+def _gpt2_config(settings: dict[str, Any]) -> GPT2Config:
+    for field in fields(GPT2Config):
+        kinds = (int, float) if field.type is float else (field.type if isinstance(field.type, type) else str,)
+        if type(settings[field.name]) not in kinds:
+            raise ValueError(f"{field.name} is {settings[field.name]!r:.40}")
+    return GPT2Config(**settings)
 
 
 class SignSplitNetwork(nn.Module):
@@ -148,4 +170,5 @@ _BUILDERS: dict[str, Callable[[dict[str, Any], _Weights, bool], nn.Module]] = {
     "feedforward": _feedforward,
     "attention": _attention,
     "transformer": _transformer,
+    "gpt2": _gpt2,
 }

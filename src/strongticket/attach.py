@@ -1,0 +1,106 @@
+"""From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.container import Json
+from strongticket.models.gpt2 import GPT2, group_of
+from strongticket.ticket import Ticket
+
+
+@torch.no_grad()
+def load_ticket(model: nn.Module, ticket: Ticket) -> nn.Module:
+    """Put a searched ticket's weights into a fresh module of the class it was found in.
+
+    Args:
+        model: as it was made for the search, before anything was hidden in it; changed in place.
+        ticket: from a search; every tensor of the module must be in it, in the same shape, and no other.
+
+    Returns:
+        The module.
+    """
+    views = check_fit(model, ticket)
+    for name, parameter in model.named_parameters():
+        if (constant := _implied(model, name)) is not None:
+            parameter.fill_(constant)
+    for name, view in views.items():
+        masked = ticket.materialize(device=view.device)
+        view.copy_(masked[name] if name in masked else ticket.dense[name].value)
+    return model
+
+
+def check_fit(model: nn.Module, ticket: Ticket) -> dict[str, Tensor]:
+    """Give the place in the module of each tensor of the ticket; refuse a module that is not what it was made for."""
+    if isinstance(model, GPT2) and ticket.architecture.get("family") == "gpt2":
+        _check_settings(model, ticket)
+    shapes: dict[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in ticket.tensors.items()}
+    shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.dense.items()}
+    views = {}
+    for name, view in _views(model, ticket):
+        if name in shapes:
+            views[name] = view
+        elif _implied(model, name) is None:
+            raise ValueError(
+                f"the ticket has nothing for {name} {tuple(view.shape)} of this {type(model).__name__}; "
+                "make the module as it was made for the search."
+            )
+        if shapes.get(name, tuple(view.shape)) != tuple(view.shape):
+            raise ValueError(
+                f"{name} has shape {shapes[name]} in the ticket and {tuple(view.shape)} in this "
+                f"{type(model).__name__}; make the module as it was made for the search."
+            )
+    if unused := shapes.keys() - views.keys():
+        first = next(name for name in shapes if name in unused)
+        raise ValueError(f"this {type(model).__name__} has no {first}, which the ticket has.")
+    return views
+
+
+def _views(model: nn.Module, ticket: Ticket) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter and stored float buffer; those that hold several tensors in pieces."""
+    fused = _fused(ticket.architecture.get("fused", {}))
+    for name, parameter in model.named_parameters():
+        if name not in fused:
+            yield name, parameter
+            continue
+        axis, pieces = fused[name]
+        if axis >= parameter.dim() or parameter.shape[axis] % len(pieces):
+            raise ValueError(f"{name} {tuple(parameter.shape)} cannot be cut into {len(pieces)} along axis {axis}.")
+        for piece, view in zip(pieces, parameter.chunk(len(pieces), dim=axis), strict=True):
+            yield f"{name}.{piece}", view
+    yield from stored_buffers(model)
+
+
+def stored_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Give the float buffers that are part of a module's state, running means for instance."""
+    stored = model.state_dict().keys()
+    return ((name, b) for name, b in model.named_buffers() if name in stored and b.is_floating_point())
+
+
+def _fused(value: Json) -> dict[str, tuple[int, list[str]]]:
+    """Read which parameters hold several tensors; a file may say anything."""
+    try:
+        fused = {name: (rule["axis"], rule["pieces"]) for name, rule in value.items()}
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(f"the ticket's `fused` needs an axis and pieces for each name; got {value!r:.80}.") from None
+    for name, (axis, pieces) in fused.items():
+        if type(axis) is not int or axis < 0 or not isinstance(pieces, list) or not pieces:
+            raise ValueError(f"the ticket's `fused` needs an axis and pieces for each name; got {value[name]!r:.80}.")
+    return fused
+
+
+def _implied(model: nn.Module, name: str) -> float | None:
+    """Say what a tensor is if a ticket does not mention it: a GPT-2 has norms of 1 and biases of 0."""
+    if not isinstance(model, GPT2) or group_of(name) not in ("norms", "biases"):
+        return None
+    return 0.0 if name.endswith("bias") else 1.0
+
+
+def _check_settings(model: GPT2, ticket: Ticket) -> None:
+    """Compare what shapes do not show."""
+    wanted = ticket.architecture.get("config", {})
+    for setting, value in asdict(model.config).items():
+        if setting != "dropout" and wanted.get(setting) != value:
+            raise ValueError(f"the ticket's GPT-2 has {setting}={wanted.get(setting)!r:.40}, this one {value!r}.")
