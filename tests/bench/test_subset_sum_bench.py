@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -131,4 +132,14 @@ def test_peer_rates_are_those_of_groups_of_problems() -> None:
 def test_threads_beyond_the_machine_are_refused() -> None:
     with pytest.raises(ValueError, match="threads must be between 1 and the"):
         subset_sum.use_threads(100_000)
+    subset_sum.use_threads(1)
+
+
+def test_several_threads_are_compared_with_one() -> None:
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("one core only: there is nothing to compare")
+    (comparison,) = subset_sum.run(replace(TINY, items=(9,), threads=2))
+    ours, alone, _ = comparison.measurements
+    assert (ours.threads, alone.threads, alone.engine, alone.clock) == (2, 1, "strongticket-1", "wall")
+    assert numba.get_num_threads() == 2
     subset_sum.use_threads(1)

@@ -202,14 +202,26 @@ class _Engine:
 
 
 def _batched_engines(settings: Settings) -> list[_Engine]:
-    """Ours first, then plain numba on a CPU, torch operations on a GPU."""
+    """Ours first, then plain numba on a CPU, torch operations on a GPU; of several threads also what one does."""
     from strongticket.bench.peers import torch_sort
 
     threads = settings.threads
     ours = _Engine(OURS, "strongticket", threads, solve_ours)
     if settings.device.startswith("cuda"):
         return [ours, _Engine("torch-sort", "torch sort + searchsorted", threads, torch_sort.solve)]
-    return [ours, _Engine("horowitz-sahni", "plain numba Horowitz-Sahni", 1, _horowitz_sahni)]
+    alone = [_Engine("strongticket-1", "strongticket, one thread", 1, _solve_on_one_thread)] if threads > 1 else []
+    return [ours, *alone, _Engine("horowitz-sahni", "plain numba Horowitz-Sahni", 1, _horowitz_sahni)]
+
+
+def _solve_on_one_thread(targets: Tensor, items: Tensor) -> Tensor:
+    import numba
+
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        return solve_ours(targets, items)
+    finally:
+        numba.set_num_threads(threads)
 
 
 def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from subset_sum_problems import problems, random_problems
 from torch import Tensor
 
 from strongticket.bench.peers import horowitz_sahni
-from strongticket.ops.subset_sum import Status, SubsetSumResult, exact, reference, subset_sum, subset_sum_products
+from strongticket.ops.subset_sum import Status, SubsetSumResult, cpu, exact, reference, subset_sum, subset_sum_products
 
 thorough = settings(deadline=None, max_examples=200)
 
@@ -147,3 +147,15 @@ def test_more_items_never_hurt() -> None:
     errors = [subset_sum(targets, items[:, :n]).error for n in (5, 10, 15, 20)]
     for fewer, more in itertools.pairwise(errors):
         assert (more <= fewer).all()
+
+
+def test_an_error_in_a_chunk_comes_up_and_ends_the_work() -> None:
+    taken = []
+
+    def solve_chunk(start: int, end: int) -> None:
+        taken.append(start)
+        raise RuntimeError("no luck")
+
+    with pytest.raises(RuntimeError, match="no luck"):
+        cpu.run_on_all_cores(solve_chunk, 1_000_000, 16, "default")
+    assert len(taken) <= numba.get_num_threads()

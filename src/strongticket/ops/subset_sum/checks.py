@@ -3,6 +3,7 @@
 import math
 from typing import get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,8 +98,10 @@ def _check_floats(name: str, allowed: tuple[torch.dtype, ...], **tensors: Tensor
 
 
 def _check_finite(key: str, tensor: Tensor) -> None:
-    # One pass and no temporary: NaN and infinity both show up in the extremes.
-    if not tensor.numel() or bool(torch.stack(torch.aminmax(tensor)).isfinite().all()):
+    if not tensor.numel() or _sum_is_finite(tensor):
+        return
+    # The sum may have overflowed; the extremes do not, and NaN and infinity both show up in them.
+    if bool(torch.stack(torch.aminmax(tensor)).isfinite().all()):
         return
     rows = max(1, SEARCH_ELEMENTS * len(tensor) // tensor.numel())
     start, bad = 0, torch.empty(0, 1)
@@ -110,6 +113,15 @@ def _check_finite(key: str, tensor: Tensor) -> None:
     value = tensor[tuple(index)].item()
     place = f"row {index[0]}" + (f", column {index[1]}" if len(index) > 1 else "")
     raise ValueError(f"{key} must be finite numbers; got {value} at {place}. Remove or replace such entries.")
+
+
+def _sum_is_finite(tensor: Tensor) -> bool:
+    """Whether the sum is a number, as it cannot be with NaN or infinity among the entries: one pass, no temporary."""
+    if tensor.device.type != "cpu":
+        return bool(tensor.sum().isfinite())
+    # By numpy: the threads torch would wake go on spinning for a while, on cores the solver is about to use.
+    with np.errstate(all="ignore"):
+        return math.isfinite(tensor.detach().numpy().sum())
 
 
 def _check_sizes(sizes: Tensor) -> None:

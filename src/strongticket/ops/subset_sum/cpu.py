@@ -8,6 +8,7 @@ solver is deterministic, so the answer is the same with any number of threads.
     more             `surplus`; with effort "high" `birthday`
 """
 
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,9 +40,11 @@ def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     rows, n = items.shape
     result = _empty_result(items.shape, targets.shape)
     mask, error, status = (x.numpy() for x in result)
+    all_targets, all_items = targets.numpy(), items.numpy()
 
     def solve_chunk(start: int, end: int) -> None:
-        w, a = (x[start:end].double().contiguous().numpy() for x in (targets, items))
+        # By numpy: torch would convert with threads of its own, which then spin and take the cores from ours.
+        w, a = (x[start:end].astype(np.float64, order="C", copy=False) for x in (all_targets, all_items))
         solve_rows(w, a, mask[start:end], error[start:end], status[start:end], effort)
 
     run_on_all_cores(solve_chunk, rows, n, effort)
@@ -89,14 +92,29 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
     """Call `solve_chunk(start, end)` until all rows are done, from as many threads as numba is set to use."""
     threads = choose_threads(n, effort)
     size = rows_a_chunk(rows, n, threads)
-    starts = range(0, rows, size)
-    if threads == 1 or len(starts) <= 1:
-        for start in starts:
+    starts = deque(range(0, rows, size))
+
+    def take_chunks() -> None:
+        while True:
+            try:
+                start = starts.popleft()
+            except IndexError:  # none is left
+                return
             solve_chunk(start, min(start + size, rows))
+
+    helpers = min(threads, len(starts)) - 1
+    if helpers < 1:
+        take_chunks()
         return
-    with ThreadPoolExecutor(min(threads, len(starts))) as pool:
-        # Asking for the results lets an error in a thread come up here.
-        list(pool.map(lambda start: solve_chunk(start, min(start + size, rows)), starts))
+    with ThreadPoolExecutor(helpers) as pool:
+        # Threads take chunks by themselves: one that handed them out would have to be woken for each.
+        others = [pool.submit(take_chunks) for _ in range(helpers)]
+        try:
+            take_chunks()
+        finally:
+            starts.clear()  # so that Ctrl-C here ends the others' work too
+        for other in others:
+            other.result()
 
 
 def choose_threads(n: int, effort: Effort) -> int:
