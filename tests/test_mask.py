@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from strongticket import BlockMask, FullMask, PackedMask
-from strongticket.mask import Mask, density
+from strongticket.mask import Mask, _pack_on_device, density
 
 bool_arrays = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=12))
 
@@ -151,3 +151,9 @@ def test_density_one_keeps_every_weight() -> None:
 def test_shapes_may_come_from_numpy() -> None:
     assert FullMask(np.array([2, 3])).shape == (2, 3)  # type: ignore[arg-type]
     assert hash(BlockMask([2, 4], np.int64(1), [2, 1])) == hash(BlockMask((2, 4), 1, (2, 1)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("numel", [0, 1, 7, 8, 9, 64, 1001])
+def test_bits_packed_on_a_device_are_those_packed_here(numel: int) -> None:
+    flat = (torch.rand(numel, generator=torch.Generator().manual_seed(0)) < 0.5).view(torch.uint8)
+    assert _pack_on_device(flat).tolist() == np.packbits(flat.numpy(), bitorder="little").tolist()

@@ -75,8 +75,12 @@ class PackedMask:
             raise ValueError(f"a mask is made from a torch tensor; got {type(mask).__name__}. Use torch.as_tensor.")
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
-        flat = mask.detach().cpu().contiguous().view(torch.uint8).numpy().reshape(-1)
-        return cls(tuple(mask.shape), np.packbits(flat, bitorder="little"), copy=False)
+        flat = mask.detach().contiguous().view(torch.uint8).reshape(-1)
+        if flat.device.type == "cpu":
+            bits = np.packbits(flat.numpy(), bitorder="little")
+        else:
+            bits = _pack_on_device(flat).cpu().numpy()
+        return cls(tuple(mask.shape), bits, copy=False)
 
     @classmethod
     def random(cls, shape: tuple[int, ...], density: float, *, seed: int, name: str = "mask") -> "PackedMask":
@@ -209,6 +213,15 @@ class BlockMask:
         mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
         mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
         return mask if self.unit_axis == 1 else mask.T.contiguous()
+
+
+def _pack_on_device(flat: Tensor) -> Tensor:
+    """Pack zeros and ones where they are, so that only bits travel from there."""
+    eights = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
+    packed = torch.zeros_like(eights[:, 0])
+    for place in range(8):
+        packed |= eights[:, place] << place
+    return packed
 
 
 def check_density(density: float) -> None:

@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongticket.construct.product import prune_product, prune_relu
+from strongticket.construct import product, source
+from strongticket.construct.product import prune_product, prune_relu, spectral_norm
 from strongticket.construct.source import RandomMatrix
+from strongticket.ops.subset_sum import subset_sum_products
 from strongticket.ticket import RandomTensor, Ticket
 
 
@@ -75,3 +77,49 @@ def test_unreachable_entries_are_listed_with_what_they_miss() -> None:
     assert (miss.row, miss.column) == (0, 0)
     assert miss.missed == pytest.approx(-pruned.error.item())
     assert miss.missed > 46
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch, axis: int) -> None:
+    """However little is drawn, solved and added up at a time, the answer is the same."""
+    blocked = RandomMatrix(name="b", coordinates=5, units=64, unit_axis=axis, scale=1.0)
+    free = RandomMatrix(name="f", coordinates=7, units=64, unit_axis=1 - axis, scale=1.0)
+    target = torch.rand(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for prune in (prune_product, prune_relu):
+        whole = prune(target, blocked, free, (12, 12, 12, 12, 12), seed=3)
+        with monkeypatch.context() as patch:
+            patch.setattr(source, "_DRAWN_AT_ONCE", 130)
+            patch.setattr(product, "_SOLVED_AT_ONCE", 130)
+            patch.setattr(product, "_SUMMED_AT_ONCE", 60)
+            pieces = prune(target, blocked, free, (12, 12, 12, 12, 12), seed=3)
+        assert pieces.tensors == whole.tensors
+        assert torch.equal(pieces.error, whole.error)
+        assert torch.equal(pieces.rounding, whole.rounding)
+
+
+def test_own_weights_are_those_of_the_matrix() -> None:
+    for axis, sizes in ((0, (3, 0, 2)), (1, (3, 0, 2)), (1, (0, 0, 0))):
+        matrix = RandomMatrix(name="b", coordinates=3, units=7, unit_axis=axis, scale=1.5)
+        weights = matrix.draw(9, None)
+        owners = [j for j, size in enumerate(sizes) for _ in range(size)]
+        assert matrix.draw_own(sizes, 9, None).tolist() == [weights[j, k].item() for k, j in enumerate(owners)]
+
+
+def test_sums_too_large_for_a_gpu_are_solved_apart() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([3, 9, 0, 7, 12])
+    u, v = (2 * torch.rand(*shape, generator=generator) - 1 for shape in ((31,), (4, 31)))
+    target = torch.rand(4, 5, generator=generator, dtype=torch.float64)
+    expected = subset_sum_products(target, u, v, sizes, divisor=3.0)
+    apart = product._large_ones_on_cpu(target, u, v, sizes, 3.0, "default", most=8)
+    assert all(torch.equal(a, b) for a, b in zip(apart, expected, strict=True))
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 9), exponent=st.integers(-80, 80), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=50)
+def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, exponent: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    exact = torch.linalg.matrix_norm(matrix, ord=2).item()
+    assert exact <= product._norm_by_squaring(matrix) <= exact * 1.0002
+    assert product._norm_by_squaring(0 * matrix) == spectral_norm(0 * matrix) == 0.0

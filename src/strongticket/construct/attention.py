@@ -118,38 +118,68 @@ def prune_heads(
     if merged.output_bias is not None:
         check_target("the target's output bias", merged.output_bias.detach())
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()  # (H, d or d + 1, d) and (H, d, d_out)
-    (_, rows, d1), d2 = qk.shape, vo.shape[2]
-    qk_scale, n_k, n_v = query_key_scale(init, d1, key_width), key_width, value_width
-    on_output = blocks == "smaller" and d2 < d1
-    key_blocks = equal_blocks("key_width", n_k, d1)
-    value_blocks = equal_blocks("value_width", n_v, d2 if on_output else d1)
-    heads = []
-    for j in range(len(qk)):
-        name = f"{prefix}head.{j}"
-        query = RandomMatrix(name=f"{name}.query", coordinates=rows, units=n_k, unit_axis=1, scale=qk_scale)
-        key = RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale)
-        value = RandomMatrix(
-            name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v)
+    heads = [
+        prune_head(
+            qk[j],
+            vo[j],
+            f"{prefix}head.{j}",
+            key_width,
+            value_width,
+            seed=seed,
+            init=init,
+            blocks=blocks,
+            effort=effort,
+            device=device,
         )
-        output = RandomMatrix(
-            name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
-        )
-        # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
-        pruned_qk = prune_product(
-            qk[j], key, query, key_blocks, seed=seed, divisor=math.sqrt(n_k), effort=effort, device=device
-        )
-        if on_output:
-            pruned_vo = prune_product(vo[j], output, value, value_blocks, seed=seed, effort=effort, device=device)
-        else:
-            pruned_vo = prune_product(
-                vo[j].T, value, output, value_blocks, seed=seed, effort=effort, device=device
-            ).transposed()
-        heads.append(
-            PrunedHead(
-                pruned_qk.with_more_rounding(merged.qk_rounding[j]), pruned_vo.with_more_rounding(merged.vo_rounding[j])
-            )
-        )
-    return heads
+        for j in range(len(qk))
+    ]
+    return [
+        PrunedHead(head.qk.with_more_rounding(merged.qk_rounding[j]), head.vo.with_more_rounding(merged.vo_rounding[j]))
+        for j, head in enumerate(heads)
+    ]
+
+
+def prune_head(
+    qk: Tensor,
+    vo: Tensor,
+    name: str,
+    key_width: int,
+    value_width: int,
+    *,
+    seed: int,
+    init: Init,
+    blocks: Blocks = "input",
+    effort: Effort = "default",
+    device: torch.device | str | None,
+) -> PrunedHead:
+    """Prune one head, whose tensors are `name` with `.query`, `.key`, `.value` and `.output` after it."""
+    (rows, d1), d2 = qk.shape, vo.shape[1]
+    n_k, n_v = key_width, value_width
+    qk_scale = query_key_scale(init, d1, n_k)
+    query = RandomMatrix(name=f"{name}.query", coordinates=rows, units=n_k, unit_axis=1, scale=qk_scale)
+    key = RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale)
+    value = RandomMatrix(name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v))
+    output = RandomMatrix(
+        name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
+    )
+    # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
+    pruned_qk = prune_product(
+        qk,
+        key,
+        query,
+        equal_blocks("key_width", n_k, d1),
+        seed=seed,
+        divisor=math.sqrt(n_k),
+        effort=effort,
+        device=device,
+    )
+    if blocks == "smaller" and d2 < d1:
+        sizes = equal_blocks("value_width", n_v, d2)
+        pruned_vo = prune_product(vo, output, value, sizes, seed=seed, effort=effort, device=device)
+    else:
+        sizes = equal_blocks("value_width", n_v, d1)
+        pruned_vo = prune_product(vo.T, value, output, sizes, seed=seed, effort=effort, device=device).transposed()
+    return PrunedHead(pruned_qk, pruned_vo)
 
 
 def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> MergedAttention:

@@ -1,6 +1,7 @@
 """What is proved of a constructed ticket: norms of the actual errors, put through `strongticket.bounds`."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from strongticket.bounds.certificate import (
     propagate_transformer,
 )
 from strongticket.bounds.checks import Variant
-from strongticket.construct.product import Pruned, spectral_norm
+from strongticket.construct.product import Miss, Pruned, spectral_norm
 from strongticket.container import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
@@ -80,7 +81,7 @@ def attention(merged: MergedAttention, heads: "list[PrunedHead]", input_norm: fl
         inputs = Envelope(input_norm)
         return propagate_attention(inputs, norms, variant=variant, d_model=merged.vo.shape[1]).error
 
-    details: dict[str, Json] = {"heads": [_describe_head(head) for head in norms.heads]}
+    details: dict[str, Json] = {"heads": [describe_head(head) for head in norms.heads]}
     details["paper_error"] = _finite(error("paper"))
     return _certificate(error("tight"), input_norm, target_sha256, details, _products_of_heads(heads, ""))
 
@@ -102,7 +103,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
             {
                 "error": _finite(envelope.error),
                 "norm": _finite(envelope.norm),
-                "heads": [_describe_head(head) for head in block.attention.heads],
+                "heads": [describe_head(head) for head in block.attention.heads],
                 "layers": [{"norm": layer.norm, "error_norm": layer.error} for layer in block.feedforward],
             }
             for envelope, block in zip(tight, norms, strict=True)
@@ -116,23 +117,25 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
     return _certificate(tight[-1].error, input_norm, target_sha256, details, products)
 
 
+def head_norms(qk: Tensor, vo: Tensor, head: "PrunedHead") -> HeadNorms:
+    """Take the norms of one head of the target, (d or d + 1, d) and (d, d_out), and of its errors."""
+    d = len(vo)
+    return HeadNorms(
+        qk_error=_norm_of_rows(head.qk, slice(0, d)),
+        qk_norm=spectral_norm(qk[:d]),
+        vo_error=head.vo.norm(),
+        vo_norm=spectral_norm(vo),
+        # Without a query bias there is no row d, and these are 0.
+        query_bias_error=_norm_of_rows(head.qk, slice(d, None)),
+        query_bias_norm=spectral_norm(qk[d:]),
+    )
+
+
 def _attention_norms(merged: MergedAttention, heads: "list[PrunedHead]") -> AttentionNorms:
-    d = merged.vo.shape[1]
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()
     bias = merged.output_bias
     return AttentionNorms(
-        heads=tuple(
-            HeadNorms(
-                qk_error=_norm_of_rows(head.qk, slice(0, d)),
-                qk_norm=spectral_norm(qk[j, :d]),
-                vo_error=head.vo.norm(),
-                vo_norm=spectral_norm(vo[j]),
-                # Without a query bias there is no row d, and these are 0.
-                query_bias_error=_norm_of_rows(head.qk, slice(d, None)),
-                query_bias_norm=spectral_norm(qk[j, d:]),
-            )
-            for j, head in enumerate(heads)
-        ),
+        heads=tuple(head_norms(qk[j], vo[j], head) for j, head in enumerate(heads)),
         bias_norm=spectral_norm(bias.detach()[None]) if bias is not None else 0.0,
         bias_error=spectral_norm(merged.bias_rounding[None]),
     )
@@ -153,7 +156,8 @@ def _norm_of_rows(pruned: Pruned, rows: slice) -> float:
     return spectral_norm(pruned.error[rows]) + float(torch.linalg.matrix_norm(pruned.rounding[rows]))
 
 
-def _describe_head(head: HeadNorms) -> dict[str, float]:
+def describe_head(head: HeadNorms) -> dict[str, float]:
+    """List a head's norms for the certificate's details."""
     return {
         "qk_error": head.qk_error,
         "qk_norm": head.qk_norm,
@@ -176,14 +180,18 @@ def _certificate(
 ) -> Certificate:
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")
-    missed = [(miss, name) for name, pruned in products.items() for miss in pruned.unreachable]
-    worst = sorted(missed, key=lambda entry: (-entry[0].missed, entry[1], entry[0]))[:LISTED]
-    unreachable = {
-        "count": len(missed),
-        "worst": [{"matrix": name, "row": m.row, "column": m.column, "missed": m.missed} for m, name in worst],
-    }
-    details = {**details, "unreachable": unreachable}
+    missed = [(name, miss) for name, pruned in products.items() for miss in pruned.unreachable]
+    details = {**details, "unreachable": describe_unreachable(missed)}
     return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
+
+
+def describe_unreachable(missed: Sequence[tuple[str, Miss]]) -> dict[str, Json]:
+    """Count the entries no subset reaches, given with their matrix, and list the worst."""
+    worst = sorted(missed, key=lambda entry: (-entry[1].missed, entry[0], entry[1]))[:LISTED]
+    return {
+        "count": len(missed),
+        "worst": [{"matrix": name, "row": m.row, "column": m.column, "missed": m.missed} for name, m in worst],
+    }
 
 
 def _finite(value: float) -> float | None:

@@ -72,27 +72,48 @@ def prune_layers(
         check_target(f"the weight of layer {index}", weight)
         if (bias := network.biases[index]) is not None:
             check_target(f"the bias of layer {index}", bias)
-        d_out, d_in = weight.shape
-        name = f"{prefix}layer.{index}"
-        first = RandomMatrix(
-            name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)
-        )
-        second = RandomMatrix(
-            name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)
-        )
         layers.append(
-            prune_relu(
+            prune_layer(
                 weight.detach().double(),
-                first,
-                second,
-                equal_blocks("hidden_width", n, d_in),
+                f"{prefix}layer.{index}",
+                n,
                 seed=seed,
+                init=init,
                 nonnegative_inputs=index > 0,
                 effort=effort,
                 device=device,
             )
         )
     return layers
+
+
+def prune_layer(
+    weight: Tensor,
+    name: str,
+    hidden_width: int,
+    *,
+    seed: int,
+    init: Init,
+    nonnegative_inputs: bool = False,
+    effort: Effort = "default",
+    device: torch.device | str | None,
+) -> Pruned:
+    """Prune one linear map (d_out, d_in), whose tensors are `name` with `.first` and `.second` after it."""
+    (d_out, d_in), n = weight.shape, hidden_width
+    first = RandomMatrix(name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
+    second = RandomMatrix(
+        name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)
+    )
+    return prune_relu(
+        weight,
+        first,
+        second,
+        equal_blocks("hidden_width", n, d_in),
+        seed=seed,
+        nonnegative_inputs=nonnegative_inputs,
+        effort=effort,
+        device=device,
+    )
 
 
 def exact_biases(network: FeedForward, prefix: str) -> list[DenseTensor]:

@@ -4,15 +4,24 @@ With blocks, unit $k$ keeps one weight $u_k$, to its own coordinate $j(k)$. Entr
 sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps: one subset sum an entry.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from strongticket.construct.source import RandomMatrix
-from strongticket.ops.subset_sum import Effort, Status, subset_sum_products
+from strongticket.construct.source import RandomMatrix, owners_of
+from strongticket.ops.subset_sum import Effort, Status, SubsetSumResult, subset_sum_products
 from strongticket.ticket import RandomTensor
+
+# Rows are solved together up to so many random weights, so that memory does not grow with the matrix.
+_SOLVED_AT_ONCE = 1 << 23
+# Errors are added up over so many weights at a time on the CPU, which stay in its cache.
+_SUMMED_AT_ONCE = 1 << 17
+# The Gram matrix is squared so often to bound its norm on a GPU; the bound is then at most d^(2^-15) too large, which
+# is 1.0002 for d = 384.
+_SQUARINGS = 13
 
 
 class Miss(NamedTuple):
@@ -29,8 +38,8 @@ class Pruned:
 
     Args:
         tensors: the blocked and the free matrix with their masks; none where a certificate is only recomputed.
-        error: what they give minus the target, (free coordinates, block coordinates), float64 on the CPU. For two
-            layers with a ReLU between them it is [E+ E-], (outputs, 2 inputs), and the map is
+        error: what they give minus the target, (free coordinates, block coordinates), float64, where it was solved.
+            For two layers with a ReLU between them it is [E+ E-], (outputs, 2 inputs), and the map is
             $(W + E^+) x^+ - (W + E^-) x^-$; inputs that are never negative have no E-, and its columns are missing.
         rounding: how far float64 may have moved each entry of `error`, an upper bound.
         unreachable: entries outside the interval of possible sums, by row and column of `error`.
@@ -48,7 +57,13 @@ class Pruned:
 
     def with_more_rounding(self, rounding: Tensor) -> "Pruned":
         """Add what the target itself may be off, entry by entry."""
-        return Pruned(self.tensors, self.error, self.rounding + rounding.detach().cpu(), self.unreachable)
+        return Pruned(
+            self.tensors, self.error, self.rounding + rounding.detach().to(self.rounding.device), self.unreachable
+        )
+
+    def worst_entry(self) -> float:
+        """Give the largest error of an entry."""
+        return float(self.error.abs().max()) if self.error.numel() else 0.0
 
     def norm(self) -> float:
         """Bound the spectral norm of the error from above, rounding included."""
@@ -78,9 +93,9 @@ def prune_product(
         effort: of the subset sums.
         device: where they are solved.
     """
-    u, owners = _own_weights(blocked.draw(seed, device), sizes)
+    u = blocked.draw_own(sizes, seed, device)
     v = free.draw(seed, device)[:, : len(u)].contiguous()
-    solved = _solve(target, u, v, owners, torch.tensor(sizes), divisor, effort, device)
+    solved = _solve(target, u, v, sizes, divisor, effort)
     tensors = (blocked.with_blocks(sizes), free.with_bits(_widened(solved.mask, free.units)))
     return Pruned(tensors, solved.error, solved.rounding, _misses(solved.error, solved.status))
 
@@ -111,31 +126,63 @@ def prune_relu(
         effort: of the subset sums.
         device: where they are solved.
     """
-    u, owners = _own_weights(blocked.draw(seed, device), sizes)
+    u = blocked.draw_own(sizes, seed, device)
     v = free.draw(seed, device)
-    # Within each block the units with u > 0 come first; halves are numbered 2 j and 2 j + 1.
-    half = 2 * owners + (u < 0).to(owners.dtype)
-    used = (u > 0).nonzero().squeeze(1) if nonnegative_inputs else torch.arange(len(u), device=u.device)
-    order = used[torch.argsort(half[used], stable=True)]
-    step = 2 if nonnegative_inputs else 1
-    groups = half[order] // step
-    n_groups = 2 * len(sizes) // step
-    counts = torch.bincount(groups, minlength=n_groups)
-    doubled = target.repeat_interleave(n_groups // len(sizes), dim=1)
-    solved = _solve(doubled, u[order], v[:, order].contiguous(), groups, counts, 1.0, effort, device)
+    halves = _Halves(u, sizes, nonnegative_inputs)
+    order = halves.order
+    doubled = target.repeat_interleave(halves.count, dim=1)
+    solved = _solve(doubled, u[order], v[:, order], halves.sizes, 1.0, effort)
     mask = torch.zeros(v.shape, dtype=torch.bool, device=v.device)
     mask[:, order] = solved.mask
-    # Columns 2 j and 2 j + 1 become columns j and inputs + j.
-    columns = torch.arange(n_groups) if nonnegative_inputs else torch.arange(n_groups).view(-1, 2).T.reshape(-1)
-    error, rounding, status = (x[:, columns] for x in (solved.error, solved.rounding, solved.status))
+    error, rounding, status = (halves.apart(x) for x in (solved.error, solved.rounding, solved.status))
     return Pruned((blocked.with_blocks(sizes), free.with_bits(mask)), error, rounding, _misses(error, status))
 
 
 def spectral_norm(matrix: Tensor) -> float:
-    """Bound the largest singular value from above: what LAPACK gives, and a margin a thousand times its error."""
+    """Bound the largest singular value from above: what LAPACK gives, and a margin a thousand times its error.
+
+    On a GPU, where singular values take long, the bound is that of `_norm_by_squaring`.
+    """
     if not matrix.numel():
         return 0.0
+    if matrix.device.type == "cuda":
+        return _norm_by_squaring(matrix.double())
     return float(torch.linalg.matrix_norm(matrix.double(), ord=2)) * (1 + 1e-12)
+
+
+def _norm_by_squaring(matrix: Tensor) -> float:
+    r"""Bound the largest singular value by a Schatten norm, with matrix products alone.
+
+    $\|A\| \le (\mathrm{tr}\, (A^\top A)^{2p})^{1/4p} \le d^{1/4p} \|A\|$ with d the smaller side of A, here
+    for $p = 2^{13}$.
+    """
+    gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+    # log ||A||^2 is the sum of 2^-k log s_k, where s_k is what the matrix is divided by before its k-th squaring.
+    logarithm = gram.new_zeros(())
+    for k in range(_SQUARINGS + 1):
+        size = torch.linalg.matrix_norm(gram)
+        logarithm += 2.0**-k * size.log()
+        gram = gram / size
+        gram = gram @ gram
+    bound = math.exp(float(logarithm) / 2)
+    # A zero matrix makes 0 / 0. Products of d terms round by d 2^-53 each; the margin is thousands of times that.
+    return 0.0 if math.isnan(bound) and not bool(matrix.any()) else bound * (1 + 1e-9)
+
+
+class _Halves:
+    """The units of each block, those with u > 0 first: two groups a block, or one where inputs are never negative."""
+
+    def __init__(self, u: Tensor, sizes: tuple[int, ...], nonnegative_inputs: bool) -> None:
+        self.count = 1 if nonnegative_inputs else 2
+        half = 2 * owners_of(sizes).to(u.device) + (u < 0)
+        used = (u > 0).nonzero().squeeze(1) if nonnegative_inputs else torch.arange(len(u), device=u.device)
+        self.order = used[torch.argsort(half[used], stable=True)]
+        groups = half[self.order] // (3 - self.count)
+        self.sizes = tuple(torch.bincount(groups, minlength=self.count * len(sizes)).tolist())
+
+    def apart(self, x: Tensor) -> Tensor:
+        """Turn columns 2 j and 2 j + 1 into columns j and inputs + j."""
+        return x.view(len(x), -1, self.count).mT.reshape(x.shape)
 
 
 class _Solved(NamedTuple):
@@ -145,41 +192,73 @@ class _Solved(NamedTuple):
     status: Tensor
 
 
-def _own_weights(weights: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Give each unit's one weight u_k and its coordinate j(k), for the units that have one."""
-    owners = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(weights.device)
-    return weights[owners, torch.arange(len(owners), device=weights.device)], owners
+def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: float, effort: Effort) -> _Solved:
+    """Solve all entries where u and v are; the error comes back signed and in float64, as product minus target."""
+    target, units = target.to(v.device), torch.tensor(sizes, dtype=torch.int64)
+    rows = max(1, _SOLVED_AT_ONCE // max(len(u), 1))
+    parts = []
+    for start in range(0, max(len(v), 1), rows):
+        w, second = target[start : start + rows], v[start : start + rows]
+        found = _subset_sums(w, u, second, units, divisor, effort)
+        total, size = _sums(found.mask, u, second, sizes, divisor)
+        # n additions in any order, a quotient a term and one subtraction: each rounds by at most 2^-53 of what it
+        # touches.
+        rounding = (max(sizes, default=0) + 3) * 2.0**-53 * 1.01 * (size + w.abs())
+        parts.append(_Solved(found.mask, total - w, rounding, found.status))
+    return parts[0] if len(parts) == 1 else _Solved(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _solve(
-    target: Tensor,
-    u: Tensor,
-    v: Tensor,
-    owners: Tensor,
-    sizes: Tensor,
-    divisor: float,
-    effort: Effort,
-    device: torch.device | str | None,
-) -> _Solved:
-    """Solve all entries; the error comes back signed and in float64, as product minus target."""
-    found = subset_sum_products(
-        target.to(v.device), u, v, sizes.to(v.device), divisor=divisor, effort=effort, device=device
-    )
-    items = u.double() * v.double() / divisor * found.mask  # (free, units)
+def _subset_sums(
+    target: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor: float, effort: Effort
+) -> SubsetSumResult:
+    """Solve on the device; what has more items than a GPU kernel takes goes to the CPU, so that masks agree."""
+    if v.device.type == "cuda":
+        from strongticket.ops.subset_sum.cuda import MAX_ITEMS
 
-    def sums(x: Tensor) -> Tensor:
-        return torch.zeros(target.shape, dtype=torch.float64, device=v.device).index_add_(1, owners, x).cpu()
+        if MAX_ITEMS is not None and len(sizes) and int(sizes.max()) > MAX_ITEMS:
+            return _large_ones_on_cpu(target, u, v, sizes, divisor, effort, MAX_ITEMS)
+    return subset_sum_products(target, u, v, sizes.to(v.device), divisor=divisor, effort=effort)
 
-    error = sums(items) - target.cpu()
-    # n additions in any order, a quotient a term and one subtraction: each rounds by at most 2^-53 of what it touches.
-    steps = int(sizes.max()) + 3 if len(sizes) else 0
-    rounding = steps * 2.0**-53 * 1.01 * (sums(items.abs()) + target.cpu().abs())
-    return _Solved(found.mask, error, rounding, found.status.cpu())
+
+def _large_ones_on_cpu(
+    target: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor: float, effort: Effort, most: int
+) -> SubsetSumResult:
+    mask = torch.empty(v.shape, dtype=torch.bool, device=v.device)
+    error, status = torch.empty_like(target), torch.empty(target.shape, dtype=torch.uint8, device=v.device)
+    for chosen, device in ((sizes <= most, v.device), (sizes > most, torch.device("cpu"))):
+        blocks = chosen.nonzero().squeeze(1).to(v.device)
+        units = torch.repeat_interleave(chosen, sizes).nonzero().squeeze(1).to(v.device)
+        problems = (x.to(device) for x in (target[:, blocks], u[units], v[:, units], sizes[chosen]))
+        found = subset_sum_products(*problems, divisor=divisor, effort=effort)
+        mask[:, units], error[:, blocks], status[:, blocks] = (x.to(v.device) for x in found)
+    return SubsetSumResult(mask, error, status)
+
+
+def _sums(mask: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: float) -> tuple[Tensor, Tensor]:
+    """Add up the chosen items of each entry, and their absolute values."""
+    rows = len(v) if v.device.type == "cuda" else max(1, _SUMMED_AT_ONCE // max(len(u), 1))
+    own = u.double()
+    total, size = (torch.empty(len(v), len(sizes), dtype=torch.float64, device=v.device) for _ in range(2))
+    for start in range(0, len(v), max(rows, 1)):
+        some = slice(start, start + rows)
+        items = v[some].double().mul_(own).div_(divisor).mul_(mask[some])
+        total[some] = block_sums(items, sizes)
+        size[some] = block_sums(items.abs_(), sizes)
+    return total, size
+
+
+def block_sums(items: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Add up (rows, units) over consecutive blocks of units: (rows, blocks)."""
+    if sizes and len(set(sizes)) == 1 and sizes[0]:
+        return items.view(-1, len(sizes), sizes[0]).sum(dim=2)
+    sums = items.new_zeros(len(items), len(sizes))
+    return sums.index_add_(1, owners_of(sizes).to(items.device), items)
 
 
 def _misses(error: Tensor, status: Tensor) -> list[Miss]:
-    places = (status == Status.UNREACHABLE).nonzero().tolist()
-    return [Miss(row, column, abs(error[row, column].item())) for row, column in places]
+    places = (status == Status.UNREACHABLE).nonzero()
+    missed = error[tuple(places.T)].abs().tolist()
+    return [Miss(row, column, miss) for (row, column), miss in zip(places.tolist(), missed, strict=True)]
 
 
 def _widened(mask: Tensor, units: int) -> Tensor:

@@ -14,11 +14,14 @@ import torch
 from torch import Tensor
 
 from strongticket.mask import BlockMask, PackedMask
-from strongticket.rng import random_weights
+from strongticket.rng import random_chunk, random_weights
 from strongticket.ticket import RandomTensor
 
 Init = Literal["theory", "printed", "xavier"]
 Blocks = Literal["input", "smaller"]
+
+# A matrix of which few weights are wanted is drawn in pieces of so many, 16 MiB each.
+_DRAWN_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,26 @@ class RandomMatrix:
         stored = random_weights(seed, self.name, self.shape, "uniform", self.scale, device=device)
         return stored.T if self.unit_axis == 0 else stored
 
+    def draw_own(self, sizes: tuple[int, ...], seed: int, device: torch.device | str | None) -> Tensor:
+        """Draw of each unit only the weight to its own coordinate, u_k, for the units that have a block."""
+        owners, (rows, columns) = owners_of(sizes), self.shape
+        own = torch.empty(len(owners), dtype=torch.float32, device=device or "cpu")
+        step = max(1, _DRAWN_AT_ONCE // max(columns, 1))
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            part = random_chunk(
+                seed, self.name, start * columns, stop * columns, "uniform", self.scale, device=device
+            ).view(stop - start, columns)
+            if self.unit_axis == 0:
+                units = torch.arange(min(start, len(owners)), min(stop, len(owners)))
+                row, column = units - start, owners[units]
+            else:
+                # Owners are in order, so the units of some coordinates stand side by side.
+                units = torch.arange(*torch.searchsorted(owners, torch.tensor([start, stop])).tolist())
+                row, column = owners[units] - start, units
+            own[units.to(own.device)] = part[row.to(own.device), column.to(own.device)]
+        return own
+
     def with_blocks(self, sizes: tuple[int, ...]) -> RandomTensor:
         """Mask it so that each unit keeps one coordinate."""
         return self._tensor(BlockMask(self.shape, self.unit_axis, sizes))
@@ -59,6 +82,11 @@ class RandomMatrix:
 
     def _tensor(self, mask: BlockMask | PackedMask) -> RandomTensor:
         return RandomTensor(name=self.name, mask=mask, distribution="uniform", scale=self.scale)
+
+
+def owners_of(sizes: tuple[int, ...]) -> Tensor:
+    """Give each unit's coordinate j(k), for the units that have a block."""
+    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64))
 
 
 def query_key_scale(init: Init, d_model: int, key_width: int) -> float:
