@@ -1,0 +1,76 @@
+"""What comes from the Hugging Face hub: GPT-2's tokenizer and WikiText-103. Without a network: one line, at once."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from strongticket.container import atomic_write
+from strongticket.data.byte_level import BpeCodec, bpe_from_json
+from strongticket.data.text_files import LAYOUT
+from strongticket.errors import MissingExtraError, StrongTicketError
+
+WIKITEXT = "wikitext-103"
+_SECONDS_TO_ANSWER = 10
+_SPLIT_NAMES = {"train": "train", "valid": "validation", "test": "test"}
+
+
+def fetch_gpt2() -> BpeCodec:
+    """Get GPT-2's tokenizer through `transformers`, which keeps a copy."""
+    instead = "Give --tokenizer a folder with GPT-2's vocab.json and merges.txt"
+    transformers = _import("transformers", f"GPT-2's tokenizer comes through transformers. {instead}, or")
+    unreachable = _why_unreachable()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2", local_files_only=unreachable is not None)
+    except OSError as error:
+        reason = unreachable or f"{error!s:.200}".partition("\n")[0]
+        raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}). {instead}.") from None
+    return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "GPT-2's tokenizer of transformers")
+
+
+def fetch_wikitext(folder: Path) -> None:
+    """Write WikiText-103 (raw) as train.txt, valid.txt and test.txt; what is there already is not fetched again."""
+    missing = [split for split in _SPLIT_NAMES if not (folder / f"{split}.txt").is_file()]
+    if not missing:
+        return
+    datasets = _import("datasets", f"{WIKITEXT} comes through datasets. {LAYOUT} as --data DIR; or")
+    try:
+        if reason := _why_unreachable():
+            raise OSError(reason)
+        loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
+    except (OSError, ValueError) as error:
+        reason = f"{error!s:.200}".partition("\n")[0]
+        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}). {LAYOUT} as --data DIR.") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in missing:
+        write_rows((row["text"] for row in loaded[_SPLIT_NAMES[split]]), folder / f"{split}.txt")
+
+
+def write_rows(rows: Iterable[str], path: Path) -> None:
+    r"""Write the data set's rows as the file they were made from: lines, of which `" \n"` has become the empty row."""
+    with atomic_write(path) as file:
+        for row in rows:
+            file.write((row or " \n").encode())
+
+
+def _why_unreachable() -> str | None:
+    """Say why the hub does not answer, if so: its own library would try for half a minute and print every attempt."""
+    constants: Any = import_module("huggingface_hub.constants")
+    if constants.HF_HUB_OFFLINE:
+        return None  # asked for by the user: the library then looks at its own copies only
+    try:
+        urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=_SECONDS_TO_ANSWER).close()
+    except HTTPError:
+        return None  # it answers
+    except OSError as error:
+        return f"the Hugging Face hub does not answer: {error}"
+    return None
+
+
+def _import(name: str, need: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingExtraError(f"{need} pip install 'strongticket[hf]'") from None

@@ -1,0 +1,132 @@
+"""Text as tokens: the sample that ships with the package, WikiText-103, or a folder of files."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strongticket.container import Json, canonical_json
+from strongticket.data.hub import WIKITEXT, fetch_wikitext
+from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files
+from strongticket.data.token_cache import Progress, Split, default_root, find_or_make_entry, is_entry, open_entry
+from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, find_tokenizer
+from strongticket.data.windows import Tokens
+from strongticket.data.windows import steps_per_epoch as steps_per_epoch
+from strongticket.data.windows import training_batch as training_batch
+from strongticket.data.windows import validation_batches as validation_batches
+from strongticket.errors import StrongTicketError
+
+SAMPLE = "sample"
+_SAMPLE_FOLDER = Path(__file__).with_name("sample")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text's tokens by split, memory-mapped, and the tokenizer they were made with."""
+
+    name: str
+    tokenizer: Tokenizer
+    splits: Mapping[str, Split]
+
+    @property
+    def train(self) -> Tokens:
+        """Tokens of the training text, (N,)."""
+        return self.tokens("train")
+
+    @property
+    def valid(self) -> Tokens:
+        """Tokens of the validation text, (N,)."""
+        return self.tokens("valid")
+
+    def tokens(self, split: str) -> Tokens:
+        """Give the tokens of a split, (N,)."""
+        if split not in self.splits:
+            raise StrongTicketError(f"{self.name}: the {split} split was not loaded, only {', '.join(self.splits)}.")
+        return self.splits[split].tokens
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all loaded tokens."""
+        return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Json]:
+        """Say what a result or a ticket should know of its text, as JSON."""
+        return {
+            "data": self.name,
+            "digest": self.digest,
+            "digests": self._digests(),
+            "tokenizer": self.tokenizer.describe(),
+        }
+
+    def _digests(self) -> dict[str, str]:
+        return {name: split.digest for name, split in self.splits.items()}
+
+
+def load_text(
+    data: str,
+    *,
+    tokenizer: str | None = None,
+    splits: Sequence[str] = ("train", "valid"),
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Text:
+    """Load the tokens of a text, making them if this text has not been seen before.
+
+    Args:
+        data: "sample"; "wikitext-103", through the `datasets` package; a folder with text files, plain or .xz, whose
+            names have train, valid (val, dev) or test in them; or a folder of tokens that was made here before.
+        tokenizer: "bytes", "gpt2", or a folder with vocab.json and merges.txt or tokenizer.json. By default bytes for
+            the sample and gpt2 for other text.
+        splits: which to load, of "train", "valid" and "test"; all must be there.
+        cache: where tokens are kept; by default $STRONGTICKET_CACHE or the user's cache folder.
+        progress: called with the bytes of text files read so far and all of them, while tokens are made.
+
+    Example:
+        >>> text = load_text("sample")
+        >>> text.tokenizer.decode(text.valid[:18])
+        '= Hurricane Cleo ='
+    """
+    if not splits or not set(splits) <= set(SPLITS):
+        raise ValueError(f"splits must be some of {', '.join(SPLITS)}; got {', '.join(splits) or 'none'}.")
+    root = cache or default_root()
+    folder = _folder_of(data, root)
+    name = data if data in (SAMPLE, WIKITEXT) else folder.resolve().name
+    if is_entry(folder):
+        return _from_entry(folder, tokenizer, splits)
+    files = _files_of(folder, splits)
+    chosen = find_tokenizer(tokenizer or (BYTES if data == SAMPLE else GPT2))
+    entry = find_or_make_entry(root, name, files, chosen, progress)
+    return Text(name=name, tokenizer=entry.tokenizer, splits=entry.splits)
+
+
+def _folder_of(data: str, root: Path) -> Path:
+    if data == SAMPLE:
+        return _SAMPLE_FOLDER
+    if data == WIKITEXT:
+        folder = root / "text" / WIKITEXT
+        fetch_wikitext(folder)
+        return folder
+    if not Path(data).is_dir():
+        what = "is a file" if Path(data).exists() else "does not exist"
+        raise StrongTicketError(f"{data} {what}; data is {SAMPLE}, {WIKITEXT} or a folder. {LAYOUT}.")
+    return Path(data)
+
+
+def _files_of(folder: Path, splits: Sequence[str]) -> Mapping[str, list[Path]]:
+    found = find_text_files(folder)
+    if missing := [split for split in splits if split not in found]:
+        there = ", ".join(path.name for files in found.values() for path in files) or "no text files"
+        raise StrongTicketError(f"{folder} has no {' and no '.join(missing)} text; found {there}. {LAYOUT}.")
+    return {split: found[split] for split in splits}
+
+
+def _from_entry(folder: Path, tokenizer: str | None, splits: Sequence[str]) -> Text:
+    entry = open_entry(folder, splits)
+    chosen = find_tokenizer(tokenizer) if tokenizer else entry.tokenizer
+    if chosen.digest != entry.tokenizer.digest:
+        made_with = entry.tokenizer
+        raise StrongTicketError(
+            f"{folder} holds tokens made with {made_with.name} ({made_with.vocabulary:,} tokens), not with "
+            f"{chosen.name} ({chosen.vocabulary:,} tokens); leave --tokenizer out, or give a folder of text instead."
+        )
+    return Text(name=entry.name, tokenizer=chosen, splits=entry.splits)

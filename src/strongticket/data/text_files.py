@@ -1,0 +1,122 @@
+"""Text files in a folder: which belong to which split, and their text in pieces."""
+
+import codecs
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from strongticket.errors import StrongTicketError
+
+SPLITS = ("train", "valid", "test")
+LAYOUT = (
+    "A folder with train.txt and valid.txt works (also wiki.train.tokens, train.raw, val or dev for valid, several "
+    "train files, each plain UTF-8 or .xz)"
+)
+
+_SPLIT_OF_WORD = {
+    "train": "train",
+    "training": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "test": "test",
+}
+_ENDINGS = ("", ".txt", ".text", ".raw", ".tokens")
+
+# Called with the bytes of the files, as stored, read since the last call.
+Advance = Callable[[int], object]
+
+
+def split_of(name: str) -> str | None:
+    """Tell which split a file of this name holds, if any: a word of the name says it, and the ending is a text's.
+
+    Example:
+        >>> [split_of(name) for name in ("wiki.valid.tokens", "train_2.txt.xz", "train.py", "trainer.txt")]
+        ['valid', 'train', None, None]
+    """
+    path = Path(name.lower().removesuffix(".xz"))
+    if name.startswith(".") or path.suffix not in _ENDINGS:
+        return None
+    words = re.findall("[a-z]+", path.name)
+    return next((_SPLIT_OF_WORD[word] for word in words if word in _SPLIT_OF_WORD), None)
+
+
+def find_text_files(folder: Path) -> Mapping[str, list[Path]]:
+    """Find the text files of each split in a folder, in the order of their names."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (split := split_of(path.name)):
+            found.setdefault(split, []).append(path)
+    for files in found.values():
+        plain = {path.name for path in files}
+        if twice := [path.name for path in files if path.name.endswith(".xz") and path.stem in plain]:
+            raise StrongTicketError(
+                f"{folder}: {twice[0]} and the same name without .xz would be read twice; keep one."
+            )
+    return found
+
+
+def read_pieces(path: Path, advance: Advance | None = None, *, block_size: int = 1 << 17) -> Iterator[str]:
+    """Read a UTF-8 file, plain or .xz, as pieces whose tokens, one after another, are the tokens of the whole.
+
+    A piece ends before a space or line end that follows a visible character. GPT-2's rule for splitting text into words
+    always splits there and never looks back, so that such a cut changes nothing.
+    """
+    text = ""
+    for decoded in _read_text(path, advance, block_size):
+        text += decoded
+        if cut := _last_cut(text):
+            yield text[:cut]
+            text = text[cut:]
+    if text:
+        yield text
+
+
+def _last_cut(text: str) -> int:
+    match = re.match(r".*\S(?=[ \n])", text, re.DOTALL)
+    return match.end() if match else 0
+
+
+def _read_text(path: Path, advance: Advance | None, block_size: int) -> Iterator[str]:
+    decoder, done = codecs.getincrementaldecoder("utf-8")(), 0
+    for block in _read_bytes(path, advance, block_size):
+        try:
+            # An empty block is the last: a character begun and not ended is then an error as well.
+            yield decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            # What the decoder was given may begin with bytes of the last block that did not make a character.
+            offset = done + len(block) - len(error.object) + error.start
+            unpacked = "unpacked, " if path.suffix == ".xz" else ""
+            raise StrongTicketError(
+                f"{path} is not UTF-8 ({unpacked}byte {offset:,}: {error.reason}); convert it, for instance with iconv."
+            ) from None
+        done += len(block)
+
+
+def _read_bytes(path: Path, advance: Advance | None, block_size: int) -> Iterator[bytes]:
+    """Read unpacked bytes, with an empty block at the end; progress is counted in stored ones."""
+    with open(path, "rb") as stored:
+        position = 0
+        for block in _unpack(path, stored, block_size) if path.suffix == ".xz" else _blocks(stored, block_size):
+            yield block
+            if advance:
+                advance(stored.tell() - position)
+                position = stored.tell()
+
+
+def _unpack(path: Path, stored: IO[bytes], block_size: int) -> Iterator[bytes]:
+    import lzma  # here, since some Pythons are built without it
+
+    try:
+        with lzma.open(stored) as unpacked:
+            yield from _blocks(unpacked, block_size)
+    except (lzma.LZMAError, EOFError) as error:
+        raise StrongTicketError(f"{path} cannot be unpacked ({error}); copy or download it again.") from None
+
+
+def _blocks(file: IO[bytes], block_size: int) -> Iterator[bytes]:
+    while block := file.read(block_size):
+        yield block
+    yield b""

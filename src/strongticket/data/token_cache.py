@@ -1,0 +1,247 @@
+"""Tokens on disk, made once for each text and tokenizer, and memory-mapped.
+
+An entry is a folder: tokens.json says what it is, one .npy file a split holds the tokens, and tokenizer.json the rules
+they were made by. It is found by the SHA-256 of the text files and the tokenizer, appears whole or not at all, and is
+checked whenever it is opened. It can be copied elsewhere and given as data there.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from strongticket.container import Json, canonical_json
+from strongticket.data.byte_level import TOKENIZER_JSON, BpeCodec, bpe_from_folder, token_dtype
+from strongticket.data.text_files import Advance, read_pieces
+from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
+from strongticket.data.windows import Tokens
+from strongticket.errors import StrongTicketError
+
+DESCRIPTION = "tokens.json"
+FORMAT = 1
+
+# Called with the bytes of text files read so far, and all of them.
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One split's tokens, (N,) and memory-mapped; the bytes of text they stand for; and the SHA-256 of the tokens."""
+
+    tokens: Tokens
+    text_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a folder of tokens holds."""
+
+    name: str
+    tokenizer: Tokenizer
+    splits: Mapping[str, Split]
+
+
+class BrokenEntryError(StrongTicketError):
+    """A folder of tokens is not whole, or not what it says it is."""
+
+
+def is_entry(folder: Path) -> bool:
+    """Tell whether a folder holds tokens rather than text."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def default_root() -> Path:
+    """Give the folder entries are kept in unless the caller names one."""
+    if chosen := os.environ.get("STRONGTICKET_CACHE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "strongticket"
+
+
+def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -> Entry:
+    """Open some splits of an entry and check them; whatever is wrong raises `BrokenEntryError`.
+
+    Args:
+        folder: of the entry.
+        splits: which to open; all must be there.
+        key: what the entry must have been made from, if that is known.
+    """
+    try:
+        about = json.loads((folder / DESCRIPTION).read_bytes())
+        if about["format"] != FORMAT:
+            raise ValueError(f"format {about['format']!r:.40} is not the {FORMAT} this release reads")
+        if key is not None and about["key"] != key:
+            raise ValueError("it was made from another text or tokenizer")
+        tokenizer = _tokenizer_of(folder, about["tokenizer"])
+        opened = {}
+        for split in splits:
+            if split not in about["splits"]:
+                raise ValueError(f"it has no {split} split, only {', '.join(about['splits'])}")
+            opened[split] = _open_split(folder / f"{split}.npy", about["splits"][split], tokenizer.vocabulary)
+        return Entry(name=str(about["name"]), tokenizer=tokenizer, splits=opened)
+    except (ValueError, TypeError, LookupError, AttributeError, OSError, EOFError) as error:
+        reason = str(error) if isinstance(error, ValueError | OSError) else repr(error)
+        raise BrokenEntryError(f"{folder} cannot be used as tokens: {reason:.200}.") from None
+
+
+def find_or_make_entry(
+    root: Path, name: str, files: Mapping[str, Sequence[Path]], tokenizer: Tokenizer, progress: Progress | None
+) -> Entry:
+    """Open the entry of these text files and this tokenizer, making it first if it is not there or not whole."""
+    key = _key(files, tokenizer)
+    folder = root / "tokens" / key
+    try:
+        return open_entry(folder, tuple(files), key=key)
+    except BrokenEntryError:
+        pass  # most often: not made yet
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder.with_name(f".{key}.lock")):
+            return _make_unless_made(folder, key, name, files, tokenizer, progress)
+    except OSError as error:
+        raise StrongTicketError(
+            f"tokens cannot be kept: {error}. Set STRONGTICKET_CACHE to a folder with room that can be written."
+        ) from None
+
+
+def _key(files: Mapping[str, Sequence[Path]], tokenizer: Tokenizer) -> str:
+    splits = {split: [_sha256(path) for path in paths] for split, paths in files.items()}
+    made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": tokenizer.digest})
+    return hashlib.sha256(made_from.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _make_unless_made(
+    folder: Path,
+    key: str,
+    name: str,
+    files: Mapping[str, Sequence[Path]],
+    tokenizer: Tokenizer,
+    progress: Progress | None,
+) -> Entry:
+    """Make an entry under a name of its own, then rename it; the lock is ours, so what else is there is left over."""
+    try:
+        return open_entry(folder, tuple(files), key=key)
+    except BrokenEntryError:
+        pass  # nobody has made it while we waited for the lock
+    for left_over in (folder, *folder.parent.glob(f".{key}.*.part")):
+        shutil.rmtree(left_over, ignore_errors=True)
+    temporary = folder.with_name(f".{key}.{secrets.token_hex(6)}.part")
+    temporary.mkdir()
+    try:
+        _write_entry(temporary, key, name, files, tokenizer, progress)
+        os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return open_entry(folder, tuple(files), key=key)
+
+
+def _write_entry(
+    folder: Path,
+    key: str,
+    name: str,
+    files: Mapping[str, Sequence[Path]],
+    tokenizer: Tokenizer,
+    progress: Progress | None,
+) -> None:
+    total = sum(path.stat().st_size for paths in files.values() for path in paths)
+    done = 0
+
+    def advance(stored: int) -> None:
+        nonlocal done
+        done += stored
+        if progress:
+            progress(done, total)
+
+    splits = {split: _write_split(folder / f"{split}.npy", paths, tokenizer, advance) for split, paths in files.items()}
+    if isinstance(tokenizer.codec, BpeCodec):
+        (folder / TOKENIZER_JSON).write_text(tokenizer.codec.to_json(), "utf-8")
+    about = {"format": FORMAT, "key": key, "name": name, "tokenizer": tokenizer.describe(), "splits": splits}
+    (folder / DESCRIPTION).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+
+
+def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> Json:
+    """Write the tokens of files one after another, each encoded by itself; only a few MB are in memory at a time."""
+    dtype = token_dtype(tokenizer.vocabulary)
+    digest, count, text_bytes = hashlib.sha256(), 0, 0
+
+    def pieces(file: Path) -> Iterator[str]:
+        nonlocal text_bytes
+        for piece in read_pieces(file, advance):
+            text_bytes += len(piece.encode())
+            yield piece
+
+    with open(path, "wb") as out:
+        _write_header(out, dtype, 0)
+        begin = out.tell()
+        for file in files:
+            for tokens in tokenizer.codec.encode_pieces(pieces(file)):
+                data = tokens.astype(dtype).tobytes()
+                out.write(data)
+                digest.update(data)
+                count += len(tokens)
+        out.seek(0)
+        _write_header(out, dtype, count)
+        assert out.tell() == begin, "NumPy leaves room in the header for the array to grow"
+    if not count:
+        raise StrongTicketError(f"{files[0]} has no text in it.")
+    return {"tokens": count, "text_bytes": text_bytes, "sha256": digest.hexdigest()}
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+
+
+def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
+    tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    if tokens.ndim != 1 or tokens.dtype != token_dtype(vocabulary) or len(tokens) != about["tokens"]:
+        raise ValueError(f"{path.name} does not hold {about['tokens']} tokens")
+    if hashlib.sha256(tokens.data).hexdigest() != about["sha256"]:
+        raise ValueError(f"{path.name} has another SHA-256 than {DESCRIPTION} says")
+    if tokens.max() >= vocabulary:
+        raise ValueError(f"{path.name} has token {tokens.max()}, but the vocabulary ends at {vocabulary - 1}")
+    return Split(tokens=tokens, text_bytes=int(about["text_bytes"]), digest=about["sha256"])
+
+
+def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:
+    """Give the tokenizer an entry was made with; its rules are read from the entry when they are needed."""
+    plain = find_tokenizer(BYTES)
+    if about == plain.describe():
+        return plain
+    name, vocabulary, digest = str(about["name"]), int(about["vocabulary"]), str(about["digest"])
+
+    def load() -> Codec:
+        if not (folder / TOKENIZER_JSON).is_file():
+            raise StrongTicketError(f"{folder} has tokens but no {TOKENIZER_JSON}; give --tokenizer.")
+        codec = bpe_from_folder(folder)
+        if codec.digest != digest:
+            raise StrongTicketError(f"{folder / TOKENIZER_JSON} is not the tokenizer the tokens were made with.")
+        return codec
+
+    return Tokenizer(name, vocabulary, digest, load)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Let one process at a time make an entry; the others wait for it and find it made."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has none; two processes then should not begin with the same text at once
+        yield
+        return
+    with open(path, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

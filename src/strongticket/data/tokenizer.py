@@ -1,0 +1,90 @@
+"""A tokenizer by name: "bytes", "gpt2", or a folder with its files. What it needs is loaded when it is first used."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from strongticket.data.byte_level import BytesCodec, bpe_from_folder
+from strongticket.data.hub import fetch_gpt2
+from strongticket.data.windows import Tokens
+from strongticket.errors import StrongTicketError
+
+BYTES, GPT2 = "bytes", "gpt2"
+GPT2_VOCABULARY = 50257
+GPT2_DIGEST = "4e8d48d206a353429f9a10c2f12692b30382000e9924efe264c1d02ffb88746c"
+
+
+class Codec(Protocol):
+    """What turns text into tokens and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """Give the tokens of a text."""
+
+    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Tokens]:
+        """Give the tokens of one piece after another."""
+
+    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+        """Give the bytes the tokens stand for."""
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer: what it is called, how many tokens it has, and the SHA-256 of its rules.
+
+    These three are known without its files; encoding and decoding load them.
+
+    Example:
+        >>> find_tokenizer("bytes").encode("né")
+        [110, 195, 169]
+    """
+
+    name: str
+    vocabulary: int
+    digest: str
+    load: Callable[[], Codec] = field(repr=False, compare=False)
+
+    def encode(self, text: str) -> list[int]:
+        """Give the tokens of a text."""
+        return self.codec.encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Give the text of tokens; bytes that are no whole character become U+FFFD."""
+        return self.to_bytes(tokens).decode("utf-8", "replace")
+
+    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+        """Give the bytes of tokens, which may end inside a character."""
+        return self.codec.to_bytes(tokens)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The loaded rules."""
+        return self.load()
+
+    def describe(self) -> dict[str, str | int]:
+        """Give name, vocabulary and digest as JSON, for tickets and results."""
+        return {"name": self.name, "vocabulary": self.vocabulary, "digest": self.digest}
+
+
+def find_tokenizer(name: str) -> Tokenizer:
+    """Find a tokenizer.
+
+    Args:
+        name: "bytes"; "gpt2", which `transformers` fetches when it is first used; or a folder that holds vocab.json and
+            merges.txt, or tokenizer.json.
+    """
+    if name == BYTES:
+        return Tokenizer(BYTES, BytesCodec.vocabulary, BytesCodec.digest, BytesCodec)
+    if name == GPT2:
+        return Tokenizer(GPT2, GPT2_VOCABULARY, GPT2_DIGEST, fetch_gpt2)
+    folder = Path(name)
+    if not folder.is_dir():
+        raise StrongTicketError(
+            f"tokenizer {name!r} is neither bytes, gpt2 nor a folder; a folder needs vocab.json and merges.txt, or "
+            "tokenizer.json."
+        )
+    codec = bpe_from_folder(folder)
+    digest = codec.digest
+    called = GPT2 if digest == GPT2_DIGEST else folder.resolve().name
+    return Tokenizer(called, codec.vocabulary, digest, lambda: codec)

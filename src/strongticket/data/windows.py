@@ -1,0 +1,100 @@
+"""Tokens in windows: which of them a training step sees, and all of them in order.
+
+A text of N tokens has floor((N - 1) / length) windows that do not overlap; each is `length` inputs and, one place on,
+`length` targets. A training step needs no state: its windows follow from the seed and the step's number alone, so a
+run that stopped goes on where it was.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from strongticket.ops.philox.reference import words
+from strongticket.rng import stream_of
+
+# uint16, or uint32 for a vocabulary that needs it.
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+
+
+def window_count(tokens: Tokens, length: int) -> int:
+    """Count the windows; a text shorter than one is an error."""
+    if length < 1:
+        raise ValueError(f"a sequence needs at least one token; got length {length}.")
+    if len(tokens) <= length:
+        raise ValueError(
+            f"the text has {len(tokens):,} tokens, but one sequence of length {length:,} and the token after it "
+            f"need {length + 1:,}. Use more text or a smaller length."
+        )
+    return (len(tokens) - 1) // length
+
+
+def steps_per_epoch(tokens: Tokens, *, length: int, sequences: int) -> int:
+    """Count the steps that see every window once; the last of them may begin the next epoch.
+
+    Example:
+        >>> steps_per_epoch(np.arange(101, dtype=np.uint16), length=10, sequences=4)
+        3
+    """
+    _check_sequences(sequences)
+    return -(-window_count(tokens, length) // sequences)
+
+
+def training_batch(tokens: Tokens, *, length: int, sequences: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """Give the sequences of one training step.
+
+    Windows are taken in the order of one permutation an epoch, without a gap: step t has places t * sequences to
+    (t + 1) * sequences of that endless row.
+
+    Args:
+        tokens: (N,) unsigned integers.
+        length: tokens in a sequence.
+        sequences: how many in a step.
+        seed: of the permutations.
+        step: 0 or more.
+
+    Returns:
+        Inputs and targets, (sequences, length) int64 each; targets are the inputs one place on.
+    """
+    _check_sequences(sequences)
+    if step < 0:
+        raise ValueError(f"steps count from 0; got {step}.")
+    windows = window_count(tokens, length)
+    epochs, places = np.divmod(np.arange(step * sequences, (step + 1) * sequences), windows)
+    chosen = [_permutation(seed, int(epoch), windows)[place] for epoch, place in zip(epochs, places, strict=True)]
+    return _gather(tokens, np.array(chosen), length)
+
+
+def validation_batches(tokens: Tokens, *, length: int, sequences: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give all windows in order, `sequences` at a time; the last batch may have fewer.
+
+    Returns:
+        Inputs and targets as `training_batch` gives them.
+    """
+    _check_sequences(sequences)
+    windows = window_count(tokens, length)
+    for begin in range(0, windows, sequences):
+        yield _gather(tokens, np.arange(begin, min(begin + sequences, windows)), length)
+
+
+def _gather(tokens: Tokens, windows: npt.NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
+    rows = np.stack([tokens[i * length : (i + 1) * length + 1] for i in windows]).astype(np.int64)
+    batch = torch.from_numpy(rows)  # (windows, length + 1)
+    return batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+
+
+# Two, since a step may lie across the end of an epoch.
+@lru_cache(maxsize=2)
+def _permutation(seed: int, epoch: int, windows: int) -> npt.NDArray[np.int64]:
+    """Order the windows of an epoch by 64-bit random keys of our own generator, the same in every release of NumPy."""
+    keys = words(stream_of(seed, f"windows of epoch {epoch}"), 0, 2 * windows).view(np.uint64)
+    return np.argsort(keys, kind="stable")
+
+
+def _check_sequences(sequences: int) -> None:
+    if sequences < 1:
+        raise ValueError(f"a batch needs at least one sequence; got {sequences}.")
