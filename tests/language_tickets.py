@@ -1,0 +1,24 @@
+from strongticket import Ticket
+from strongticket.container import Json
+from strongticket.data.text import Text
+from strongticket.models.gpt2 import GPT2, gpt2_config
+from strongticket.search.edge_popup import hide
+from strongticket.search.evaluate import validation_loss
+from strongticket.search.policy import Policy
+from strongticket.search.recorded import record
+
+LENGTH, SEQUENCES = 64, 16
+
+
+def language_ticket(metadata: dict[str, Json] | None = None, *, vocabulary: int = 256, gain: float = 1.0) -> Ticket:
+    """Make the ticket of a nano GPT-2 with masks as they are drawn."""
+    model = GPT2(gpt2_config("nano", vocabulary=vocabulary, bias=False))
+    return hide(model, Policy(output_gain=gain), seed=7).to_ticket(metadata)
+
+
+def recorded_ticket(text: Text) -> Ticket:
+    """Make the ticket a run on this text would leave, with the loss it measured on the masked model itself."""
+    hidden = hide(GPT2(gpt2_config("nano", vocabulary=text.tokenizer.vocabulary, bias=False)), Policy(), seed=7)
+    loss = validation_loss(hidden.model, text.valid, length=LENGTH, sequences=SEQUENCES, device="cpu")
+    measured = record(text, length=LENGTH, sequences=SEQUENCES, precision="float32", validation_loss=loss)
+    return hidden.to_ticket({"search": measured})
