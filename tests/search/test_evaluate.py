@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.language_tickets import LENGTH, SEQUENCES, language_ticket, recorded_ticket
 from torch import Tensor, nn
 
 from strongticket import StrongTicketError, Ticket, construct_linear
@@ -13,7 +14,6 @@ from strongticket.data.text import Text, load_text
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.search.evaluate import evaluate_ticket, validation_loss
 from strongticket.search.recorded import recorded_of
-from tests.language_tickets import LENGTH, SEQUENCES, language_ticket, recorded_ticket
 
 
 @pytest.fixture(scope="module")
