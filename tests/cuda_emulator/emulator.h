@@ -204,6 +204,18 @@ inline unsigned atomicOr(unsigned *place, unsigned value) { return std::exchange
 inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
 inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 
+inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
 inline uint64_t bits_of(double x)
 {
     uint64_t bits;

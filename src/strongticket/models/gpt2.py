@@ -15,13 +15,12 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
+from strongticket.ops.cross_entropy import linear_cross_entropy
 from strongticket.rng import Distribution, random_weights
 
 Group = Literal["attention", "mlp", "embeddings", "norms", "head", "biases"]
 
 INITIAL_STD = 0.02
-# GPT-2's vocabulary is odd, and rows of odd length are slow on a GPU: logits are made this much longer at least.
-_ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +158,6 @@ class GPT2(nn.Module):
         torch.Size([1, 3, 256])
     """
 
-    no_token: Tensor  # (V padded,): 0 for a token, -inf for the padding
-
     def __init__(self, config: GPT2Config, *, seed: int = 0, device: torch.device | str | None = None) -> None:
         super().__init__()
         self.config = config
@@ -171,8 +168,6 @@ class GPT2(nn.Module):
             self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
             self.final_norm = _norm(config)
             self.head = None if config.tied else Linear(config.d_model, config.vocabulary, bias=False)
-            padding = (0, -config.vocabulary % _ALIGNED)
-            self.register_buffer("no_token", F.pad(torch.zeros(config.vocabulary), padding, value=-math.inf), False)
         if not self.tokens.weight.is_meta:
             self.draw(seed)
 
@@ -206,12 +201,9 @@ class GPT2(nn.Module):
             x = block(x)
         x = self.final_norm(x) * config.output_gain
         head = table if self.head is None else self.head.weight
-        padded = F.pad(head, (0, 0, 0, len(self.no_token) - config.vocabulary))
-        # Cutting the padding off would make rows odd again, so that the softmax sees it and gives it no weight.
-        logits = F.linear(x, padded, self.no_token)
         if targets is None:
-            return logits[..., : config.vocabulary]
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+            return F.linear(x, head)
+        return linear_cross_entropy(x.flatten(0, 1), head, targets.flatten())
 
     def parameter_counts(self) -> dict[Group, int]:
         """How many parameters each group has; a tied head has none of its own."""

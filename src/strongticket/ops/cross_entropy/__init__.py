@@ -1,0 +1,90 @@
+r"""The loss of a language model from its last features, without keeping the logits.
+
+Logits are by far its largest tensor: 32 sequences of 1024 tokens and GPT-2's vocabulary make 3.3 GB in bfloat16, and
+each pass over them counts. On a GPU the gradient is therefore made along with the loss, in the logits' place.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812, the name everybody reads
+from torch import Tensor
+
+# Rows of odd length, such as GPT-2's 50257, are slow on a GPU: logits get a multiple of this many columns.
+ALIGNED = 64
+
+
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    r"""Mean cross-entropy of the logits $x W^\top$, in nats.
+
+    In bfloat16 on CUDA, own or by autocast, with gradients asked for, memory is read once for the logits and written
+    once for their gradient, and both are gone at the end of the forward pass.
+
+    Args:
+        x: (N, d).
+        weight: $W$, (V, d).
+        targets: (N,), int64, below V.
+
+    Example:
+        >>> linear_cross_entropy(torch.zeros(1, 2), torch.ones(4, 2), torch.tensor([3])).item()  # log 4
+        1.3862943649291992
+    """
+    if not x.is_cuda:
+        return F.cross_entropy(F.linear(x, weight), targets)
+    padding = -len(weight) % ALIGNED
+    padded = F.pad(weight, (0, 0, 0, padding))
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    if dtype == torch.bfloat16 and torch.is_grad_enabled():
+        return _fused(x.to(dtype), padded.to(dtype), targets, len(weight))
+    # Cutting the padding off would make rows odd again: the softmax sees it and gives it no weight.
+    no_token = F.pad(x.new_zeros(len(weight)), (0, padding), value=-math.inf)
+    return F.cross_entropy(F.linear(x, padded, no_token), targets)
+
+
+def _fused(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
+    trains = weight.requires_grad
+    loss: Tensor = _LinearCrossEntropy.apply(x, weight, targets, vocabulary, trains)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool) -> Tensor:
+        made: tuple[Tensor, Tensor, Tensor] = loss_and_gradients(x, weight, targets, vocabulary, trains)
+        ctx.save_for_backward(*made[1:])
+        ctx.trains = trains
+        return made[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        of_x, of_weight = ctx.saved_tensors
+        return gradients[0] * of_x, gradients[0] * of_weight if ctx.trains else None, None, None, None
+
+
+# One operation for torch.compile: nothing in it is left to fuse, and its logits are gone when it ends.
+@torch.library.custom_op("strongticket::linear_cross_entropy", mutates_args=())
+def loss_and_gradients(
+    x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the mean loss and its gradients with respect to x and the weight; an empty one if it does not train.
+
+    Args:
+        x: (N, d), bfloat16.
+        weight: (V, d), bfloat16, V a multiple of 8; rows from `vocabulary` on are padding.
+        targets: (N,), int64.
+        vocabulary: how many rows are tokens.
+        trains: whether the weight's gradient is wanted.
+    """
+    # Imported on first use: the GPU tool chain is slow to load.
+    from strongticket.ops.cross_entropy.cuda import cross_entropy_
+
+    logits = x @ weight.T  # (N, V)
+    losses = cross_entropy_(logits, targets, vocabulary, scale=1 / len(x))
+    return losses.mean(), logits @ weight, logits.T @ x if trains else weight.new_empty(0, x.shape[1])
+
+
+@loss_and_gradients.register_fake
+def _(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool) -> tuple[Tensor, Tensor, Tensor]:
+    rows = len(weight) if trains else 0
+    return x.new_empty((), dtype=torch.float32), torch.empty_like(x), weight.new_empty(rows, x.shape[1])
