@@ -24,7 +24,7 @@ def load_ticket(model: nn.Module, ticket: Ticket) -> nn.Module:
     """
     views = check_fit(model, ticket)
     for name, parameter in model.named_parameters():
-        if (constant := _implied(model, name)) is not None:
+        if (constant := implied(model, name)) is not None:
             parameter.fill_(constant)
     for name, view in views.items():
         masked = ticket.materialize(device=view.device)
@@ -34,7 +34,7 @@ def load_ticket(model: nn.Module, ticket: Ticket) -> nn.Module:
 
 def check_fit(model: nn.Module, ticket: Ticket) -> dict[str, Tensor]:
     """Give the place in the module of each tensor of the ticket; refuse a module that is not what it was made for."""
-    if isinstance(model, GPT2) and ticket.architecture.get("family") == "gpt2":
+    if type(model) is GPT2 and ticket.architecture.get("family") == "gpt2":
         _check_settings(model, ticket)
     shapes: dict[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in ticket.tensors.items()}
     shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.dense.items()}
@@ -42,7 +42,7 @@ def check_fit(model: nn.Module, ticket: Ticket) -> dict[str, Tensor]:
     for name, view in _views(model, ticket):
         if name in shapes:
             views[name] = view
-        elif _implied(model, name) is None:
+        elif implied(model, name) is None:
             raise ValueError(
                 f"the ticket has nothing for {name} {tuple(view.shape)} of this {type(model).__name__}; "
                 "make the module as it was made for the search."
@@ -91,9 +91,9 @@ def _fused(value: Json) -> dict[str, tuple[int, list[str]]]:
     return fused
 
 
-def _implied(model: nn.Module, name: str) -> float | None:
+def implied(model: nn.Module, name: str) -> float | None:
     """Say what a tensor is if a ticket does not mention it: a GPT-2 has norms of 1 and biases of 0."""
-    if not isinstance(model, GPT2) or group_of(name) not in ("norms", "biases"):
+    if type(model) is not GPT2 or group_of(name) not in ("norms", "biases"):
         return None
     return 0.0 if name.endswith("bias") else 1.0
 

@@ -1,150 +1,45 @@
-r"""Put masks over a random module (edge-popup; Ramanujan et al., 2020): redraw it, freeze it, learn what to keep.
+r"""Hide a network in a random module (edge-popup; Ramanujan et al., 2020): redraw it, freeze it, learn what to keep.
 
-The module keeps its class and its forward pass. Each masked weight becomes a parametrization, $w \odot m$, whose only
-trainable part is a score for each weight; `Hidden` holds what a training loop and a ticket need of it.
+The module keeps its forward pass. Each masked weight becomes a parametrization, $w \odot m$, whose only trainable part
+is a score for each weight.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import operator
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
+from strongticket.attach import stored_buffers
 from strongticket.container import Json
-from strongticket.mask import FullMask, PackedMask
-from strongticket.models.gpt2 import GPT2, Group
-from strongticket.ops.supermask import Refresh, Supermask
-from strongticket.rng import Distribution, random_weights
+from strongticket.models.gpt2 import GPT2
+from strongticket.ops.supermask import Supermask
+from strongticket.rng import random_weights, stream_of
+from strongticket.search.checks import check_module, check_tensors
 from strongticket.search.draw import draw_scores, weight_distribution
-from strongticket.search.policy import Policy, Treatment
-from strongticket.search.tensors import ModelTensor, holders_of, tensors_of
-from strongticket.ticket import DenseTensor, RandomTensor, Ticket
+from strongticket.search.groups import Groups, is_norm, places_of
+from strongticket.search.hidden import Hidden as Hidden
+from strongticket.search.hidden import HiddenTensor
+from strongticket.search.policy import Policy
+from strongticket.search.tensors import ModelTensor, tensors_of
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenTensor:
-    """What became of one tensor."""
-
-    tensor: ModelTensor
-    treatment: Treatment
-    distribution: Distribution | None  # of its weights; None for one that is constant or trained
-    scale: float | None  # of its distribution, or the constant
-
-
-class Hidden:
-    """A module whose weights are masked, frozen or trained as a policy says; `hide` makes it.
-
-    Args:
-        model: the module, masks in place.
-        policy: what was done with it.
-        seed: of its random tensors and of the first scores.
-        tensors: what became of each.
-        supermasks: by the tensor's name.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        policy: Policy,
-        seed: int,
-        tensors: Sequence[HiddenTensor],
-        supermasks: Mapping[str, Supermask],
-    ) -> None:
-        self.model, self.policy, self.seed = model, policy, seed
-        self.tensors, self.supermasks = tuple(tensors), dict(supermasks)
-        self.refresh = Refresh(list(self.supermasks.values()), policy.scope)
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Give what an optimizer updates, by name: the scores of masked tensors, and the trained tensors."""
-        scores = [(f"{name}.scores", supermask.scores) for name, supermask in self.supermasks.items()]
-        trained = [t.tensor.parameter for t in self.tensors if t.treatment == "trained" and t.tensor.piece == 0]
-        return scores + [(name, self.model.get_parameter(name)) for name in trained]
-
-    def counts(self) -> dict[Group, int]:
-        """Count the nonzero parameters of each group: what masks keep, and all else that is not frozen at 0."""
-        counts: dict[Group, int] = {}
-        for hidden in self.tensors:
-            counts.setdefault(hidden.tensor.group, 0)
-            counts[hidden.tensor.group] += self._nonzero(hidden)
-        return counts
-
-    def nonzero(self) -> dict[str, int]:
-        """Count the nonzero parameters, with and without embeddings."""
-        counts = self.counts()
-        total = sum(counts.values())
-        return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
-
-    def densities(self) -> dict[Group, float]:
-        """Give the fraction kept of each group's masked tensors."""
-        kept: dict[Group, int] = {}
-        numel: dict[Group, int] = {}
-        for hidden in self.tensors:
-            group = hidden.tensor.group
-            if hidden.treatment == "masked":
-                kept[group] = kept.get(group, 0) + self._nonzero(hidden)
-                numel[group] = numel.get(group, 0) + self.supermasks[hidden.tensor.name].mask.numel()
-        return {group: kept[group] / numel[group] for group in kept}
-
-    def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group and treatment, and how it was drawn."""
-        return [
-            {
-                "name": hidden.tensor.name,
-                "group": hidden.tensor.group,
-                "treatment": hidden.treatment,
-                "shape": list(hidden.tensor.shape),
-                "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
-                "scale": hidden.scale,
-            }
-            for hidden in self.tensors
-        ]
-
-    def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
-        """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not."""
-        random = [self._random_tensor(hidden) for hidden in self.tensors if hidden.distribution]
-        # A GPT-2 without other numbers has norms of 1 and biases of 0; of other modules nothing is known.
-        known = type(self.model) is GPT2
-        dense = [
-            DenseTensor(name=hidden.tensor.name, value=self._value(hidden), trained=hidden.treatment == "trained")
-            for hidden in self.tensors
-            if not hidden.distribution and not (known and hidden.treatment == "frozen")
-        ]
-        return Ticket(seed=self.seed, tensors=random, dense=dense, architecture=self._architecture(), metadata=metadata)
-
-    def _architecture(self) -> dict[str, Json]:
-        assert isinstance(self.model, GPT2)
-        return {"family": "gpt2", "config": asdict(self.model.config)}
-
-    def _random_tensor(self, hidden: HiddenTensor) -> RandomTensor:
-        assert hidden.distribution is not None
-        assert hidden.scale is not None
-        name, shape = hidden.tensor.name, hidden.tensor.shape
-        masked = hidden.treatment == "masked"
-        mask = PackedMask.from_bool(self.supermasks[name].mask) if masked else FullMask(shape)
-        return RandomTensor(name=name, mask=mask, distribution=hidden.distribution, scale=hidden.scale)
-
-    def _value(self, hidden: HiddenTensor) -> Tensor:
-        return hidden.tensor.of(self.model.get_parameter(hidden.tensor.parameter).detach())
-
-    def _nonzero(self, hidden: HiddenTensor) -> int:
-        if hidden.treatment == "masked":
-            return int(self.supermasks[hidden.tensor.name].mask.sum())
-        at_zero = hidden.distribution is None and hidden.scale == 0
-        return 0 if at_zero else torch.Size(hidden.tensor.shape).numel()
-
-
-def hide(model: nn.Module, policy: Policy, *, seed: int) -> Hidden:
+def hide(model: nn.Module, policy: Policy, *, seed: int, groups: Groups | None = None) -> Hidden:
     """Turn a module into a random one with masks over it, in place.
 
     Masked and frozen tensors are drawn anew by `strongticket.rng`, whatever they were, so that the seed brings them
-    back; trained tensors keep the values they have.
+    back; frozen norms and biases become constants; trained tensors keep the values they have. A parameter under two
+    names has one mask. A parameter that holds query, key and value side by side is three tensors.
 
     Args:
-        model: a plain module in float32.
+        model: any module with plain parameters, those to draw in float32 or float64.
         policy: what is masked, frozen and trained.
         seed: of every random tensor and of the first scores.
+        groups: groups of the caller's own for some parameters, a function of the name or patterns such as
+            `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -152,61 +47,90 @@ def hide(model: nn.Module, policy: Policy, *, seed: int) -> Hidden:
         >>> hidden.densities()["attention"], hidden.to_ticket().strong
         (0.25, True)
     """
-    tensors = [_treated(tensor, policy) for tensor in tensors_of(model)]
-    if not any(hidden.treatment == "masked" for hidden in tensors):
-        raise ValueError("this policy masks nothing of this module; mask at least one group that has tensors.")
-    _set_output_gain(model, policy.output_gain)
-    return Hidden(model, policy, seed, tensors, _put_in_place(model, policy, seed, tensors))
+    stream_of(seed, "")  # refuses what is no seed
+    check_module(model)
+    tensors = tensors_of(model, groups)
+    check_tensors(model, tensors, policy)
+    gained = _gained(model, policy)
+    plan = [_treated(tensor, policy, tensor.parameter in gained) for tensor in tensors]
+    # All that can be refused was: from here on the module changes.
+    if type(model) is GPT2 and policy.output_gain != 1:
+        model.config = replace(model.config, output_gain=float(policy.output_gain))
+    architecture = _architecture(model, tensors)
+    buffers = {name: buffer.detach().cpu().clone() for name, buffer in stored_buffers(model)}
+    supermasks = _put_in_place(model, policy, operator.index(seed), plan)
+    return Hidden(
+        model,
+        policy,
+        seed=operator.index(seed),
+        tensors=plan,
+        supermasks=supermasks,
+        buffers=buffers,
+        architecture=architecture,
+    )
 
 
-def _set_output_gain(model: nn.Module, gain: float) -> None:
-    if gain == 1:
-        return
-    assert isinstance(model, GPT2)
-    if model.config.output_gain not in (1, gain):
-        raise ValueError(
-            f"the model has output_gain {model.config.output_gain:g} and the policy {gain:g}; leave one of them at 1."
-        )
-    model.config = replace(model.config, output_gain=float(gain))
+def _gained(model: nn.Module, policy: Policy) -> set[str]:
+    """Name the parameters that the output gain multiplies, those of the last norm; our GPT-2 has a setting instead."""
+    if policy.output_gain == 1:
+        return set()
+    if type(model) is GPT2:
+        if model.config.output_gain not in (1, policy.output_gain):
+            raise ValueError(
+                f"the model's output_gain is {model.config.output_gain:g}, the policy's {policy.output_gain:g}; "
+                "leave one of them at 1."
+            )
+        return set()
+    norms = [place for places in places_of(model).values() for place in places if is_norm(place.holder)]
+    if not norms:
+        raise ValueError(f"output_gain is carried by the last norm's weight; this {type(model).__name__} has none.")
+    return {place.name for place in norms if place.holder is norms[-1].holder}
 
 
-def _treated(tensor: ModelTensor, policy: Policy) -> HiddenTensor:
-    treatment = policy.treatment(tensor.group)
+def _treated(tensor: ModelTensor, policy: Policy, gained: bool) -> HiddenTensor:
+    treatment, gain = policy.treatment(tensor.group), policy.output_gain if gained else 1.0
     if treatment == "trained":
-        return HiddenTensor(tensor, treatment, None, None)
-    if tensor.constant is not None:
-        return HiddenTensor(tensor, treatment, None, tensor.constant)
-    return HiddenTensor(tensor, treatment, *weight_distribution(tensor, policy))
+        return HiddenTensor(tensor, treatment, None, None, gain)
+    if tensor.constant is None:
+        distribution, scale = weight_distribution(tensor, policy)
+        return HiddenTensor(tensor, treatment, distribution, scale)
+    if gained and tensor.constant == 0 and tensor.parameter.endswith("weight"):
+        raise ValueError(f"output_gain would multiply {tensor.name}, which is 0: this norm counts otherwise. Use 1.")
+    return HiddenTensor(tensor, treatment, None, tensor.constant * gain)
 
 
 @torch.no_grad()
-def _put_in_place(model: nn.Module, policy: Policy, seed: int, tensors: Sequence[HiddenTensor]) -> dict[str, Supermask]:
-    holders, supermasks = holders_of(model), dict[str, Supermask]()
-    for name, group in groupby(tensors, lambda hidden: hidden.tensor.parameter):
+def _put_in_place(model: nn.Module, policy: Policy, seed: int, plan: Sequence[HiddenTensor]) -> dict[str, Supermask]:
+    places = places_of(model)
+    supermasks: dict[str, Supermask] = {}
+    for name, group in groupby(plan, lambda hidden: hidden.tensor.parameter):
         parameter, pieces = model.get_parameter(name), list(group)
         for hidden in pieces:
-            _set(hidden.tensor.of(parameter.data), hidden, seed)
-        treatment = pieces[0].treatment
-        parameter.requires_grad_(treatment == "trained")
-        if treatment == "masked":
-            scores = {h.tensor.name: draw_scores(h.tensor, policy, seed, parameter.device) for h in pieces}
-            made = {name: Supermask(s, policy.density, signed=policy.signed) for name, s in scores.items()}
-            supermasks |= made
-            for module, attribute in holders[name]:
-                register_parametrization(module, attribute, _joined(list(made.values()), pieces[0].tensor.axis))
+            _set(hidden.tensor.of(parameter), hidden, seed)
+        parameter.requires_grad_(pieces[0].treatment == "trained")
+        if pieces[0].treatment != "masked":
+            continue
+        masks = [_supermask(hidden.tensor, policy, seed, parameter.device) for hidden in pieces]
+        supermasks |= {hidden.name: mask for hidden, mask in zip(pieces, masks, strict=True)}
+        mask = masks[0] if len(masks) == 1 else JoinedSupermasks(masks, pieces[0].tensor.axis)
+        for place in places[name]:
+            register_parametrization(place.holder, place.attribute, mask)
     return supermasks
 
 
 def _set(view: Tensor, hidden: HiddenTensor, seed: int) -> None:
-    if hidden.distribution is not None and hidden.scale is not None:
-        name, shape = hidden.tensor.name, hidden.tensor.shape
-        view.copy_(random_weights(seed, name, shape, hidden.distribution, hidden.scale, device=view.device))
+    if hidden.distribution is not None:
+        assert hidden.scale is not None
+        shape = hidden.tensor.shape
+        view.copy_(random_weights(seed, hidden.name, shape, hidden.distribution, hidden.scale, device=view.device))
     elif hidden.scale is not None:
         view.fill_(hidden.scale)
+    elif hidden.gain != 1:
+        view.mul_(hidden.gain)
 
 
-def _joined(supermasks: Sequence[Supermask], axis: int) -> nn.Module:
-    return supermasks[0] if len(supermasks) == 1 else JoinedSupermasks(supermasks, axis)
+def _supermask(tensor: ModelTensor, policy: Policy, seed: int, device: torch.device) -> Supermask:
+    return Supermask(draw_scores(tensor, policy, seed, device), policy.density, signed=policy.signed)
 
 
 class JoinedSupermasks(nn.Module):
@@ -220,3 +144,16 @@ class JoinedSupermasks(nn.Module):
         """Mask each piece by its own mask."""
         views = weight.chunk(len(self.pieces), dim=self.axis)
         return torch.cat([mask(view) for mask, view in zip(self.pieces, views, strict=True)], dim=self.axis)
+
+
+def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, Json]:
+    """Say what the ticket belongs to, before parametrizations change the classes."""
+    if type(model) is GPT2:
+        return {"family": "gpt2", "config": asdict(model.config)}
+    fused: dict[str, Json] = {}
+    for tensor in tensors:
+        if tensor.pieces > 1:
+            piece = tensor.name.removeprefix(f"{tensor.parameter}.")
+            fused.setdefault(tensor.parameter, {"axis": tensor.axis, "pieces": []})["pieces"].append(piece)
+    kind = type(model)
+    return {"family": "module", "class": f"{kind.__module__}.{kind.__qualname__}", "fused": fused}
