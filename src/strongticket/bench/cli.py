@@ -1,5 +1,6 @@
 """`strongticket bench`: how fast, against whom, and is it right."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,7 +17,7 @@ bench_app = typer.Typer(
 
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
 Device = Annotated[str, typer.Option(help="Where our engine runs: cpu or cuda.")]
-Out = Annotated[Path, typer.Option(help="Folder for results.jsonl (appended to) and the figure.")]
+Out = Annotated[Path, typer.Option(help="Folder for results.jsonl (appended to) and figures.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
@@ -124,6 +125,51 @@ def pensia_command(
         print_json({"ok": True, **outcome.as_row()})
     else:
         console().print(render.pensia_table(outcome))
+
+
+@bench_app.command("search", epilog="Example: strongticket bench search --models mini --device cuda")
+def search_command(
+    models: Annotated[
+        str | None,
+        typer.Option(help="Sizes of GPT-2, separated by commas.", show_default="mini,small on cuda, nano on cpu"),
+    ] = None,
+    device: Device = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each kind of step.")] = 7,
+    out: Out = Path("benchmarks"),
+    as_json: AsJson = False,
+) -> None:
+    """Time and memory of a search step of GPT-2 beside an ordinary training step.
+
+    search masks every matrix; dense trains the same tensors of the same network; gpt2 trains biases and norms as well.
+    Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
+    those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
+    """
+    from strongticket.bench import measure, render, search
+    from strongticket.models.gpt2 import gpt2_config
+    from strongticket.terminal import console, print_json, step_bar
+
+    try:
+        _check_device(device)
+        sizes = tuple(models.split(",")) if models is not None else None
+        settings = replace(search.default_settings(device, sizes), repeats=repeats)
+        for size in settings.models:
+            gpt2_config(size)
+    except ValueError as error:
+        _bad_usage(error)
+    measured = []
+    try:
+        with step_bar(search.count_steps(settings)) as step:
+            for of_one_model in search.run(settings, progress=step):
+                measured += of_one_model
+                for measurement in of_one_model:
+                    measure.append_row(out / "results.jsonl", **measurement.as_row(), **measure.environment(device))
+    except search.WrongStepError as error:
+        _refuse(error, as_json)
+    if as_json:
+        print_json({"ok": True, "rows": [measurement.as_row() for measurement in measured]})
+        return
+    batch = f"{settings.micro_batches} x {settings.sequences} x {settings.length} tokens"
+    console().print(render.search_table(measured, f"Steps of {batch}, {device}, {settings.step.precision}"))
 
 
 def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list[Comparison]":

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from strongticket.bench import search
 from strongticket.bench.pensia import Outcome
 from strongticket.bench.subset_sum import OURS, Comparison, Measurement
 
@@ -54,6 +55,27 @@ def pensia_table(outcome: Outcome) -> Table:
     table.add_row("median error", f"{outcome.median_error:.2g}", "")
     table.add_row("worst error (reachable)", f"{outcome.worst_error:.2g}", "")
     table.add_row("unreachable", f"{outcome.unreachable:,}", "")
+    return table
+
+
+def search_table(measured: Sequence[search.Measurement], title: str) -> Table:
+    """Step times and memory of the kinds of steps, each beside dense training of the same tensors."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("GPT-2", "step"):
+        table.add_column(heading)
+    for heading in ("p20 ms", "median ms", "p80 ms", "tokens/s", "time / dense", "peak GB", "peak / dense"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for step in measured:
+        table.add_row(
+            step.model,
+            step.kind,
+            *(f"{1e3 * seconds:.4g}" for seconds in (step.p20, step.median, step.p80)),
+            short(step.tokens_per_second),
+            f"{step.time_ratio:.3f}",
+            "" if step.peak_bytes is None else f"{step.peak_bytes / 1e9:.2f}",
+            "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
+            end_section=step.kind == search.KINDS[-1],
+        )
     return table
 
 

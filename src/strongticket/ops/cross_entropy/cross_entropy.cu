@@ -1,7 +1,7 @@
 // Cross-entropy of bfloat16 logits, one block a row: the row's loss, and its logits replaced by their gradient.
 //
-// A row is walked twice, 16 bytes a thread at a time; the second time it comes from the cache. THREADS and LOADS (16-byte
-// loads a thread has in flight) are given by the launcher.
+// A row is walked twice, 16 bytes a thread at a time; the second time it comes from the cache. THREADS and LOADS, the
+// 16-byte loads a thread has in flight, are given by the launcher.
 
 typedef unsigned short u16;
 typedef unsigned int u32;

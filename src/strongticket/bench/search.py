@@ -1,0 +1,257 @@
+"""What a search step of GPT-2 costs beside a training step, once both are known to compute the right thing.
+
+Three kinds of steps, in turns in one process. `search` masks every matrix of a GPT-2 without biases and leaves its
+norms at 1. `dense` trains the same tensors of the same network, so that the ratio of the two is the price of the masks
+and of nothing else. `gpt2` is the network as published, every bias and norm trained.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from strongticket.bench.measure import percentiles, time_alternating
+from strongticket.errors import StrongTicketError
+from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
+from strongticket.ops.supermask import Supermask, reference
+from strongticket.search.edge_popup import hide
+from strongticket.search.policy import Policy
+from strongticket.search.step import Step, StepConfig, make_optimizer
+
+Kind = Literal["search", "dense", "gpt2"]
+Progress = Callable[[str], None]
+Batch = tuple[Tensor, Tensor]
+
+KINDS: tuple[Kind, ...] = ("dense", "search", "gpt2")
+DENSITY, OUTPUT_GAIN = 0.3, 4.0
+WARM_UP = 5  # steps; their masks are the ones checked
+STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
+# How far the compiled step may be from eager float32. bfloat16 has 8 bits: a loss, which is a mean over all tokens, is
+# good to far better, a gradient to a few of its last bits.
+LOSS_TOLERANCE = {"bfloat16": 2e-3, "float32": 1e-5}
+GRADIENT_TOLERANCE = {"bfloat16": 5e-2, "float32": 1e-3}
+
+
+class WrongStepError(StrongTicketError):
+    """A step computes something else than it should, so its speed means nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to measure."""
+
+    models: tuple[str, ...]
+    device: str
+    step: StepConfig
+    micro_batches: int
+    sequences: int  # in each micro-batch
+    length: int  # tokens in each sequence
+    repeats: int = 7
+
+
+def default_settings(device: str, models: tuple[str, ...] | None = None) -> Settings:
+    """On a GPU the sizes the figures in the documentation speak of; on a CPU just enough to see the command work."""
+    if device.startswith("cuda"):
+        compiled = StepConfig(precision="bfloat16", compiler="inductor")
+        models = models or ("mini", "small")
+        return Settings(models=models, device=device, step=compiled, micro_batches=4, sequences=32, length=1024)
+    return Settings(
+        models=models or ("nano",), device=device, step=StepConfig(), micro_batches=2, sequences=4, length=64
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One kind of step of one model, in numbers."""
+
+    model: str
+    kind: Kind
+    device: str
+    precision: str
+    compiler: str | None
+    micro_batches: int
+    sequences: int
+    length: int
+    trained: int  # numbers the optimizer updates
+    p20: float  # seconds a step
+    median: float
+    p80: float
+    tokens_per_second: float  # by the median
+    time_ratio: float  # to `dense`: the median over the turns
+    peak_bytes: int | None  # its own, most at any moment of a step; None on a CPU
+    peak_ratio: float | None
+    loss_error: float  # of the first micro-batch, relative to eager float32
+    gradient_error: float  # of the same, in norm
+
+    def as_row(self) -> dict[str, object]:
+        """The fields of a result row."""
+        return {"op": "search", **asdict(self)}
+
+
+def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[Measurement]]:
+    """Measure one model after the other; each gives its kinds, `dense` first.
+
+    Raises:
+        WrongStepError: masks differ from the published rule, or a loss or a gradient from eager float32.
+    """
+    for model in settings.models:
+        yield _measure(model, settings, progress)
+        # The next model's memory is measured without this one's compiled code holding on to any.
+        torch.compiler.reset()
+        gc.collect()
+
+
+def count_steps(settings: Settings) -> int:
+    """How often `run` reports progress."""
+    return len(settings.models) * (len(KINDS) + 1)
+
+
+class Trial:
+    """One model with its step and its batches, warmed up and checked.
+
+    Raises:
+        WrongStepError: see `run`.
+    """
+
+    def __init__(self, model: str, kind: Kind, settings: Settings) -> None:
+        self.kind, self._device = kind, settings.device
+        before = self._allocated()
+        self.model, self._supermasks, refresh = build(model, kind, settings.device)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.trained = sum(p.numel() for p in trained)
+        self._step = Step(self.model, make_optimizer(trained, lr=1e-4), settings.step, refresh=refresh)
+        self._batches = random_batches(self.model.config.vocabulary, settings)
+        self.loss_error, self.gradient_error = self._errors(settings)
+        for _ in range(WARM_UP):
+            self._step(self._batches)
+        self._refuse_wrong_masks(model)
+        self._resident = self._allocated() - before  # between steps: parameters, optimizer, batches
+
+    def __call__(self) -> None:
+        """Take some steps, without waiting for the device."""
+        for _ in range(STEPS):
+            self._step(self._batches)
+
+    def peak_bytes(self) -> int | None:
+        """Find the most memory of its own that one step has allocated at any moment."""
+        if not self._on_gpu:
+            return None
+        others = self._allocated() - self._resident
+        torch.cuda.reset_peak_memory_stats(self._device)
+        self._step(self._batches)
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_allocated(self._device) - others
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._device.startswith("cuda")
+
+    def _allocated(self) -> int:
+        return torch.cuda.memory_allocated(self._device) if self._on_gpu else 0
+
+    def _errors(self, settings: Settings) -> tuple[float, float]:
+        """Compare loss and gradient of the first micro-batch with eager float32; then forget the gradients."""
+        precision = settings.step.precision
+        actual = _loss_and_gradient(self.model, self._step.loss, [self._batches[0]])
+        # A sequence at a time: eager float32 takes many times the memory of a compiled step.
+        alone = [(x[None], y[None]) for x, y in zip(*self._batches[0], strict=True)]
+        expected = _loss_and_gradient(self.model, lambda batch: self.model(*batch), alone)
+        errors = [float((a - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True)]
+        for name, error, most in zip(
+            ("loss", "gradient"), errors, (LOSS_TOLERANCE[precision], GRADIENT_TOLERANCE[precision]), strict=True
+        ):
+            if not error <= most:
+                raise WrongStepError(
+                    f"the {name} of a {self.kind} step is off by {error:.2g} of eager float32, more than the "
+                    f"{most:g} that {precision} explains. No speed is reported."
+                )
+        return errors[0], errors[1]
+
+    def _refuse_wrong_masks(self, model: str) -> None:
+        wrong = [m for m in self._supermasks if not torch.equal(m.mask, reference.top_mask(m.scores, m.density))]
+        if wrong:
+            raise WrongStepError(
+                f"{len(wrong)} of {len(self._supermasks)} masks of GPT-2 {model} differ from the published rule after "
+                f"{WARM_UP} steps. No speed is reported."
+            )
+
+
+def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask], Callable[[], object]]:
+    """Make a GPT-2 that is searched or trained; also its masks and what brings them up to date."""
+    gpt2 = GPT2(gpt2_config(model, bias=kind == "gpt2", output_gain=OUTPUT_GAIN), device=device)
+    if kind == "search":
+        hidden = hide(gpt2, Policy(density=DENSITY), seed=0)
+        return gpt2, list(hidden.supermasks.values()), hidden.refresh
+    if kind == "dense":
+        for name, parameter in gpt2.named_parameters():
+            parameter.requires_grad_(group_of(name) != "norms")
+    return gpt2, (), lambda: None
+
+
+def random_batches(vocabulary: int, settings: Settings) -> list[Batch]:
+    """Draw tokens, the same for each kind."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (settings.micro_batches, settings.sequences, settings.length + 1)
+    tokens = torch.randint(vocabulary, shape, generator=generator).to(settings.device)
+    return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in tokens]
+
+
+def _loss_and_gradient(model: GPT2, loss_of: Callable[[Batch], Tensor], batches: Sequence[Batch]) -> list[Tensor]:
+    """Mean loss, and its whole gradient in one row."""
+    total = torch.zeros((), device=batches[0][0].device)
+    for batch in batches:
+        loss = loss_of(batch) / len(batches)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return [total, gradient]
+
+
+def _measure(model: str, settings: Settings, progress: Progress) -> list[Measurement]:
+    trials: dict[str, Trial] = {}
+    for kind in KINDS:
+        progress(f"GPT-2 {model}: checking {kind} steps")
+        trials[kind] = Trial(model, kind, settings)
+    progress(f"GPT-2 {model}: timing")
+    synchronize = torch.cuda.synchronize if settings.device.startswith("cuda") else None
+    seconds = time_alternating(trials, repeats=settings.repeats, synchronize=synchronize)
+    peaks = {kind: trial.peak_bytes() for kind, trial in trials.items()}
+    return [
+        _measurement(model, trial, settings, seconds[kind], seconds["dense"], peaks[kind], peaks["dense"])
+        for kind, trial in trials.items()
+    ]
+
+
+def _measurement(
+    model: str,
+    trial: Trial,
+    settings: Settings,
+    seconds: Sequence[float],
+    dense_seconds: Sequence[float],
+    peak: int | None,
+    dense_peak: int | None,
+) -> Measurement:
+    speed = percentiles(second / STEPS for second in seconds)
+    ratios = [mine / theirs for mine, theirs in zip(seconds, dense_seconds, strict=True)]
+    return Measurement(
+        model=model,
+        kind=trial.kind,
+        device=settings.device,
+        precision=settings.step.precision,
+        compiler=settings.step.compiler,
+        micro_batches=settings.micro_batches,
+        sequences=settings.sequences,
+        length=settings.length,
+        trained=trial.trained,
+        **speed,
+        tokens_per_second=settings.micro_batches * settings.sequences * settings.length / speed["median"],
+        time_ratio=percentiles(ratios)["median"],
+        peak_bytes=peak,
+        peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,
+        loss_error=trial.loss_error,
+        gradient_error=trial.gradient_error,
+    )
