@@ -11,6 +11,7 @@ from strongticket.bench.cli import bench_app
 from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
+from strongticket.search.ticket_cli import evaluate, generate
 
 if TYPE_CHECKING:
     from strongticket.ticket import Ticket
@@ -22,6 +23,8 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
+app.command(epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
+app.command(epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
 

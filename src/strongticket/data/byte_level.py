@@ -147,10 +147,8 @@ def bpe_from_json(text: bytes | str, name: str) -> BpeCodec:
 
 def _codec(vocab: dict[str, int], merges: list[tuple[str, str]], special: dict[str, int]) -> BpeCodec:
     numbers = [*(number for token, number in vocab.items() if token not in special), *special.values()]
-    if not all(type(number) is int and 0 <= number < 1 << 32 for number in numbers):
-        raise ValueError("a token's number is no integer in 0 .. 2^32 - 1")
-    if len(set(numbers)) < len(numbers):
-        raise ValueError("two tokens share a number")
+    if sorted(numbers) != list(range(len(numbers))):
+        raise ValueError(f"its {len(numbers)} tokens are not numbered from 0 on, each once")
     if missing := 256 - len(_BYTE_OF_CHARACTER.keys() & vocab.keys()):
         raise ValueError(f"the vocabulary lacks {missing} of the 256 single bytes")
     if unknown := {part for pair in merges for part in (*pair, "".join(pair))} - vocab.keys():

@@ -26,6 +26,12 @@ class Recorded:
     precision: Precision
     validation_loss: float
 
+    @property
+    def tokenizer_name(self) -> str | None:
+        """What `find_tokenizer` knows the tokenizer by; None if it has to be given as a folder."""
+        name = self.tokenizer["name"]
+        return name if name in (BYTES, GPT2) else None
+
 
 def record(text: Text, *, length: int, sequences: int, precision: Precision, validation_loss: float) -> dict[str, Json]:
     """Describe a run's text and validation loss as JSON, to go into its ticket's metadata under "search"."""
@@ -58,10 +64,10 @@ def tokenizer_of(ticket: Ticket, vocabulary: int, chosen: str | None) -> Tokeniz
         chosen: what `find_tokenizer` takes; by default the recorded one, which works for "bytes" and "gpt2".
     """
     recorded = recorded_of(ticket)
-    name = chosen or (recorded.tokenizer["name"] if recorded else None)
-    if name is None or (chosen is None and name not in (BYTES, GPT2)):
-        what = f"was trained with the tokenizer {name!r:.40}" if name else "does not say which tokenizer it needs"
-        raise StrongTicketError(f"the ticket {what}; give --tokenizer.")
+    name = chosen or (recorded.tokenizer_name if recorded else None)
+    if name is None:
+        needed = f"was trained with the tokenizer {recorded.tokenizer['name']!r:.40}" if recorded else "names none"
+        raise StrongTicketError(f"a tokenizer is needed, and the ticket {needed}; give --tokenizer.")
     tokenizer = find_tokenizer(name)
     check_tokenizer(tokenizer, recorded, vocabulary)
     return tokenizer

@@ -1,0 +1,64 @@
+"""Text out of a language model, token by token."""
+
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from strongticket.data.tokenizer import Tokenizer
+from strongticket.models.gpt2 import GPT2
+
+# What an empty prompt stands for: the model has to see something, and text begins after a line end.
+EMPTY_PROMPT = "\n"
+
+
+@torch.no_grad()
+def generate_tokens(
+    model: GPT2,
+    prompt: Sequence[int],
+    *,
+    tokens: int = 200,
+    temperature: float = 0.8,
+    top_k: int | None = 40,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Continue a prompt, one token at a time.
+
+    Args:
+        model: in evaluation mode.
+        prompt: at least one token; of more than the model can see, the last are used.
+        tokens: how many to make.
+        temperature: divides the logits; 0 always takes the likeliest token.
+        top_k: draw among this many likeliest tokens; None: among all.
+        seed: the same seed gives the same text on the same machine.
+    """
+    if not prompt:
+        raise ValueError("generation needs a prompt of at least one token; got none.")
+    if not temperature >= 0 or (top_k is not None and top_k < 1):
+        raise ValueError(f"temperature must be 0 or more and top_k at least 1; got {temperature} and {top_k}.")
+    generator = torch.Generator().manual_seed(seed)
+    device, context = model.tokens.weight.device, model.config.context
+    seen = list(prompt)
+    for _ in range(tokens):
+        logits = model(torch.tensor([seen[-context:]], device=device))[0, -1]  # (V,)
+        seen.append(_choose(logits.cpu().double(), temperature, top_k, generator))
+        yield seen[-1]
+
+
+def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    best, tokens = logits.topk(min(top_k or len(logits), len(logits)))
+    chosen = torch.multinomial((best / temperature).softmax(dim=0), 1, generator=generator)
+    return int(tokens[chosen])
+
+
+def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+    """Turn tokens into text as they come; a character is given once all its bytes are there."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for token in tokens:
+        if text := decoder.decode(tokenizer.to_bytes([token])):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
