@@ -112,14 +112,16 @@ def test_the_whole_operation_against_autograd(device: str, vocabulary: int) -> N
     loss = F.cross_entropy(F.linear(leaves[0], leaves[1][:vocabulary]), targets)
     gradients = torch.autograd.grad(loss, leaves)
     placed = [t.bfloat16().to(device) for t in (x, weight)]
-    actual = loss_and_gradients(*placed, targets.to(device), vocabulary, True)
+    actual = loss_and_gradients(*placed, targets.to(device), vocabulary, True, True)
     torch.testing.assert_close(actual[0].cpu(), loss.detach(), rtol=5e-3, atol=0)
     for a, g in zip(actual[1:], gradients, strict=True):
         assert (a.cpu().float() - g).norm() < 0.01 * g.norm()
     assert not actual[2][vocabulary:].any()
-    frozen = loss_and_gradients(*placed, targets.to(device), vocabulary, False)
-    assert torch.equal(frozen[1], actual[1])
-    assert frozen[2].shape == (0, 16)
+    for wanted in ((True, False), (False, True), (False, False)):
+        some = loss_and_gradients(*placed, targets.to(device), vocabulary, *wanted)
+        assert torch.equal(some[0], actual[0])
+        for made, whole, want in zip(some[1:], actual[1:], wanted, strict=True):
+            assert torch.equal(made, whole) if want else made.numel() == 0
 
 
 @pytest.mark.parametrize("compiler", [None, "aot_eager"])
@@ -141,18 +143,29 @@ def test_gradients_reach_the_leaves_through_casts_padding_and_a_factor(device: s
         assert (a.cpu() - g).norm() < 0.02 * g.norm()
 
 
-def test_a_frozen_weight_gets_no_gradient(device: str) -> None:
-    x, weight = torch.randn(8, 16, device=device).bfloat16().requires_grad_(), torch.randn(16, 16, device=device)
-    cross_entropy._fused(x, weight.bfloat16(), torch.zeros(8, dtype=torch.long, device=device), 13).backward()
-    assert x.grad is not None
-    assert x.grad.any()
-
-
-@pytest.mark.parametrize("weight_trains", [False, True])
-def test_torch_agrees_that_the_operation_is_well_formed(device: str, weight_trains: bool) -> None:
+@pytest.mark.parametrize("compiler", [None, "aot_eager"])
+def test_only_what_trains_gets_a_gradient(device: str, compiler: str | None) -> None:
     x, weight = torch.randn(8, 16, device=device).bfloat16(), torch.randn(16, 16, device=device).bfloat16()
     targets = torch.zeros(8, dtype=torch.long, device=device)
-    torch.library.opcheck(loss_and_gradients, (x, weight, targets, 13, weight_trains))
+    run = cross_entropy._fused
+    run = run if compiler is None else torch.compile(run, backend=compiler, fullgraph=True)
+    both = [t.clone().requires_grad_() for t in (x, weight)]
+    run(*both, targets, 13).backward()
+    for leaves in ([x.clone().requires_grad_(), weight], [x, weight.clone().requires_grad_()]):
+        run(*leaves, targets, 13).backward()
+        for leaf, expected in zip(leaves, both, strict=True):
+            assert torch.equal(leaf.grad, expected.grad) if leaf.requires_grad else leaf.grad is None
+    with torch.no_grad():
+        loss = run(*both, targets, 13)
+    assert not loss.requires_grad
+    assert torch.equal(loss, run(*both, targets, 13))
+
+
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, False)])
+def test_torch_agrees_that_the_operation_is_well_formed(device: str, wanted: tuple[bool, bool]) -> None:
+    x, weight = torch.randn(8, 16, device=device).bfloat16(), torch.randn(16, 16, device=device).bfloat16()
+    targets = torch.zeros(8, dtype=torch.long, device=device)
+    torch.library.opcheck(loss_and_gradients, (x, weight, targets, 13, *wanted))
 
 
 def test_on_the_cpu_it_is_torchs_own() -> None:

@@ -18,8 +18,8 @@ ALIGNED = 64
 def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     r"""Mean cross-entropy of the logits $x W^\top$, in nats.
 
-    In bfloat16 on CUDA, own or by autocast, with gradients asked for, memory is read once for the logits and written
-    once for their gradient, and both are gone at the end of the forward pass.
+    In bfloat16 on CUDA, own or by autocast, memory is read once for the logits and written once for their gradient, and
+    both are gone at the end of the forward pass.
 
     Args:
         x: (N, d).
@@ -35,7 +35,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     padding = -len(weight) % ALIGNED
     padded = F.pad(weight, (0, 0, 0, padding))
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-    if dtype == torch.bfloat16 and torch.is_grad_enabled():
+    if dtype == torch.bfloat16:
         return _fused(x.to(dtype), padded.to(dtype), targets, len(weight))
     # Cutting the padding off would make rows odd again: the softmax sees it and gives it no weight.
     no_token = F.pad(x.new_zeros(len(weight)), (0, padding), value=-math.inf)
@@ -43,48 +43,57 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def _fused(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
-    trains = weight.requires_grad
-    loss: Tensor = _LinearCrossEntropy.apply(x, weight, targets, vocabulary, trains)  # type: ignore[no-untyped-call]
+    # Inside the operation no tensor knows whether it trains.
+    wanted = [torch.is_grad_enabled() and t.requires_grad for t in (x, weight)]
+    loss: Tensor = _LinearCrossEntropy.apply(x, weight, targets, vocabulary, *wanted)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool) -> Tensor:
-        made: tuple[Tensor, Tensor, Tensor] = loss_and_gradients(x, weight, targets, vocabulary, trains)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, of_x: bool, of_weight: bool
+    ) -> Tensor:
+        made: tuple[Tensor, Tensor, Tensor] = loss_and_gradients(x, weight, targets, vocabulary, of_x, of_weight)
         ctx.save_for_backward(*made[1:])
-        ctx.trains = trains
+        ctx.wanted = of_x, of_weight
         return made[0]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        of_x, of_weight = ctx.saved_tensors
-        return gradients[0] * of_x, gradients[0] * of_weight if ctx.trains else None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        made = zip(ctx.saved_tensors, ctx.wanted, strict=True)
+        return *(gradients[0] * gradient if wanted else None for gradient, wanted in made), None, None, None, None
 
 
 # One operation for torch.compile: nothing in it is left to fuse, and its logits are gone when it ends.
 @torch.library.custom_op("strongticket::linear_cross_entropy", mutates_args=())
 def loss_and_gradients(
-    x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool
+    x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, of_x: bool, of_weight: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the mean loss and its gradients with respect to x and the weight; an empty one if it does not train.
+    """Give the mean loss and its gradients with respect to x and the weight; one that is not wanted is empty.
 
     Args:
         x: (N, d), bfloat16.
         weight: (V, d), bfloat16, V a multiple of 8; rows from `vocabulary` on are padding.
         targets: (N,), int64.
         vocabulary: how many rows are tokens.
-        trains: whether the weight's gradient is wanted.
+        of_x: whether the gradient with respect to x is wanted.
+        of_weight: likewise.
     """
     # Imported on first use: the GPU tool chain is slow to load.
     from strongticket.ops.cross_entropy.cuda import cross_entropy_
 
     logits = x @ weight.T  # (N, V)
     losses = cross_entropy_(logits, targets, vocabulary, scale=1 / len(x))
-    return losses.mean(), logits @ weight, logits.T @ x if trains else weight.new_empty(0, x.shape[1])
+    nothing = x.new_empty(0)
+    return losses.mean(), logits @ weight if of_x else nothing, logits.T @ x if of_weight else nothing.clone()
 
 
 @loss_and_gradients.register_fake
-def _(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, trains: bool) -> tuple[Tensor, Tensor, Tensor]:
-    rows = len(weight) if trains else 0
-    return x.new_empty((), dtype=torch.float32), torch.empty_like(x), weight.new_empty(rows, x.shape[1])
+def _(
+    x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, of_x: bool, of_weight: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    nothing = x.new_empty(0)
+    gradient_of_x, gradient_of_weight = (torch.empty_like(t) for t in (x, weight))
+    loss = x.new_empty((), dtype=torch.float32)
+    return loss, gradient_of_x if of_x else nothing, gradient_of_weight if of_weight else nothing.clone()
