@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.container import Json
 from strongticket.models.gpt2 import GPT2, group_of
 from strongticket.ticket import Ticket
+
+Role = Literal["query", "key", "value"]
+
+# What a parameter named in an architecture's `fused` holds side by side, along the axis given there.
+FUSED: tuple[Role, ...] = ("query", "key", "value")
 
 
 @torch.no_grad()
@@ -23,6 +28,8 @@ def load_ticket(model: nn.Module, ticket: Ticket) -> nn.Module:
         The module.
     """
     views = check_fit(model, ticket)
+    if any(view.is_meta for view in views.values()):
+        raise ValueError("the module has no memory for its weights; make it on cpu or cuda, not on meta.")
     for name, parameter in model.named_parameters():
         if (constant := implied(model, name)) is not None:
             parameter.fill_(constant)
@@ -40,18 +47,15 @@ def check_fit(model: nn.Module, ticket: Ticket) -> dict[str, Tensor]:
     shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.dense.items()}
     views = {}
     for name, view in _views(model, ticket):
-        if name in shapes:
-            views[name] = view
-        elif implied(model, name) is None:
+        if name not in shapes and implied(model, name) is not None:
+            continue
+        if shapes.get(name) != tuple(view.shape):
+            there = f"{shapes[name]} in the ticket" if name in shapes else "not in the ticket"
             raise ValueError(
-                f"the ticket has nothing for {name} {tuple(view.shape)} of this {type(model).__name__}; "
+                f"{name} is {tuple(view.shape)} in this {type(model).__name__} and {there}; "
                 "make the module as it was made for the search."
             )
-        if shapes.get(name, tuple(view.shape)) != tuple(view.shape):
-            raise ValueError(
-                f"{name} has shape {shapes[name]} in the ticket and {tuple(view.shape)} in this "
-                f"{type(model).__name__}; make the module as it was made for the search."
-            )
+        views[name] = view
     if unused := shapes.keys() - views.keys():
         first = next(name for name in shapes if name in unused)
         raise ValueError(f"this {type(model).__name__} has no {first}, which the ticket has.")
@@ -60,16 +64,17 @@ def check_fit(model: nn.Module, ticket: Ticket) -> dict[str, Tensor]:
 
 def _views(model: nn.Module, ticket: Ticket) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and stored float buffer; those that hold several tensors in pieces."""
-    fused = _fused(ticket.architecture.get("fused", {}))
+    fused = ticket.architecture.get("fused", {})
+    if not isinstance(fused, dict) or not all(type(axis) is int and 0 <= axis <= 1 for axis in fused.values()):
+        raise ValueError(f"the ticket's `fused` must give axis 0 or 1 for each name; got {fused!r:.80}.")
     for name, parameter in model.named_parameters():
         if name not in fused:
             yield name, parameter
-            continue
-        axis, pieces = fused[name]
-        if axis >= parameter.dim() or parameter.shape[axis] % len(pieces):
-            raise ValueError(f"{name} {tuple(parameter.shape)} cannot be cut into {len(pieces)} along axis {axis}.")
-        for piece, view in zip(pieces, parameter.chunk(len(pieces), dim=axis), strict=True):
-            yield f"{name}.{piece}", view
+        elif parameter.dim() < 2 or parameter.shape[fused[name]] % len(FUSED):
+            raise ValueError(f"{name} {tuple(parameter.shape)} does not hold query, key and value side by side.")
+        else:
+            pieces = parameter.chunk(len(FUSED), dim=fused[name])
+            yield from ((f"{name}.{role}", piece) for role, piece in zip(FUSED, pieces, strict=True))
     yield from stored_buffers(model)
 
 
@@ -77,18 +82,6 @@ def stored_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Give the float buffers that are part of a module's state, running means for instance."""
     stored = model.state_dict().keys()
     return ((name, b) for name, b in model.named_buffers() if name in stored and b.is_floating_point())
-
-
-def _fused(value: Json) -> dict[str, tuple[int, list[str]]]:
-    """Read which parameters hold several tensors; a file may say anything."""
-    try:
-        fused = {name: (rule["axis"], rule["pieces"]) for name, rule in value.items()}
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError(f"the ticket's `fused` needs an axis and pieces for each name; got {value!r:.80}.") from None
-    for name, (axis, pieces) in fused.items():
-        if type(axis) is not int or axis < 0 or not isinstance(pieces, list) or not pieces:
-            raise ValueError(f"the ticket's `fused` needs an axis and pieces for each name; got {value[name]!r:.80}.")
-    return fused
 
 
 def implied(model: nn.Module, name: str) -> float | None:
@@ -100,7 +93,9 @@ def implied(model: nn.Module, name: str) -> float | None:
 
 def _check_settings(model: GPT2, ticket: Ticket) -> None:
     """Compare what shapes do not show."""
-    wanted = ticket.architecture.get("config", {})
+    wanted = ticket.architecture.get("config")
+    if not isinstance(wanted, dict):
+        raise ValueError(f"the ticket's GPT-2 has no settings; got {wanted!r:.80}.")
     for setting, value in asdict(model.config).items():
         if setting != "dropout" and wanted.get(setting) != value:
             raise ValueError(f"the ticket's GPT-2 has {setting}={wanted.get(setting)!r:.40}, this one {value!r}.")

@@ -36,6 +36,11 @@ def build(
     if form not in get_args(Form):
         raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}.")
     family = ticket.architecture.get("family")
+    if family == "module":
+        raise StrongTicketError(
+            f"the ticket is of a {ticket.architecture.get('class')!s:.80}; make one as for the search "
+            "and call load_ticket(model, ticket)."
+        )
     if not isinstance(family, str) or family not in _BUILDERS:
         raise StrongTicketError(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "

@@ -150,10 +150,6 @@ def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str,
     """Say what the ticket belongs to, before parametrizations change the classes."""
     if type(model) is GPT2:
         return {"family": "gpt2", "config": asdict(model.config)}
-    fused: dict[str, Json] = {}
-    for tensor in tensors:
-        if tensor.pieces > 1:
-            piece = tensor.name.removeprefix(f"{tensor.parameter}.")
-            fused.setdefault(tensor.parameter, {"axis": tensor.axis, "pieces": []})["pieces"].append(piece)
+    fused = {tensor.parameter: tensor.axis for tensor in tensors if tensor.pieces > 1}
     kind = type(model)
     return {"family": "module", "class": f"{kind.__module__}.{kind.__qualname__}", "fused": fused}

@@ -1,16 +1,14 @@
 """What is a query, a key or a value in an attention layer, by name; and how wide its heads are."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.conv import _ConvTransposeNd
 
+from strongticket.attach import FUSED, Role
 from strongticket.search.groups import Place
 
-Role = Literal["query", "key", "value"]
-
-_FUSED: tuple[Role, ...] = ("query", "key", "value")
 _SIGNS: dict[str, Role] = {
     **dict.fromkeys(("q", "query", "queries", "wq"), "query"),
     **dict.fromkeys(("k", "key", "keys", "wk"), "key"),
@@ -32,7 +30,7 @@ def roles_of(place: Place) -> tuple[Role, ...]:
     label = (place.path[-1] if place.path and place.attribute == "weight" else place.attribute).lower()
     words = set(label.split("_"))
     if (words & _FUSED_SIGNS or label in _FUSED_NAMES) and _in_thirds(place, label):
-        return _FUSED
+        return FUSED
     roles = {_SIGNS[word] for word in words if word in _SIGNS}
     return tuple(roles) if len(roles) == 1 and words <= _SIGNS.keys() | _OTHERS else ()
 
