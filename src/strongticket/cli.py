@@ -11,6 +11,8 @@ from strongticket.bench.cli import bench_app
 from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
+from strongticket.pretrained.cli import compare, construct
+from strongticket.search.cli import search
 from strongticket.search.ticket_cli import evaluate, generate
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command(epilog="Example: strongticket search --size nano --data sample --steps 300 --sequences 16 --lr 1e-2")(
+    search
+)
+app.command(epilog="Example: strongticket construct --model FOLDER --items 20 --out minilm.ticket")(construct)
+app.command(epilog="Example: strongticket compare --model FOLDER --ticket minilm.ticket --text articles.txt")(compare)
 app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
 app.command(epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
 app.command(epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)

@@ -13,10 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from strongticket.errors import MissingExtraError, StrongTicketError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 CONNECT_SECONDS = 5
 RETRIES = 3  # of a task on a cluster that loses workers or connections
@@ -180,6 +185,44 @@ class _OneThread(Generic[T, R]):
     def __call__(self, task: T) -> R:
         _use_one_thread()
         return self.function(task)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process among those that `torchrun` started to share a search."""
+
+    rank: int
+    world: int  # how many processes
+    device: "torch.device"
+
+    def to_device(self, tensor: "Tensor") -> "Tensor":
+        """Copy from the host without waiting for it."""
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+@contextmanager
+def shared_search(device: str) -> Iterator[Place]:
+    """Join the processes that `torchrun` started, or be alone without it.
+
+    Args:
+        device: "cpu" or "cuda"; each process takes the GPU of its local rank.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Place(0, 1, torch.device(device))
+        return
+    local = torch.device(f"cuda:{os.environ['LOCAL_RANK']}") if device == "cuda" else torch.device(device)
+    if local.type == "cuda":
+        torch.cuda.set_device(local)
+    dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
+    try:
+        yield Place(dist.get_rank(), dist.get_world_size(), local)
+    finally:
+        dist.destroy_process_group()
 
 
 def _first_line(error: Exception) -> str:

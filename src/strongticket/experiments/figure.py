@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from strongticket.construct.source import Init
 from strongticket.container import Json
 from strongticket.errors import MissingExtraError
-from strongticket.experiments.results import ResultFolder, as_json
+from strongticket.experiments.results import ResultFolder
 from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.files import as_json
 from strongticket.parallel import run_tasks
 
 if TYPE_CHECKING:

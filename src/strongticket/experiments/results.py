@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from strongticket.container import Json, atomic_write
+from strongticket.container import Json
 from strongticket.errors import StrongTicketError
+from strongticket.files import difference, lock, read_json, write_json
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
@@ -31,7 +32,7 @@ class ResultFolder:
 
     def finished(self) -> Json | None:
         """Read the result if there is one; that of another configuration is refused."""
-        result = _read_json(self.path / RESULT)
+        result = read_json(self.path / RESULT)
         if result is not None:
             self._check(result.get("config") if isinstance(result, dict) else None)
         return result
@@ -41,20 +42,20 @@ class ResultFolder:
         """Open the work done so far, keep more of it, and leave it on disk if the block is left by an error."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / PARTIAL, "a+b", buffering=0) as file:
-            _lock(file, self.path)
+            lock(file, self.path)
             yield Partial(file, self.config, self._check)
 
     def finish(self, result: Json, run: Json) -> None:
         """Write both files, the result last: while it is missing, the work counts as unfinished."""
-        _write_json(self.path / RUN, run)
-        _write_json(self.path / RESULT, result)
+        write_json(self.path / RUN, run)
+        write_json(self.path / RESULT, result)
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     def _check(self, config: Json) -> None:
         if config == self.config:
             return
         raise StrongTicketError(
-            f"{self.path} holds the result of another configuration ({_difference(config, self.config)}). "
+            f"{self.path} holds the result of another configuration ({difference(config, self.config)}). "
             "Choose another --out, or move that folder away."
         )
 
@@ -103,11 +104,6 @@ class Partial:
         os.fsync(self._file.fileno())
 
 
-def as_json(value: object) -> Json:
-    """Give a value as it looks after a trip through a file: tuples are lists, keys are strings."""
-    return json.loads(json.dumps(value, allow_nan=False))
-
-
 def _parse(line: bytes) -> Json | None:
     if not line.endswith(b"\n"):
         return None
@@ -115,53 +111,3 @@ def _parse(line: bytes) -> Json | None:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _read_json(path: Path) -> Json | None:
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise StrongTicketError(f"{path} is not JSON ({error}); move it away and run again.") from None
-
-
-def _write_json(path: Path, content: Json) -> None:
-    with atomic_write(path) as file:
-        file.write(_dump(content).encode())
-
-
-def _dump(content: Json) -> str:
-    """Write JSON for people: one line for each list of numbers, indents for the rest."""
-    return _lines(content, "") + "\n"
-
-
-def _lines(value: Json, indent: str) -> str:
-    deeper = indent + " "
-    if isinstance(value, dict) and value:
-        fields = (f"{deeper}{json.dumps(key)}: {_lines(part, deeper)}" for key, part in value.items())
-        return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
-    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        return "[\n" + ",\n".join(deeper + _lines(part, deeper) for part in value) + f"\n{indent}]"
-    return json.dumps(value, allow_nan=False)
-
-
-def _difference(theirs: Json, ours: Json, path: str = "") -> str:
-    """Name the first setting in which two configurations differ."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(key) != ours.get(key):
-                return _difference(theirs.get(key), ours.get(key), f"{path}{'.' if path else ''}{key}")
-    return f"{path or 'config'}: {json.dumps(theirs)} there, {json.dumps(ours)} here"
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Keep a second run out of the folder; the lock goes when the process does, however it ends."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows has none, and runs there without this protection
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StrongTicketError(f"{path}: another run is working in this folder.") from None

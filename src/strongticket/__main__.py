@@ -1,0 +1,5 @@
+"""`python -m strongticket`, which is how torchrun starts the command."""
+
+from strongticket.cli import main
+
+main()

@@ -1,0 +1,65 @@
+"""Settings and results as JSON files: written whole or not at all, for people to read; and one run a folder."""
+
+import json
+from pathlib import Path
+from typing import IO
+
+from strongticket.container import Json, atomic_write
+from strongticket.errors import StrongTicketError
+
+
+def as_json(value: object) -> Json:
+    """Give a value as it looks after a trip through a file: tuples are lists, keys are strings."""
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+def read_json(path: Path) -> Json | None:
+    """Read a file, or give None if it does not exist."""
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StrongTicketError(f"{path} is not JSON ({error}); move it away and run again.") from None
+
+
+def write_json(path: Path, content: Json) -> None:
+    """Write a file for people: one line for each list of numbers, indents for the rest."""
+    with atomic_write(path) as file:
+        file.write((_lines(content, "") + "\n").encode())
+
+
+def difference(theirs: Json, ours: Json, path: str = "") -> str:
+    """Name the first setting in which two configurations differ.
+
+    Example:
+        >>> difference({"seed": 0, "policy": {"density": 0.3}}, {"seed": 0, "policy": {"density": 0.5}})
+        'policy.density: 0.3 there, 0.5 here'
+    """
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(key) != ours.get(key):
+                return difference(theirs.get(key), ours.get(key), f"{path}{'.' if path else ''}{key}")
+    return f"{path or 'config'}: {json.dumps(theirs)} there, {json.dumps(ours)} here"
+
+
+def lock(file: IO[bytes], folder: Path) -> None:
+    """Keep a second run out of a folder; the lock goes when the process does, however it ends."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has none, and runs there without this protection
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StrongTicketError(f"{folder}: another run is working in this folder.") from None
+
+
+def _lines(value: Json, indent: str) -> str:
+    deeper = indent + " "
+    if isinstance(value, dict) and value:
+        fields = (f"{deeper}{json.dumps(key)}: {_lines(part, deeper)}" for key, part in value.items())
+        return "{\n" + ",\n".join(fields) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        return "[\n" + ",\n".join(deeper + _lines(part, deeper) for part in value) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False)

@@ -1,0 +1,237 @@
+"""`strongticket search`: find a ticket in a random GPT-2, or train the ordinary one beside it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from strongticket.data.text import Text
+    from strongticket.search.config import RunConfig
+    from strongticket.search.run import Means
+
+# The words `Policy` knows, written again because importing it means importing torch, too slow for `-h`.
+Treatment = Literal["masked", "frozen", "trained"]
+Constant = Literal["frozen", "trained"]
+_MASKS, _SCHEDULE, _MACHINE = "What is masked, and how it is drawn (search only)", "Schedule", "Machine"
+_STEPS_AN_EPOCH = 227
+
+
+def _masks(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=_MASKS)
+
+
+def _schedule(help_text: str, **more: Any) -> Any:
+    return typer.Option(help=help_text, rich_help_panel=_SCHEDULE, **more)
+
+
+def _machine(help_text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=_MACHINE, **more)
+
+
+def search(
+    size: Annotated[str, typer.Option(help="GPT-2 size: nano, mini, small or medium.")] = "small",
+    data: Annotated[
+        str, typer.Option(help="Text: wikitext-103, sample, or a folder with train and valid text files.")
+    ] = "wikitext-103",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_DIR", help="bytes, gpt2, or a folder with its files.", show_default="gpt2; sample: bytes"
+        ),
+    ] = None,
+    mode: Annotated[
+        Literal["search", "dense"], typer.Option(help="Search for a ticket, or train all weights as usual.")
+    ] = "search",
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the runs, one folder a seed.")] = Path(
+        "out/search"
+    ),
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights, first scores and order of the text.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
+    density: Annotated[float, _masks("Fraction of weights kept, in (0, 1].")] = 0.3,
+    qk_scale: Annotated[str, _masks("Factor on query and key weights; auto is n_K^(1/4).")] = "auto",
+    attention: Annotated[Treatment, _masks("Attention weights.")] = "masked",
+    mlp: Annotated[Treatment, _masks("MLP weights.")] = "masked",
+    embeddings: Annotated[Treatment, _masks("Token and position embeddings; the head is tied to them.")] = "masked",
+    norms: Annotated[Constant, _masks("Norms; frozen ones stay 1.")] = "frozen",
+    biases: Annotated[Constant, _masks("Biases; frozen ones stay 0.")] = "frozen",
+    output_gain: Annotated[float, _masks("Constant factor on the last norm's output.")] = 1.0,
+    scope: Annotated[Literal["tensor", "global"], _masks("Rank scores in each tensor, or all together.")] = "tensor",
+    signed: Annotated[bool, _masks("Rank scores by value, not by absolute value.", "--signed")] = False,
+    init: Annotated[
+        Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"],
+        _masks("Distribution of the weights; own is GPT-2's."),
+    ] = "own",
+    rescale: Annotated[bool, _masks("Masked weights times 1 / sqrt(density).", "--rescale")] = False,
+    score_init: Annotated[
+        Literal["kaiming", "uniform", "normal", "constant"], _masks("Distribution of the first scores.")
+    ] = "kaiming",
+    length: Annotated[int | None, _schedule("Tokens in a sequence.", min=1, show_default="1024; nano: 128")] = None,
+    sequences: Annotated[int, _schedule("Sequences in a step.", min=1)] = 512,
+    epochs: Annotated[int, _schedule(f"Epochs of {_STEPS_AN_EPOCH} steps.", min=1)] = 50,
+    steps: Annotated[int | None, _schedule("Steps, instead of epochs.", min=1, show_default=False)] = None,
+    warmup: Annotated[
+        int | None,
+        _schedule("Steps of linear warm-up.", min=0, show_default="one epoch, a tenth of the steps at most"),
+    ] = None,
+    lr: Annotated[float, _schedule("Highest learning rate.")] = 1e-4,
+    final_lr: Annotated[float | None, _schedule("Last learning rate.", show_default="a tenth of the highest")] = None,
+    weight_decay: Annotated[float, _schedule("AdamW's, on scores or weights.", min=0)] = 0.01,
+    clip: Annotated[float | None, _schedule("Most norm of the gradient.", show_default="none")] = None,
+    validate_every: Annotated[
+        int | None, _schedule("Steps between validations.", min=1, show_default="one epoch")
+    ] = None,
+    activation: Annotated[Literal["gelu", "relu"], _schedule("Of the MLP.")] = "gelu",
+    micro_batch: Annotated[int, _machine("Sequences in a forward pass; less takes less memory.", min=1)] = 32,
+    device: Annotated[str | None, _machine("cpu or cuda.", show_default="cuda if there is one")] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None, _machine("Of products.", show_default="bfloat16 on cuda")
+    ] = None,
+    compiled: Annotated[
+        bool | None, _machine("Use torch.compile.", "--compile/--no-compile", show_default="on cuda")
+    ] = None,
+    checkpoint_seconds: Annotated[float, _machine("Work that a sudden end may cost.", min=0)] = 300.0,
+    keep: Annotated[bool, _machine("Write the ticket, or the trained weights.", "--keep/--no-keep")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Find a strong lottery ticket in a random GPT-2 by edge-popup; no weight is trained.
+
+    The defaults are the paper's recipe (B.2). Each run has a folder OUT/seed-N with metrics.jsonl, result.json and
+    best.ticket. Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there. Several GPUs:
+    torchrun --nproc-per-node 8 -m strongticket search ...
+    """
+    from strongticket.models.gpt2 import gpt2_config
+    from strongticket.search.config import RunConfig
+    from strongticket.search.policy import Policy
+
+    chosen_device = _device(device)
+    total = steps or epochs * _STEPS_AN_EPOCH
+    try:
+        policy = Policy(
+            attention=attention,
+            mlp=mlp,
+            embeddings=embeddings,
+            norms=norms,
+            biases=biases,
+            density=density,
+            scope=scope,
+            signed=signed,
+            qk_scale=_qk_scale(qk_scale),
+            init=init,
+            rescale=rescale,
+            score_init=score_init,
+            output_gain=output_gain,
+        )
+        config = RunConfig(
+            size=size,
+            mode=mode,
+            policy=policy,
+            length=length or gpt2_config(size).context,
+            sequences=sequences,
+            micro_batch=min(micro_batch, sequences),
+            steps=total,
+            warmup=min(_STEPS_AN_EPOCH, total // 10) if warmup is None else warmup,
+            lr=lr,
+            final_lr=lr / 10 if final_lr is None else final_lr,
+            weight_decay=weight_decay,
+            clip=clip,
+            validate_every=validate_every or _STEPS_AN_EPOCH,
+            activation=activation,
+            precision=precision or ("bfloat16" if chosen_device == "cuda" else "float32"),
+        )
+    except ValueError as error:
+        _bad_usage(str(error))
+    compiler = "inductor" if (compiled if compiled is not None else chosen_device == "cuda") else None
+    _run_seeds(
+        config,
+        range(seed, seed + seeds),
+        (data, tokenizer),
+        out,
+        {"compiler": compiler, "checkpoint_seconds": checkpoint_seconds, "keep": keep},
+        chosen_device,
+        as_json,
+    )
+
+
+def _run_seeds(
+    config: "RunConfig",
+    seeds: range,
+    data: tuple[str, str | None],
+    out: Path,
+    means: dict[str, Any],
+    device: str,
+    as_json: bool,
+) -> None:
+    from dataclasses import replace
+
+    from strongticket.parallel import shared_search
+    from strongticket.search.run import Means
+    from strongticket.terminal import print_json
+
+    results = []
+    with shared_search(device) as place:
+        text = _load_text(*data)
+        for seed in seeds:
+            folder = out / f"seed-{seed}"
+            result = _run_one(replace(config, seed=seed), text, folder, Means(place=place, **means))
+            results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
+            if place.rank == 0 and not as_json:
+                _report(folder, result)
+        if place.rank == 0 and as_json:
+            print_json(results)
+
+
+def _run_one(config: "RunConfig", text: "Text", folder: Path, means: "Means") -> Any:
+    from strongticket.search.run import run
+    from strongticket.search.watch import watched
+
+    with watched(f"{config.size} {config.mode}, seed {config.seed}", means.place.rank == 0) as watch:
+        return run(config, text, folder, means, watch=watch)
+
+
+def _load_text(data: str, tokenizer: str | None) -> "Text":
+    from strongticket.data.text import load_text
+    from strongticket.terminal import count_bar
+
+    with count_bar("reading text") as progress:
+        return load_text(data, tokenizer=tokenizer, progress=progress)
+
+
+def _report(folder: Path, result: dict[str, Any]) -> None:
+    found, nonzero = result.get("found") or {}, result["nonzero"]
+    typer.echo(
+        f"{folder}: best validation loss {result['best_validation_loss']:.4f} at step {result['best_step']}, "
+        f"final {result['final_validation_loss']:.4f}; {nonzero['all']:,} nonzero parameters, "
+        f"{nonzero['without_embeddings']:,} without embeddings"
+    )
+    if "ticket" in found:
+        file = folder / found["ticket"]
+        kind = "strong" if found["strong"] else "not strong: it has trained tensors"
+        typer.echo(f"{file}: {file.stat().st_size:,} bytes, {kind}, identity {found['identity']}")
+
+
+def _device(asked: str | None) -> str:
+    import torch
+
+    there = torch.cuda.is_available()
+    if asked is None:
+        return "cuda" if there else "cpu"
+    if asked not in ("cpu", "cuda"):
+        _bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
+    if asked == "cuda" and not there:
+        _bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
+    return asked
+
+
+def _qk_scale(text: str) -> "float | Literal['auto']":
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--qk-scale must be auto or a number; got {text!r}.") from None
+
+
+def _bad_usage(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,242 @@
+"""One run from beginning to end, or from where it was stopped: steps, validation, checkpoints, the ticket."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from strongticket.container import Json
+from strongticket.data.text import Text
+from strongticket.errors import StrongTicketError
+from strongticket.parallel import Place
+from strongticket.search.config import RunConfig
+from strongticket.search.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
+from strongticket.search.hidden import Hidden
+from strongticket.search.learner import set_learned
+from strongticket.search.recorded import record
+from strongticket.search.stopping import Stop, stop_when_asked
+from strongticket.search.train import Training
+
+LOG_STEPS = 10
+CHECKPOINT_SECONDS = 300.0
+
+
+class StoppedError(StrongTicketError):
+    """A run was asked to stop, and what it had done is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """How a run is carried out; its numbers do not depend on these, but for rounding."""
+
+    place: Place
+    compiler: str | None = None  # a backend of torch.compile; None runs eagerly
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
+    keep: bool = True  # whether to write the ticket, or the trained weights, at the end
+
+
+@dataclass(slots=True)
+class Moment:
+    """How a run is doing, for whoever watches it."""
+
+    step: int
+    steps: int
+    loss: float = math.nan  # mean training loss of the last few steps
+    validation_loss: float = math.nan
+    best_loss: float = math.nan
+    tokens_per_second: float = math.nan
+    densities: Mapping[str, float] = field(default_factory=dict)
+
+
+Watch = Callable[[Moment], object]
+
+
+def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch = lambda moment: None) -> Json:
+    """Search or train, or what is left of it.
+
+    Args:
+        config: everything the numbers depend on, together with the text.
+        text: to learn from and to validate on.
+        path: the run's folder.
+        means: how it is carried out. Of several processes only the first writes.
+        watch: called every few steps.
+
+    Returns:
+        The content of `result.json`.
+
+    Raises:
+        StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
+    """
+    place = means.place
+    if (micro_batches := config.sequences // config.micro_batch) % place.world:
+        raise ValueError(
+            f"{micro_batches} micro-batches a step cannot be shared by {place.world} processes; "
+            "change sequences or micro_batch."
+        )
+    folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
+    if (result := folder.finished()) is not None:
+        return result
+    # Made before the folder, which would otherwise hold settings that cannot work.
+    training = Training(config, text, place, means.compiler)
+    with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:
+        under_way = _Run(training, folder, means, watch)
+        under_way.resume()
+        under_way.go_on(stop)
+        return under_way.finish(text)
+
+
+class _Run:
+    def __init__(self, training: Training, folder: RunFolder, means: Means, watch: Watch) -> None:
+        self.training, self.folder, self.means, self.watch = training, folder, means, watch
+        self.writes = means.place.rank == 0
+        self.moment = Moment(0, training.config.steps)
+        self.began = self.checkpoint_time = time.monotonic()
+        self.resumed_step = 0
+        self.saved_step: int | None = None
+        self.step_seconds = 0.0  # of training alone
+
+    def resume(self) -> None:
+        state = self.folder.load_checkpoint(self.means.place.device)
+        if state is not None:
+            self.training.load_state(state)
+            self.resumed_step = self.saved_step = self.training.step
+        if self.writes:
+            self.folder.rewind_metrics(self.training.step if state is not None else -1)
+
+    def go_on(self, stop: Stop) -> None:
+        training, config = self.training, self.training.config
+        if training.step == 0:
+            self._validate()
+        counted, since = training.step, time.monotonic()
+        while training.step < config.steps:
+            training.advance()
+            validating = training.step % config.validate_every == 0 or training.step == config.steps
+            if training.step % LOG_STEPS == 0 or validating:
+                losses = training.losses()  # waits for the GPU, so that the time is that of whole steps
+                self._log(losses, training.step - counted, time.monotonic() - since)
+                if validating:
+                    self._validate()
+                if time.monotonic() - self.checkpoint_time >= self.means.checkpoint_seconds:
+                    self._save_checkpoint()
+                self._stop_if(self._anybody_asks(stop))
+                counted, since = training.step, time.monotonic()
+            elif self.means.place.world == 1:
+                self._stop_if(stop.asked)
+
+    def finish(self, text: Text) -> dict[str, Json]:
+        """Write what was found, then the result."""
+        training, learner = self.training, self.training.learner
+        rows = self.folder.metrics() if self.writes else []
+        curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
+        result: dict[str, Json] = {
+            "config": self.folder.config,
+            "best_validation_loss": training.best_loss,
+            "best_step": training.best_step,
+            "final_validation_loss": curve[-1][1] if curve else self.moment.validation_loss,
+            "curve": curve,
+            "nonzero": learner.nonzero(),
+        }
+        if not self.writes:
+            return result
+        if self.means.keep:
+            set_learned(learner, training.best)
+            result["found"] = self._write_found(text)
+        self.folder.finish(result, self._circumstances())
+        return result
+
+    def _write_found(self, text: Text) -> dict[str, Json]:
+        training, learner = self.training, self.training.learner
+        if isinstance(learner, Hidden):
+            config = training.config
+            measured = record(
+                text,
+                length=config.length,
+                sequences=config.micro_batch,
+                precision=config.precision,
+                validation_loss=training.best_loss,
+            )
+            settings = {"step": training.best_step, "settings": config.as_json()}
+            ticket = learner.to_ticket(metadata={"search": {**measured, **settings}})
+            ticket.save(self.folder.path / TICKET)
+            return {"ticket": TICKET, "identity": ticket.identity, "strong": ticket.strong}
+        weights = {name: parameter.detach().contiguous() for name, parameter in learner.trainable()}
+        save_file(weights, self.folder.path / WEIGHTS)
+        return {"weights": WEIGHTS}
+
+    def _log(self, losses: list[float], steps: int, seconds: float) -> None:
+        training, moment = self.training, self.moment
+        for place, loss in enumerate(losses, training.step - len(losses) + 1):
+            self._refuse_nan("training loss", loss, place)
+        self.step_seconds += seconds
+        moment.step, moment.loss = training.step, sum(losses) / len(losses)
+        moment.tokens_per_second = steps * training.config.tokens_a_step / seconds
+        row = {"step": training.step, "loss": moment.loss, "tokens_per_second": round(moment.tokens_per_second, 1)}
+        self._append(row)
+        self.watch(moment)
+
+    def _validate(self) -> None:
+        training, moment = self.training, self.moment
+        loss = training.validate()
+        self._refuse_nan("validation loss", loss, training.step)
+        moment.step, moment.validation_loss, moment.best_loss = training.step, loss, training.best_loss
+        moment.densities = {group: kept for group, kept in training.learner.densities().items()}
+        self._append({"step": training.step, "validation_loss": loss})
+        self.watch(moment)
+
+    def _append(self, row: dict[str, Json]) -> None:
+        if self.writes:
+            self.folder.append_metrics(row)
+
+    def _refuse_nan(self, what: str, loss: float, step: int) -> None:
+        if math.isfinite(loss):
+            return
+        kept = (
+            "no checkpoint had been written yet"
+            if self.saved_step is None
+            else f"the last good state, of step {self.saved_step}, is in {self.folder.path / CHECKPOINT}"
+        )
+        raise StrongTicketError(
+            f"the {what} is {loss} at step {step}; {kept}. Choose another --out and a smaller --lr or --qk-scale."
+        )
+
+    def _save_checkpoint(self) -> None:
+        self.checkpoint_time = time.monotonic()
+        if self.writes:
+            self.folder.save_checkpoint(self.training.state())
+        self.saved_step = self.training.step
+
+    def _anybody_asks(self, stop: Stop) -> bool:
+        if self.means.place.world == 1:
+            return stop.asked
+        asked = torch.tensor(float(stop.asked), device=self.means.place.device)
+        dist.all_reduce(asked)
+        return bool(asked)
+
+    def _stop_if(self, asked: bool) -> None:
+        if asked and self.training.step < self.training.config.steps:
+            self._save_checkpoint()
+            raise StoppedError(
+                f"Stopped after step {self.training.step} of {self.training.config.steps}. What is done is kept in "
+                f"{self.folder.path}; the same command goes on from there."
+            )
+
+    def _circumstances(self) -> dict[str, Json]:
+        from strongticket.bench.measure import environment
+
+        steps = self.training.step - self.resumed_step
+        device = self.means.place.device
+        cuda = device.type == "cuda"
+        return {
+            "seconds": round(time.monotonic() - self.began, 3),
+            "resumed_at_step": self.resumed_step,
+            "tokens_per_second": steps * self.training.config.tokens_a_step / max(self.step_seconds, 1e-9),
+            "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
+            "processes": self.means.place.world,
+            "compiler": self.means.compiler,
+            **environment(device.type),
+        }

@@ -1,0 +1,33 @@
+"""How the learning rate goes: up along a line, then down along a cosine (paper, B.2)."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The learning rate at each step.
+
+    Example:
+        >>> schedule = Schedule(steps=10, lr=1.0, final_lr=0.1, warmup=2)
+        >>> [round(schedule.at(step), 2) for step in (0, 1, 2, 6, 9)]
+        [0.5, 1.0, 1.0, 0.55, 0.13]
+    """
+
+    steps: int
+    lr: float = 1e-4  # the highest
+    final_lr: float = 1e-5  # what the cosine ends at, one step after the last
+    warmup: int = 0  # steps that lead up to the highest
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup <= self.steps or self.steps < 1:
+            raise ValueError(f"a schedule needs 1 step or more and no longer a warm-up; got {self}.")
+        if not 0 <= self.final_lr <= self.lr < math.inf or self.lr == 0:
+            raise ValueError(f"learning rates must be 0 <= final_lr <= lr and lr above 0; got {self}.")
+
+    def at(self, step: int) -> float:
+        """Give the learning rate of a step, counted from 0."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + math.cos(math.pi * done))
