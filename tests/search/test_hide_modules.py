@@ -58,11 +58,12 @@ def test_weights_are_those_the_ticket_names_and_biases_are_gone(make: Callable[[
             assert values == [row["scale"]] == [0.0 if "bias" in row["name"] else 1.0], row["name"]
 
 
+@pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @ANY_MODULE
-def test_compiled(make: Callable[[], nn.Module]) -> None:
+def test_compiled(make: Callable[[], nn.Module], compiler: str) -> None:
     hidden = hide(make(), Policy(), seed=3)
     results = []
-    for run in (hidden.model, torch.compile(hidden.model, backend="aot_eager")):
+    for run in (hidden.model, torch.compile(hidden.model, backend=compiler)):
         output = run(IMAGES if "VisionTransformer" in type(hidden.model).__name__ else TOKENS)
         logits = output if isinstance(output, Tensor) else output.logits
         logits.backward(torch.linspace(-1, 1, logits.numel()).view_as(logits))
@@ -131,6 +132,16 @@ def test_a_tied_parameter_has_one_mask_used_in_both_places() -> None:
     assert torch.equal(table.weight, head.weight)
     untied = hide(hugging_face_gpt2(tie_word_embeddings=False), Policy(), seed=3)
     assert {"lm_head.weight", "transformer.wte.weight"} <= untied.supermasks.keys()
+
+
+def test_a_module_used_twice_is_masked_once() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 8)
+    hidden = hide(nn.Sequential(layer, nn.ReLU(), layer), Policy(), seed=0)
+    assert list(hidden.supermasks) == ["0.weight"]
+    assert len(layer.parametrizations.weight) == 1
+    hidden.model(torch.randn(3, 8)).sum().backward()
+    assert hidden.supermasks["0.weight"].scores.grad is not None
 
 
 # --- Counts ----------------------------------------------------------------------------------------------------------

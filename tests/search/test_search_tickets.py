@@ -75,6 +75,13 @@ def test_what_the_architecture_fixes_is_not_stored() -> None:
     assert torch.equal(output_of(odd.to_ticket().build()), output_of(odd.model))
 
 
+def test_what_is_not_stored_is_put_back_as_well() -> None:
+    hidden, used = hide(nano(bias=True), Policy(), seed=0), nano(bias=True)
+    for parameter in used.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    assert torch.equal(output_of(load_ticket(used, hidden.to_ticket())), output_of(hidden.model))
+
+
 def test_names_and_masks_in_the_ticket() -> None:
     hidden = hide(hugging_face_gpt2(), Policy(embeddings="frozen"), seed=0)
     ticket = hidden.to_ticket()

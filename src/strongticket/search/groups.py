@@ -44,14 +44,20 @@ class Place:
 
 
 def places_of(model: nn.Module) -> dict[str, list[Place]]:
-    """Give every place of each parameter, under its first name; a tied one has several."""
+    """Give every place of each parameter, under its first name; a tied one has several.
+
+    A module that is used twice holds its parameters once.
+    """
     first: dict[int, str] = {}
     places: dict[str, list[Place]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         modules = [model]
         for step in name.split(".")[:-1]:
             modules.append(modules[-1].get_submodule(step))
-        places.setdefault(first.setdefault(id(parameter), name), []).append(Place(name, tuple(modules)))
+        known = places.setdefault(first.setdefault(id(parameter), name), [])
+        place = Place(name, tuple(modules))
+        if all((place.holder, place.attribute) != (other.holder, other.attribute) for other in known):
+            known.append(place)
     return places
 
 

@@ -34,7 +34,7 @@ class Policy:
         density: fraction kept, in (0, 1].
         scope: rank scores within each tensor, or all together ("global").
         signed: rank scores by value and not by absolute value.
-        qk_scale: multiplies the weights of queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
+        qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
             that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
