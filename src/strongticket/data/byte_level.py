@@ -47,9 +47,9 @@ class BytesCodec:
         for piece in pieces:
             yield np.frombuffer(piece.encode(), dtype=np.uint8).astype(token_dtype(self.vocabulary))
 
-    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+    def to_bytes(self, tokens: Iterable[int]) -> bytes:
         """Give the bytes the tokens stand for."""
-        return bytes(tokens)
+        return bytes(map(int, tokens))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class BpeCodec:
             for encoding in self._engine.encode_batch_fast(batch, add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=dtype)
 
-    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+    def to_bytes(self, tokens: Iterable[int]) -> bytes:
         """Give the bytes the tokens stand for; together they need not be whole characters."""
         return b"".join(self._bytes[token] for token in tokens)
 

@@ -19,14 +19,14 @@ _SPLIT_NAMES = {"train": "train", "valid": "validation", "test": "test"}
 
 def fetch_gpt2() -> BpeCodec:
     """Get GPT-2's tokenizer through `transformers`, which keeps a copy."""
-    instead = "Give --tokenizer a folder with GPT-2's vocab.json and merges.txt"
-    transformers = _import("transformers", f"GPT-2's tokenizer comes through transformers. {instead}, or")
+    instead = "give --tokenizer a folder with GPT-2's vocab.json and merges.txt"
+    transformers = _import("transformers", "GPT-2's tokenizer comes through transformers", instead)
     unreachable = _why_unreachable()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2", local_files_only=unreachable is not None)
     except OSError as error:
         reason = unreachable or f"{error!s:.200}".partition("\n")[0]
-        raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}). {instead}.") from None
+        raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}); {instead}.") from None
     return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "GPT-2's tokenizer of transformers")
 
 
@@ -35,17 +35,19 @@ def fetch_wikitext(folder: Path) -> None:
     missing = [split for split in _SPLIT_NAMES if not (folder / f"{split}.txt").is_file()]
     if not missing:
         return
-    datasets = _import("datasets", f"{WIKITEXT} comes through datasets. {LAYOUT} as --data DIR; or")
+    instead = f"give --data DIR. {LAYOUT}"
+    datasets = _import("datasets", f"{WIKITEXT} comes through datasets", instead)
     try:
         if reason := _why_unreachable():
             raise OSError(reason)
         loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
     except (OSError, ValueError) as error:
         reason = f"{error!s:.200}".partition("\n")[0]
-        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}). {LAYOUT} as --data DIR.") from None
+        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.") from None
     folder.mkdir(parents=True, exist_ok=True)
     for split in missing:
-        write_rows((row["text"] for row in loaded[_SPLIT_NAMES[split]]), folder / f"{split}.txt")
+        batches = loaded[_SPLIT_NAMES[split]].iter(batch_size=1000)
+        write_rows((row for batch in batches for row in batch["text"]), folder / f"{split}.txt")
 
 
 def write_rows(rows: Iterable[str], path: Path) -> None:
@@ -65,12 +67,12 @@ def _why_unreachable() -> str | None:
     except HTTPError:
         return None  # it answers
     except OSError as error:
-        return f"the Hugging Face hub does not answer: {error}"
+        return f"the Hugging Face hub does not answer: {getattr(error, 'reason', error)}"
     return None
 
 
-def _import(name: str, need: str) -> Any:
+def _import(name: str, need: str, instead: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise MissingExtraError(f"{need} pip install 'strongticket[hf]'") from None
+        raise MissingExtraError(f"{need}: pip install 'strongticket[hf]', or {instead}.") from None

@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -10,8 +10,8 @@ from strongticket.errors import StrongTicketError
 
 SPLITS = ("train", "valid", "test")
 LAYOUT = (
-    "A folder with train.txt and valid.txt works (also wiki.train.tokens, train.raw, val or dev for valid, several "
-    "train files, each plain UTF-8 or .xz)"
+    "A folder works that has train.txt and valid.txt (or wiki.train.tokens, train_1.raw and train_2.raw, val, dev; "
+    "plain UTF-8 or .xz)"
 )
 
 _SPLIT_OF_WORD = {
@@ -59,14 +59,23 @@ def find_text_files(folder: Path) -> Mapping[str, list[Path]]:
 
 
 def read_pieces(path: Path, advance: Advance | None = None, *, block_size: int = 1 << 17) -> Iterator[str]:
-    """Read a UTF-8 file, plain or .xz, as pieces whose tokens, one after another, are the tokens of the whole.
+    """Read a UTF-8 file, plain or .xz, in pieces as `cut_pieces` makes them."""
+    return cut_pieces(_read_text(path, advance, block_size))
+
+
+def cut_pieces(parts: Iterable[str]) -> Iterator[str]:
+    r"""Cut a text that comes in parts into pieces whose tokens, one after another, are the tokens of the whole.
 
     A piece ends before a space or line end that follows a visible character. GPT-2's rule for splitting text into words
     always splits there and never looks back, so that such a cut changes nothing.
+
+    Example:
+        >>> list(cut_pieces(["The end", ".\n\nThen", "ce"]))
+        ['The', ' end.', '\n\nThence']
     """
     text = ""
-    for decoded in _read_text(path, advance, block_size):
-        text += decoded
+    for part in parts:
+        text += part
         if cut := _last_cut(text):
             yield text[:cut]
             text = text[cut:]

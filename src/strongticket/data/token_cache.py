@@ -88,7 +88,7 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
                 raise ValueError(f"it has no {split} split, only {', '.join(about['splits'])}")
             opened[split] = _open_split(folder / f"{split}.npy", about["splits"][split], tokenizer.vocabulary)
         return Entry(name=str(about["name"]), tokenizer=tokenizer, splits=opened)
-    except (ValueError, TypeError, LookupError, AttributeError, OSError, EOFError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OSError, EOFError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError | OSError) else repr(error)
         raise BrokenEntryError(f"{folder} cannot be used as tokens: {reason:.200}.") from None
 
@@ -213,7 +213,9 @@ def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
         raise ValueError(f"{path.name} has another SHA-256 than {DESCRIPTION} says")
     if tokens.max() >= vocabulary:
         raise ValueError(f"{path.name} has token {tokens.max()}, but the vocabulary ends at {vocabulary - 1}")
-    return Split(tokens=tokens, text_bytes=int(about["text_bytes"]), digest=about["sha256"])
+    if not isinstance(about["text_bytes"], int) or about["text_bytes"] < 1:
+        raise ValueError(f"{path.name} is said to stand for {about['text_bytes']!r:.40} bytes of text")
+    return Split(tokens=tokens, text_bytes=about["text_bytes"], digest=about["sha256"])
 
 
 def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:

@@ -1,6 +1,6 @@
 """A tokenizer by name: "bytes", "gpt2", or a folder with its files. What it needs is loaded when it is first used."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ class Codec(Protocol):
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Tokens]:
         """Give the tokens of one piece after another."""
 
-    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+    def to_bytes(self, tokens: Iterable[int]) -> bytes:
         """Give the bytes the tokens stand for."""
 
 
@@ -49,11 +49,11 @@ class Tokenizer:
         """Give the tokens of a text."""
         return self.codec.encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Iterable[int]) -> str:
         """Give the text of tokens; bytes that are no whole character become U+FFFD."""
         return self.to_bytes(tokens).decode("utf-8", "replace")
 
-    def to_bytes(self, tokens: Sequence[int]) -> bytes:
+    def to_bytes(self, tokens: Iterable[int]) -> bytes:
         """Give the bytes of tokens, which may end inside a character."""
         return self.codec.to_bytes(tokens)
 
@@ -77,7 +77,7 @@ def find_tokenizer(name: str) -> Tokenizer:
     if name == BYTES:
         return Tokenizer(BYTES, BytesCodec.vocabulary, BytesCodec.digest, BytesCodec)
     if name == GPT2:
-        return Tokenizer(GPT2, GPT2_VOCABULARY, GPT2_DIGEST, fetch_gpt2)
+        return Tokenizer(GPT2, GPT2_VOCABULARY, GPT2_DIGEST, _load_gpt2)
     folder = Path(name)
     if not folder.is_dir():
         raise StrongTicketError(
@@ -88,3 +88,10 @@ def find_tokenizer(name: str) -> Tokenizer:
     digest = codec.digest
     called = GPT2 if digest == GPT2_DIGEST else folder.resolve().name
     return Tokenizer(called, codec.vocabulary, digest, lambda: codec)
+
+
+def _load_gpt2() -> Codec:
+    codec = fetch_gpt2()
+    if codec.digest != GPT2_DIGEST:
+        raise StrongTicketError("what transformers has under the name gpt2 is not GPT-2's tokenizer; give --tokenizer.")
+    return codec
