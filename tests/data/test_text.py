@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ def test_the_sample_is_bytes_of_wikipedia() -> None:
     assert (text.name, text.tokenizer.name, text.tokenizer.vocabulary) == ("sample", "bytes", 256)
     assert (len(text.train), len(text.valid)) == (328_723, 38_758)
     # Pinned: results on the sample are compared across machines and releases.
-    assert text.digest == "?"
+    assert text.digest == "1d5e14f3f019ade54972a59179434a8fb7ec980c90c4dd463ca3d429a00314a5"
     articles = re.findall(r"(?m)^= (.+) =$", text.tokenizer.decode(text.train) + text.tokenizer.decode(text.valid))
     licence = (Path(__file__).parents[2] / "src/strongticket/data/sample/LICENCE.md").read_text()
     assert "CC BY-SA 3.0" in licence
@@ -95,9 +94,7 @@ def test_unknown_splits_are_refused(splits: tuple[str, ...]) -> None:
     ("folder", "counts"),
     [
         ("wikitext-103", {"valid": 249_735, "test": 285_234}),
-        ("wikitext-2", {"valid": 258_659}),
         ("wikitext-2-raw", {"valid": 249_887}),
-        ("wikipedia-fa-ga-2019", {"valid": 329_742, "test": 336_444}),
     ],
 )
 def test_real_folders_have_the_tokens_their_readme_says(shared_data: Path, folder: str, counts: dict[str, int]) -> None:
@@ -163,18 +160,14 @@ def encode_with_gpt2(home: Path) -> str:
     environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": "http://127.0.0.1:9"}
     environment.pop("HF_HUB_OFFLINE", None)
     done = subprocess.run([sys.executable, "-c", ENCODE], env=environment, capture_output=True, text=True, check=True)
-    assert "Retry" not in done.stderr
+    assert "Retry" not in done.stderr  # which would take the better part of a minute
     return done.stdout
 
 
 def test_gpt2_offline_says_what_works_instead(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    begin = time.monotonic()
-    told = encode_with_gpt2(tmp_path)
-    assert re.fullmatch(
-        r"GPT-2's tokenizer cannot be fetched \(.* not answer: .*\); give --tokenizer a folder .*\n", told
-    )
-    assert time.monotonic() - begin < 60  # the hub's own retries alone would take 48 s on top of the imports
+    line = r"GPT-2's tokenizer cannot be fetched \(.* does not answer: .*\); give --tokenizer a folder .*\n"
+    assert re.fullmatch(line, encode_with_gpt2(tmp_path))
 
 
 def test_gpt2_comes_from_the_copy_transformers_keeps(shared_data: Path, tmp_path: Path) -> None:
