@@ -29,7 +29,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_code_tables_kernels_and_the_type_marker(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for file in ("py.typed", "cli.py", "ops/philox/philox.cu", "ops/philox/normal_table.npy"):
+    for file in (
+        "py.typed",
+        "cli.py",
+        "ops/philox/philox.cu",
+        "ops/philox/normal_table.npy",
+        "data/sample/train.txt.xz",
+        "data/sample/LICENCE.md",
+    ):
         assert f"strongticket/{file}" in names
     assert not any(name.startswith("tests") for name in names)
 
