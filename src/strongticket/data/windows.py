@@ -64,9 +64,10 @@ def training_batch(tokens: Tokens, *, length: int, sequences: int, seed: int, st
     if step < 0:
         raise ValueError(f"steps count from 0; got {step}.")
     windows = window_count(tokens, length)
-    epochs, places = np.divmod(np.arange(step * sequences, (step + 1) * sequences), windows)
-    chosen = [_permutation(seed, int(epoch), windows)[place] for epoch, place in zip(epochs, places, strict=True)]
-    return _gather(tokens, np.array(chosen), length)
+    places = np.arange(step * sequences, (step + 1) * sequences)
+    epochs = range(places[0] // windows, places[-1] // windows + 1)
+    chosen = [_permutation(seed, epoch, windows)[places[places // windows == epoch] % windows] for epoch in epochs]
+    return _gather(tokens, np.concatenate(chosen), length)
 
 
 def validation_batches(tokens: Tokens, *, length: int, sequences: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -81,10 +82,11 @@ def validation_batches(tokens: Tokens, *, length: int, sequences: int) -> Iterat
         yield _gather(tokens, np.arange(begin, min(begin + sequences, windows)), length)
 
 
-def _gather(tokens: Tokens, windows: npt.NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
-    rows = np.stack([tokens[i * length : (i + 1) * length + 1] for i in windows]).astype(np.int64)
-    batch = torch.from_numpy(rows)  # (windows, length + 1)
-    return batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+def _gather(tokens: Tokens, chosen: npt.NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
+    stop = window_count(tokens, length) * length
+    rows = (tokens[shift : shift + stop].reshape(-1, length)[chosen] for shift in (0, 1))  # (sequences, length) each
+    inputs, targets = (torch.from_numpy(row.astype(np.int64)) for row in rows)
+    return inputs, targets
 
 
 # Two, since a step may lie across the end of an epoch.
