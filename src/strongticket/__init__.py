@@ -15,6 +15,8 @@ from strongticket.ops.subset_sum import Status as Status
 from strongticket.ops.subset_sum import SubsetSumResult as SubsetSumResult
 from strongticket.ops.subset_sum import subset_sum as subset_sum
 from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
+from strongticket.pretrained import attach as attach
+from strongticket.pretrained import construct_pretrained as construct_pretrained
 from strongticket.rng import random_weights as random_weights
 from strongticket.ticket import Certificate as Certificate
 from strongticket.ticket import DenseTensor as DenseTensor

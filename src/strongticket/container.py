@@ -79,14 +79,18 @@ def header_bytes(header: dict[str, Json]) -> bytes:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes `path`'s place only when the block ends well; otherwise nothing is left behind."""
+def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes `path`'s place only when the block ends well; otherwise nothing is left behind.
+
+    `durable=False` does not wait for the disk: after a power cut the file may be there and damaged.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         with open(temporary, "xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

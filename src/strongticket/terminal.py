@@ -12,11 +12,13 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 _STEP_COLUMNS = (
     SpinnerColumn(),
@@ -49,6 +51,35 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
             bar.advance(task, amount)
 
         yield advance
+
+
+@contextmanager
+def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr with how many are done a second; what it gives is called with the amount just done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
+    with _bar(*columns, speed_estimate_period=120.0) as bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(amount: int) -> None:
+            bar.advance(task, amount)
+
+        yield advance
+
+
+class _RateColumn(ProgressColumn):
+    """How many are done a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed else "")
 
 
 @contextmanager
@@ -85,10 +116,16 @@ def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
-def _bar(*columns: ProgressColumn) -> Progress:
+def _bar(*columns: ProgressColumn, speed_estimate_period: float = 30.0) -> Progress:
     """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
     stderr = Console(stderr=True)
-    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+    return Progress(
+        *columns,
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+        speed_estimate_period=speed_estimate_period,
+    )
 
 
 def printable(text: str) -> str:

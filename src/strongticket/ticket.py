@@ -265,7 +265,7 @@ class Ticket:
 
     def digests(self, progress: Progress | None = None) -> Digests:
         """Compute the digests a file stores: regenerates every weight, a few MiB at a time."""
-        return Digests(masks=_digest_of_masks(self), weights=_digest_of_weights(self, progress))
+        return Digests(masks=digest_of_masks(self), weights=_digest_of_weights(self, progress))
 
     def verify(self, progress: Progress | None = None) -> Verification:
         """Hold masks and regenerated weights against the stored digests; a ticket never stored has none to fail."""
@@ -403,7 +403,8 @@ def _identity(ticket: Ticket) -> str:
     return digest.hexdigest()
 
 
-def _digest_of_masks(ticket: Ticket) -> str:
+def digest_of_masks(ticket: Ticket) -> str:
+    """Hash the packed bits of all masks that have some, in the tensors' order."""
     digest = hashlib.sha256()
     _update_with_masks(digest, ticket)
     return digest.hexdigest()

@@ -155,13 +155,7 @@ def prune_head(
     """Prune one head, whose tensors are `name` with `.query`, `.key`, `.value` and `.output` after it."""
     (rows, d1), d2 = qk.shape, vo.shape[1]
     n_k, n_v = key_width, value_width
-    qk_scale = query_key_scale(init, d1, n_k)
-    query = RandomMatrix(name=f"{name}.query", coordinates=rows, units=n_k, unit_axis=1, scale=qk_scale)
-    key = RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale)
-    value = RandomMatrix(name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v))
-    output = RandomMatrix(
-        name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
-    )
+    query, key, value, output = head_matrices(name, rows, d1, d2, n_k, n_v, init)
     # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
     pruned_qk = prune_product(
         qk,
@@ -180,6 +174,20 @@ def prune_head(
         sizes = equal_blocks("value_width", n_v, d1)
         pruned_vo = prune_product(vo.T, value, output, sizes, seed=seed, effort=effort, device=device).transposed()
     return PrunedHead(pruned_qk, pruned_vo)
+
+
+def head_matrices(
+    name: str, query_rows: int, d_model: int, d_out: int, key_width: int, value_width: int, init: Init
+) -> tuple[RandomMatrix, RandomMatrix, RandomMatrix, RandomMatrix]:
+    """Describe the random query, key, value and output matrix of one head."""
+    d1, d2, n_k, n_v = d_model, d_out, key_width, value_width
+    qk_scale = query_key_scale(init, d1, n_k)
+    return (
+        RandomMatrix(name=f"{name}.query", coordinates=query_rows, units=n_k, unit_axis=1, scale=qk_scale),
+        RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale),
+        RandomMatrix(name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v)),
+        RandomMatrix(name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)),
+    )
 
 
 def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> MergedAttention:

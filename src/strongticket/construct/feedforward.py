@@ -99,20 +99,28 @@ def prune_layer(
     device: torch.device | str | None,
 ) -> Pruned:
     """Prune one linear map (d_out, d_in), whose tensors are `name` with `.first` and `.second` after it."""
-    (d_out, d_in), n = weight.shape, hidden_width
-    first = RandomMatrix(name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
-    second = RandomMatrix(
-        name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)
-    )
+    d_out, d_in = weight.shape
+    first, second = layer_matrices(name, d_in, d_out, hidden_width, init)
     return prune_relu(
         weight,
         first,
         second,
-        equal_blocks("hidden_width", n, d_in),
+        equal_blocks("hidden_width", hidden_width, d_in),
         seed=seed,
         nonnegative_inputs=nonnegative_inputs,
         effort=effort,
         device=device,
+    )
+
+
+def layer_matrices(
+    name: str, d_in: int, d_out: int, hidden_width: int, init: Init
+) -> tuple[RandomMatrix, RandomMatrix]:
+    """Describe the two random layers that stand for one linear map."""
+    n = hidden_width
+    return (
+        RandomMatrix(name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)),
+        RandomMatrix(name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)),
     )
 
 

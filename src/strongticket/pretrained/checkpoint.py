@@ -1,0 +1,91 @@
+"""Finished parts of an interrupted construction, one small file each, in a folder beside the ticket to be."""
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from strongticket.container import Json, atomic_write
+from strongticket.errors import StrongTicketError
+from strongticket.files import difference, lock, read_json, write_json
+from strongticket.mask import Bits
+from strongticket.pretrained.parts import Part, Solved
+
+_SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
+
+
+class Checkpoint:
+    """What is done so far; without a folder nothing is kept.
+
+    Args:
+        folder: made when work begins.
+        settings: everything the masks depend on, as JSON; a folder of other settings is refused.
+    """
+
+    def __init__(self, folder: Path | None, settings: dict[str, Json]) -> None:
+        self._folder, self._settings = folder, settings
+
+    @contextmanager
+    def open(self) -> Iterator["Checkpoint"]:
+        """Hold the folder while the block runs: a second run is kept out."""
+        if self._folder is None:
+            yield self
+            return
+        self._folder.mkdir(exist_ok=True)
+        with open(self._folder / _LOCK, "ab") as file:
+            lock(file, self._folder)
+            self._check_settings(self._folder / _SETTINGS)
+            try:
+                yield self
+            except BaseException:
+                if not any(self._folder.glob("*.npz")):
+                    remove_checkpoint(self._folder)
+                raise
+
+    def load(self, part: Part) -> Solved | None:
+        """Give what was found for a part, or None if it has to be solved; a damaged file counts as none."""
+        if self._folder is None:
+            return None
+        try:
+            with np.load(self._folder / f"{part.name}.npz", allow_pickle=False) as file:
+                facts = json.loads(file[_FACTS].tobytes())
+                bits: dict[str, Bits] = {name: file[name] for name in file.files if name != _FACTS}
+            tensors = list(part.tensors(bits))
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            return None
+        missed = [tuple(miss) for miss in facts.pop("unreachable")]
+        return Solved(bits=bits, unreachable=missed, **facts) if len(tensors) == 2 * len(bits) else None
+
+    def keep(self, solved: Solved) -> None:
+        """Keep a finished part."""
+        if self._folder is None:
+            return
+        facts = {name: value for name, value in asdict(solved).items() if name != "bits"}
+        buffer = io.BytesIO()
+        encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
+        np.savez(buffer, allow_pickle=False, **{_FACTS: encoded, **solved.bits})
+        # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
+        with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
+            file.write(buffer.getbuffer())
+
+    def _check_settings(self, path: Path) -> None:
+        theirs = read_json(path)
+        if theirs is None:
+            write_json(path, self._settings)
+        elif theirs != self._settings:
+            raise StrongTicketError(
+                f"{path.parent} holds unfinished work of another kind ({difference(theirs, self._settings)}). "
+                "Finish that first, choose another --out, or delete the folder."
+            )
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Remove a folder that is no longer needed; one that is not there is fine."""
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,205 @@
+"""A pretrained model's attention, and if asked its MLPs, inside a random network: part by part, then one ticket."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import nn
+
+from strongticket.bounds.certificate import (
+    AttentionNorms,
+    Envelope,
+    HeadNorms,
+    LinearNorms,
+    propagate_attention,
+    propagate_feedforward,
+)
+from strongticket.construct.certify import describe_head, describe_unreachable
+from strongticket.construct.product import Miss
+from strongticket.construct.source import as_width, check_option
+from strongticket.container import Json
+from strongticket.parallel import run_tasks
+from strongticket.pretrained.adapters import Layer, Target, What
+from strongticket.pretrained.checkpoint import Checkpoint
+from strongticket.pretrained.digest import WeightsDigest
+from strongticket.pretrained.parts import Part, Solved, ordered_product, parts_of, solve_part
+from strongticket.rng import stream_of
+from strongticket.ticket import Certificate, DenseTensor, Digests, Ticket, digest_of_masks, digest_of_tensors
+
+FAMILY = "pretrained"
+FEWEST_ITEMS, MOST_ITEMS = 4, 32
+SCOPE = "each part by itself, for inputs of at most its own norm; nothing is claimed from end to end"
+
+# Called with the number of subset sums that are done since the last call.
+Progress = Callable[[int], object]
+
+
+def construct_pretrained(
+    model: nn.Module,
+    *,
+    items: int = 20,
+    seed: int = 0,
+    what: What = "attention",
+    device: torch.device | str = "cpu",
+    workers: int = 1,
+    dask: str | None = None,
+    checkpoint: Path | None = None,
+    progress: Progress | None = None,
+) -> Ticket:
+    r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
+
+    Each head becomes two products of random matrices, `items` times d_model units wide. With "attention+mlp" each
+    linear map of an MLP becomes two random layers with a ReLU between them. All else stays the model's own, and biases
+    are exact. The ticket is the same for every device, number of workers and interruption.
+
+    Args:
+        model: a Hugging Face model of a family that has an adapter; see `docs/adding-a-model.md`.
+        items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, on average.
+        seed: of the random weights.
+        what: "attention" or "attention+mlp".
+        device: where subset sums are solved.
+        workers: local processes, one thread each.
+        dask: address of a Dask scheduler to run on instead.
+        checkpoint: folder in which finished parts are kept, so that a second call goes on from there; the caller
+            removes it once the ticket is safe.
+        progress: called with the number of sums just done.
+
+    Returns:
+        A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
+        before it can make them.
+    """
+    check_option("what", what, get_args(What))
+    if not FEWEST_ITEMS <= as_width("items", items) <= MOST_ITEMS:
+        raise ValueError(
+            f"items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}. Fewer reach too little, and each one more "
+            "halves the error and costs 1.4 times the work."
+        )
+    stream_of(seed, "")  # refuses what is no seed
+    target = Target(model)
+    if what == "attention+mlp":
+        target.check_activation()
+    sha256 = digest_of_tensors(target.tensors(what))
+    parts = parts_of(target, what, items, seed, str(torch.device(device)))
+    settings: dict[str, Json] = {"target_sha256": sha256, "what": what, "items": items, "seed": seed}
+    matrices = [matrix for part in parts for matrix in part.matrices()]
+    digest_device = str(torch.device(device)) if dask is None else "cpu"
+    with (
+        Checkpoint(checkpoint, settings).open() as kept,
+        WeightsDigest().running(seed, matrices, digest_device) as digest,
+    ):
+        solved = _solve_all(parts, kept, workers, dask, progress)
+        by_name = {part.name: part for part in solved}
+        ticket = Ticket(
+            seed=seed,
+            tensors=[tensor for part in parts for tensor in part.tensors(by_name[part.name].bits)],
+            dense=[tensor for i, layer in enumerate(target.layers()) for tensor in exact_biases(layer, i, what)],
+            architecture=describe(target, what, items),
+            certificate=certify_parts(target, what, by_name, sha256),
+        )
+        return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest.result()))
+
+
+def _solve_all(
+    parts: list[Part], kept: Checkpoint, workers: int, dask: str | None, progress: Progress | None
+) -> list[Solved]:
+    report = progress or (lambda done: None)
+    found: dict[str, Solved] = {}
+    for part in parts:
+        if (earlier := kept.load(part)) is not None:
+            found[part.name] = earlier
+            report(part.sums)
+    missing = [part for part in parts if part.name not in found]
+
+    def finished(index: int, solved: Solved) -> None:
+        kept.keep(solved)
+        report(missing[index].sums)
+
+    for solved in run_tasks(solve_part, missing, workers=workers, dask=dask, progress=finished):
+        found[solved.name] = solved
+    return [found[part.name] for part in parts]
+
+
+def describe(target: Target, what: What, items: int) -> dict[str, Json]:
+    """Give the settings `attach` needs, as a ticket's architecture."""
+    layer = target.layer(0)
+    return {
+        "family": FAMILY,
+        "model_type": target.model_type,
+        "what": what,
+        "items": items,
+        "n_layers": target.n_layers,
+        "n_heads": layer.n_heads,
+        "d_model": layer.query.weight.shape[1],
+        "init": "theory",
+    }
+
+
+def exact_biases(layer: Layer, i: int, what: What) -> list[DenseTensor]:
+    """Give the biases as dense tensors: the attention's output bias, with the value bias in it, and the MLP's."""
+    bias, _ = output_bias(layer)
+    biases = {"attention.output_bias": bias}
+    if what == "attention+mlp":
+        biases |= {"mlp.up.bias": layer.up.bias, "mlp.down.bias": layer.down.bias}
+    return [DenseTensor(name=f"layer.{i}.{name}", value=bias) for name, bias in biases.items() if bias is not None]
+
+
+def output_bias(layer: Layer) -> tuple[torch.Tensor | None, float]:
+    """Move the value bias behind the heads, since attention weights sum to 1; give the bias and what rounding cost."""
+    value, output = layer.value.bias, layer.output.bias
+    if value is None:
+        return (output.double() if output is not None else None), 0.0
+    weight = layer.output.weight.double()
+    moved = ordered_product(weight, value.double()[None])[:, 0]  # (d_out,)
+    size = (weight.abs() @ value.double().abs()) + (output.double().abs() if output is not None else 0.0)
+    rounding = (len(value) + 2) * 2.0**-53 * 1.01 * float(size.norm())
+    return (moved + output.double() if output is not None else moved), rounding
+
+
+def certify_parts(target: Target, what: What, solved: dict[str, Solved], sha256: str) -> Certificate:
+    """Bound the error of every attention and every map of an MLP, each on inputs as large as it can get."""
+    parts: list[dict[str, Json]] = []
+    for i, layer in enumerate(target.layers()):
+        heads = [solved[f"layer.{i}.attention.head.{j}"] for j in range(layer.n_heads)]
+        parts.append(_attention_part(f"layer.{i}.attention", layer, heads))
+        if what == "attention+mlp":
+            inputs = {"up": layer.mlp_norm.largest_output(), "down": layer.down_input_norm()}
+            for name, alpha in inputs.items():
+                parts.append(_map_part(f"layer.{i}.mlp.{name}", alpha, solved[f"layer.{i}.mlp.{name}"]))
+    missed = [(name, Miss(row, column, by)) for part in solved.values() for name, row, column, by in part.unreachable]
+    return Certificate(
+        error=max(part["error"] for part in parts),
+        # A statement about all parts at once can only speak of inputs that all of them cover.
+        input_norm=min(part["input_norm"] for part in parts),
+        target_sha256=sha256,
+        details={"scope": SCOPE, "parts": parts, "unreachable": describe_unreachable(missed)},
+    )
+
+
+def _attention_part(name: str, layer: Layer, heads: Sequence[Solved]) -> dict[str, Json]:
+    alpha = layer.attention_norm.largest_output()
+    norms = tuple(HeadNorms(**head.norms) for head in heads)
+    bias, rounding = output_bias(layer)
+    attention = AttentionNorms(
+        heads=norms, bias_norm=float(bias.norm()) * (1 + 1e-12) if bias is not None else 0.0, bias_error=rounding
+    )
+    return {
+        **_describe_part(name, alpha, propagate_attention(Envelope(alpha), attention).error, heads),
+        "heads": [describe_head(head) for head in norms],
+    }
+
+
+def _map_part(name: str, alpha: float, solved: Solved) -> dict[str, Json]:
+    error = propagate_feedforward(Envelope(alpha), [LinearNorms(**solved.norms)]).error
+    return {**_describe_part(name, alpha, error, [solved]), **solved.norms, "error": error}
+
+
+def _describe_part(name: str, input_norm: float, error: float, solved: Sequence[Solved]) -> dict[str, Json]:
+    return {
+        "part": name,
+        "input_norm": input_norm,
+        "error": error,
+        "worst_entry": max(part.worst_entry for part in solved),
+        "worst_reached": max(part.worst_reached for part in solved),
+        "unreachable": sum(len(part.unreachable) for part in solved),
+    }

@@ -1,0 +1,218 @@
+"""The same ticket however the work is cut, stopped, spread or resumed; and certificates that hold."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strongticket import Ticket
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained import construct as construct_module
+from strongticket.pretrained import construct_pretrained
+from strongticket.pretrained.adapters import Target
+from strongticket.pretrained.parts import HeadPart, Part, Solved, ordered_product, parts_of, solve_part
+from tests.experiments.runs import wait_until
+from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
+
+QUICK = {"items": 6, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def bert_ticket() -> Ticket:
+    return construct_pretrained(small("bert"), **QUICK, what="attention+mlp")
+
+
+@given(rows=st.integers(1, 4), columns=st.integers(1, 4), terms=st.integers(1, 9), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=40)
+def test_products_are_added_in_order(rows: int, columns: int, terms: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    left, right = (torch.randn(n, terms, generator=generator).double() for n in (rows, columns))
+    got = ordered_product(left, right)
+    for i in range(rows):
+        for j in range(columns):
+            total = 0.0
+            for k in range(terms):
+                total += left[i, k].item() * right[j, k].item()
+            assert got[i, j].item() == total
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_file_says_what_the_ticket_is(family: str) -> None:
+    ticket = construct_pretrained(small(family), items=5, what="attention+mlp")
+    loaded = Ticket.from_bytes(ticket.to_bytes())
+    assert loaded == ticket
+    # The digest of weights was made beside the work, from shapes alone: the file's own check agrees with it.
+    assert loaded.verify().ok
+    assert loaded.stored_digests == ticket.digests()
+    layer = Target(small(family)).layer(0)
+    d = layer.query.weight.shape[1]
+    assert ticket.tensors["layer.0.attention.head.1.query"].shape == (d + 1, 5 * d)
+    assert ticket.tensors["layer.1.mlp.down.first"].shape == (
+        10 * layer.down.weight.shape[1],
+        layer.down.weight.shape[1],
+    )
+    kinds = {name.rpartition(".")[2]: tensor.mask.kind for name, tensor in ticket.tensors.items()}
+    assert kinds == {
+        "query": "bits",
+        "key": "blocks",
+        "value": "blocks",
+        "output": "bits",
+        "first": "blocks",
+        "second": "bits",
+    }
+    assert ticket.strong
+
+
+def test_only_free_weights_take_bits() -> None:
+    """About a bit for each weight the construction may choose, and nothing for what the blocks drop."""
+    model = randomize(make_bert(hidden_size=48, num_hidden_layers=1))
+    ticket = construct_pretrained(model, items=16)
+    free = sum(tensor.numel for tensor in ticket.tensors.values() if tensor.mask.kind == "bits")
+    assert free == 2 * 16 * 48 * (49 + 48)
+    assert free / 8 <= len(ticket.to_bytes()) <= free / 8 + 8000
+
+
+def test_workers_give_the_same_ticket(bert_ticket: Ticket) -> None:
+    spread = construct_pretrained(small("bert"), **QUICK, what="attention+mlp", workers=2)
+    assert spread.identity == bert_ticket.identity
+    assert spread.certificate == bert_ticket.certificate
+
+
+class StopError(Exception):
+    pass
+
+
+def test_an_interrupted_run_goes_on_at_the_head(
+    bert_ticket: Ticket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, solved_now = tmp_path / "x.partial", []
+
+    def run_here(function: object, parts: list[Part], *, progress: Any, **_: object) -> Iterator[Solved]:
+        for index, part in enumerate(parts):
+            solved_now.append(part.name)
+            result = solve_part(part)
+            progress(index, result)
+            yield result
+            if len(solved_now) == stop_after:
+                raise StopError
+
+    def construct() -> Ticket:
+        return construct_pretrained(small("bert"), **QUICK, what="attention+mlp", checkpoint=folder)
+
+    monkeypatch.setattr(construct_module, "run_tasks", run_here)
+    stop_after = 3
+    with pytest.raises(StopError):
+        construct()
+    names = [part.name for part in parts_of(Target(small("bert")), "attention+mlp", 6, 5, "cpu")]
+    assert solved_now == names[:3]
+    # A file that a power cut left damaged is solved again, and so is one of zero length.
+    (folder / f"{names[0]}.npz").write_bytes((folder / f"{names[0]}.npz").read_bytes()[:-40])
+    (folder / f"{names[1]}.npz").write_bytes(b"")
+    solved_now.clear()
+    stop_after = 99
+    assert construct() == bert_ticket
+    assert solved_now == [names[0], names[1], *names[3:]]
+    solved_now.clear()
+    assert construct() == bert_ticket
+    assert solved_now == []
+
+
+def test_unfinished_work_of_another_kind_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "x.partial"
+    construct_pretrained(small("vit"), items=4, checkpoint=folder)
+    with pytest.raises(StrongTicketError, match=r"holds unfinished work of another kind \(items: 4 there, 5 here\)"):
+        construct_pretrained(small("vit"), items=5, checkpoint=folder)
+    with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
+        construct_pretrained(small("bert"), items=4, checkpoint=folder)
+
+
+def test_nothing_is_left_of_a_run_that_failed_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StrongTicketError, match="no Dask scheduler answers"):
+        construct_pretrained(small("vit"), items=4, dask="tcp://127.0.0.1:9", checkpoint=tmp_path / "x.partial")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"items": 3}, "items must be 4 to 32; got 3"),
+        ({"items": 33}, "items must be 4 to 32; got 33"),
+        ({"items": 4.5}, "items must be a whole number"),
+        ({"what": "mlp"}, "what must be one of attention, attention.mlp; got 'mlp'"),
+        ({"seed": -1}, "seed must be a whole number in 0"),
+    ],
+)
+def test_bad_settings_are_told(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        construct_pretrained(small("bert"), **{"items": 4, **arguments})
+
+
+def test_sums_are_counted() -> None:
+    seen: list[int] = []
+    construct_pretrained(small("gpt2"), items=4, what="attention+mlp", progress=seen.append)
+    d, hidden = 16, 24
+    assert sum(seen) == 2 * (4 * ((d + 1) * d + d * d) + 2 * (2 * d * hidden))
+
+
+def test_parts_are_small_to_send() -> None:
+    """A head's part holds its own numbers, and no others travel with it."""
+    import pickle
+
+    model = randomize(make_bert(hidden_size=128, num_attention_heads=8, num_hidden_layers=1))
+    part = parts_of(Target(model), "attention", 20, 0, "cpu")[0]
+    assert isinstance(part, HeadPart)
+    numbers = 4 * 16 * 128 + 16
+    assert len(pickle.dumps(part)) < 4 * numbers + 2000
+    assert np.shares_memory(part.query, model.encoder.layer[0].attention.self.query.weight.detach().numpy())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """A scheduler and two workers, each a process."""
+    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    at = ["--scheduler-file", str(file), "--no-dashboard"]
+    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)]
+    try:
+        wait_until(file.exists)
+        # Without a nanny, so that a killed worker stays dead.
+        worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *at]
+        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
+        yield json.loads(file.read_text())["address"], processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(
+    cluster: tuple[str, list["subprocess.Popen[bytes]"]],
+) -> None:
+    from distributed import Client
+
+    address, workers = cluster
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=90)
+    model = randomize(make_bert(hidden_size=32, num_attention_heads=16))
+    calls: list[int] = []
+
+    def kill_one(sums: int) -> None:
+        calls.append(sums)
+        if len(calls) == 3:
+            workers[0].send_signal(signal.SIGKILL)
+            workers[0].wait()
+
+    spread = construct_pretrained(model, items=14, dask=address, progress=kill_one)
+    assert [worker.poll() for worker in workers] == [-signal.SIGKILL, None]
+    assert spread == construct_pretrained(model, items=14)
