@@ -29,10 +29,10 @@ KINDS: tuple[Kind, ...] = ("dense", "search", "gpt2")
 DENSITY, OUTPUT_GAIN = 0.3, 4.0
 WARM_UP = 5  # steps; their masks are the ones checked
 STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
-# How far the compiled step may be from eager float32. bfloat16 has 8 bits: a loss, which is a mean over all tokens, is
-# good to far better, a gradient to a few of its last bits.
-LOSS_TOLERANCE = {"bfloat16": 2e-3, "float32": 1e-5}
-GRADIENT_TOLERANCE = {"bfloat16": 5e-2, "float32": 1e-3}
+# How far a step may be from eager float32, as a fraction. bfloat16 has 8 bits: a gradient is good to about its last two
+# (GPT-2 mini to medium: 0.7 to 0.9 %), a loss, the mean over all tokens, to far more (0.0005 % at most).
+LOSS_TOLERANCE = {"bfloat16": 2e-4, "float32": 1e-5}
+GRADIENT_TOLERANCE = {"bfloat16": 3e-2, "float32": 1e-3}
 
 
 class WrongStepError(StrongTicketError):
