@@ -132,6 +132,11 @@ def _load(file: Path) -> "Ticket":
 
 
 def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
+    if ticket.architecture.get("family") == "pretrained":
+        from strongticket.pretrained import recertify
+        from strongticket.pretrained.load import load_model
+
+        return recertify.failures(ticket, load_model(str(target)))
     from strongticket.construct.recertify import failures
     from strongticket.target import load_target
 

@@ -89,8 +89,10 @@ def _facts(summary: dict[str, Json], title: str) -> Table:
 def _certificate(certificate: Json) -> str:
     if certificate is None:
         return "none"
+    parts = certificate["details"].get("parts")
+    of = f"each of {len(parts)} parts by itself: " if isinstance(parts, list) else ""
     return (
-        f"error at most {certificate['error']:.3e} for inputs of norm at most {certificate['input_norm']:g}, "
+        f"{of}error at most {certificate['error']:.3e} for inputs of norm at most {certificate['input_norm']:g}, "
         f"target {certificate['target_sha256'][:16]} (as stored; verify --target checks it)"
     )
 

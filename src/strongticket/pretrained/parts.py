@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strongticket.bounds.certificate import HeadNorms
 from strongticket.construct import certify
 from strongticket.construct.attention import PrunedHead, head_matrices, prune_head
 from strongticket.construct.feedforward import layer_matrices, prune_layer
@@ -126,9 +127,8 @@ class HeadPart(Part):
         found = prune_head(qk, vo, self.name, width, width, seed=self.seed, init=_INIT, device=self.device)
         qk_rounding, vo_rounding = self.merged_rounding()
         head = PrunedHead(found.qk.with_more_rounding(qk_rounding), found.vo.with_more_rounding(vo_rounding))
-        return _solved(
-            self.name, tuple(head.tensors()), {"qk": head.qk, "vo": head.vo}, asdict(certify.head_norms(qk, vo, head))
-        )
+        norms = certify.head_norms(qk, vo, head)
+        return solved_from(self.name, tuple(head.tensors()), {"qk": head.qk, "vo": head.vo}, norms)
 
     def _sizes(self) -> tuple[int, int, int]:
         d = self.key.shape[1]
@@ -173,7 +173,7 @@ class MapPart(Part):
         weight = torch.tensor(self.weight, device=self.device).double()
         found = prune_layer(weight, self.name, self.hidden_width, seed=self.seed, init=_INIT, device=self.device)
         norms = {"norm": spectral_norm(weight), "error": found.norm()}
-        return _solved(self.name, found.tensors, {"map": found}, norms)
+        return solved_from(self.name, found.tensors, {"map": found}, norms)
 
 
 def parts_of(target: Target, what: What, items: int, seed: int, device: str) -> list[Part]:
@@ -231,14 +231,18 @@ def _tensors(
             yield matrix.with_blocks(sizes)
 
 
-def _solved(
-    name: str, tensors: tuple[RandomTensor, ...], products: dict[str, Pruned], norms: dict[str, float]
+def solved_from(
+    name: str,
+    tensors: tuple[RandomTensor, ...],
+    products: Mapping[str, Pruned],
+    norms: HeadNorms | dict[str, float],
 ) -> Solved:
+    """Keep of a part's products what the ticket and the certificate need."""
     missed = [(f"{name}.{of}", *miss) for of, product in products.items() for miss in product.unreachable]
     return Solved(
         name=name,
         bits={tensor.name: tensor.mask.bits for tensor in tensors if isinstance(tensor.mask, PackedMask)},
-        norms=norms,
+        norms=asdict(norms) if isinstance(norms, HeadNorms) else norms,
         worst_entry=max(product.worst_entry() for product in products.values()),
         worst_reached=max(_worst_reached(product) for product in products.values()),
         unreachable=missed,

@@ -1,0 +1,62 @@
+"""`verify --target` holds a model's ticket against the model."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from strongticket import Ticket
+from strongticket.cli import app
+from strongticket.pretrained import construct_pretrained
+from strongticket.pretrained.recertify import failures
+from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
+from tests.tickets import edited
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
+    data = construct_pretrained(small(family), items=8, what="attention+mlp").to_bytes()
+    assert failures(Ticket.from_bytes(data), small(family)) == []
+
+    def boast(place: str, description: dict) -> None:
+        certificate = description["certificate"]
+        part = next(part for part in certificate["details"]["parts"] if part["part"] == place)
+        part["error"] *= 0.999
+
+    for place in ("layer.1.attention", "layer.0.mlp.up", "layer.1.mlp.down"):
+        boasting = Ticket.from_bytes(edited(data, lambda d, place=place: boast(place, d)))
+        (failure,) = failures(boasting, small(family))
+        assert f"of {place}, the masks and the model give" in failure
+    worst = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(error=1e-9)))
+    assert "of the worst part" in failures(worst, small(family))[-1]
+    silent = Ticket.from_bytes(edited(data, lambda d: d["certificate"]["details"]["parts"].pop()))
+    assert failures(silent, small(family)) == ["the certificate says nothing of layer.1.mlp.down"]
+    empty = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(details={"parts": [3]})))
+    assert failures(empty, small(family))[0].startswith("the certificate does not list its parts")
+
+
+def test_verify_takes_the_models_folder(tmp_path: Path) -> None:
+    ticket = construct_pretrained(small("bert"), items=6)
+    ticket.save(tmp_path / "x.ticket")
+    small("bert").save_pretrained(tmp_path / "right")
+    randomize(make_bert(), seed=3).save_pretrained(tmp_path / "wrong")
+
+    def verify(folder: str) -> tuple[int, dict]:
+        arguments = ["verify", str(tmp_path / "x.ticket"), "--target", str(tmp_path / folder), "--json"]
+        done = CliRunner().invoke(app, arguments)
+        return done.exit_code, json.loads(done.stdout)
+
+    assert verify("right") == (
+        0,
+        {"file": str(tmp_path / "x.ticket"), "identity": ticket.identity, "ok": True, "failures": []},
+    )
+    code, told = verify("wrong")
+    assert code == 1
+    assert "the ticket was made for a bert whose weights have SHA-256" in told["failures"][0]
+
+
+def test_show_speaks_of_parts(tmp_path: Path) -> None:
+    construct_pretrained(small("bert"), items=6).save(tmp_path / "x.ticket")
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "x.ticket")])
+    assert "each of 2 parts by itself: error at most" in shown.stdout
