@@ -93,11 +93,10 @@ class Evaluation:
 
 def load_model(ticket: Ticket, device: torch.device | str) -> GPT2:
     """Build the language model a ticket holds."""
+    if (family := ticket.architecture.get("family")) != "gpt2":
+        raise StrongTicketError(f"the ticket holds a network of the family {family!r:.40}; text needs a gpt2.")
     model = ticket.build(device=device)
-    if not isinstance(model, GPT2):
-        raise StrongTicketError(
-            f"the ticket holds a network of the family {ticket.architecture.get('family')!r:.40}; text needs a gpt2."
-        )
+    assert isinstance(model, GPT2)
     return model.eval()
 
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from strongticket.data.tokenizer import Tokenizer
 from strongticket.models.gpt2 import GPT2
+from strongticket.models.gpt2_decoder import Decoder
 
 # What an empty prompt stands for: the model has to see something, and text begins after a line end.
 EMPTY_PROMPT = "\n"
 
 
-@torch.no_grad()
 def generate_tokens(
     model: GPT2,
     prompt: Sequence[int],
@@ -26,7 +26,7 @@ def generate_tokens(
     """Continue a prompt, one token at a time.
 
     Args:
-        model: in evaluation mode.
+        model: what continues it.
         prompt: at least one token; of more than the model can see, the last are used.
         tokens: how many to make.
         temperature: divides the logits; 0 always takes the likeliest token.
@@ -38,11 +38,15 @@ def generate_tokens(
     if not temperature >= 0 or (top_k is not None and top_k < 1):
         raise ValueError(f"temperature must be 0 or more and top_k at least 1; got {temperature} and {top_k}.")
     generator = torch.Generator().manual_seed(seed)
-    device, context = model.tokens.weight.device, model.config.context
-    seen = list(prompt)
+    context, seen = model.config.context, list(prompt)
+    decoder, fresh = Decoder(model), seen[-context:]
     for _ in range(tokens):
-        logits = model(torch.tensor([seen[-context:]], device=device))[0, -1]  # (V,)
+        if decoder.length + len(fresh) > context:
+            # Every token has moved one place on, and with it the position the model adds: all of it is new.
+            decoder, fresh = Decoder(model), seen[-context:]
+        logits = decoder.feed(fresh)  # (V,)
         seen.append(_choose(logits.cpu().double(), temperature, top_k, generator))
+        fresh = seen[-1:]
         yield seen[-1]
 
 

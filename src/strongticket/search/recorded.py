@@ -78,7 +78,7 @@ def check_tokenizer(tokenizer: Tokenizer, recorded: Recorded | None, vocabulary:
     if tokenizer.vocabulary != vocabulary:
         raise StrongTicketError(
             f"the model has {vocabulary:,} tokens, the tokenizer {tokenizer.name} {tokenizer.vocabulary:,}; "
-            "give --tokenizer the one it was trained with."
+            "use the one it was trained with."
         )
     if recorded and tokenizer.digest != recorded.tokenizer["digest"]:
         raise StrongTicketError(

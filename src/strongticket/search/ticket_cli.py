@@ -65,6 +65,7 @@ def evaluate(
 ) -> None:
     """Measure a ticket's loss on a text, from the ticket's file alone, and hold it against the loss on record."""
     from strongticket.data.text import load_text
+    from strongticket.data.token_cache import is_entry
     from strongticket.search.evaluate import evaluate_ticket
     from strongticket.search.recorded import recorded_of
     from strongticket.terminal import count_bar, print_json
@@ -72,9 +73,10 @@ def evaluate(
 
     place, ticket = _device(device), Ticket.load(file)
     recorded = recorded_of(ticket)
-    wanted = tokenizer or (recorded.tokenizer_name if recorded else None)
+    if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
+        tokenizer = recorded.tokenizer_name
     with count_bar("making tokens") as show:
-        text = load_text(data, tokenizer=wanted, splits=[split.value], progress=show)
+        text = load_text(data, tokenizer=tokenizer, splits=[split.value], progress=show)
     with count_bar("evaluating") as show:
         result = evaluate_ticket(
             ticket,
