@@ -1,13 +1,15 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _tokens_are_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> None:
+def _tokens_are_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's cache folder out of the tests, and the tests out of it."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("STRONGTICKET_CACHE", str(tmp_path_factory.mktemp("cache")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRONGTICKET_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

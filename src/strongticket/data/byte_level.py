@@ -94,7 +94,7 @@ class BpeCodec:
         return b"".join(self._bytes[token] for token in tokens)
 
     def to_json(self) -> str:
-        """Write a tokenizer.json, which `from_folder` and the `tokenizers` package read."""
+        """Write a tokenizer.json, which `bpe_from_folder` and the `tokenizers` package read."""
         text: str = self._engine.to_str()
         return text
 
@@ -173,7 +173,7 @@ def _oddities(content: Json) -> str | None:
         return "the pre-tokenizer is not ByteLevel with add_prefix_space off and use_regex on"
     if content.get("normalizer"):
         return "it has a normalizer"
-    for setting in ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
+    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
         if model.get(setting):
             return f"its {setting} is {model[setting]!r}"
     if any(token.get(flag) for token in content["added_tokens"] for flag in ("lstrip", "rstrip", "single_word")):

@@ -25,7 +25,7 @@ def fetch_gpt2() -> BpeCodec:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2", local_files_only=unreachable is not None)
     except OSError as error:
-        reason = unreachable or f"{error!s:.200}".partition("\n")[0]
+        reason = unreachable or _first_line(error)
         raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}); {instead}.") from None
     return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "GPT-2's tokenizer of transformers")
 
@@ -37,13 +37,12 @@ def fetch_wikitext(folder: Path) -> None:
         return
     instead = f"give --data DIR. {LAYOUT}"
     datasets = _import("datasets", f"{WIKITEXT} comes through datasets", instead)
+    if reason := _why_unreachable():
+        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.")
     try:
-        if reason := _why_unreachable():
-            raise OSError(reason)
         loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
     except (OSError, ValueError) as error:
-        reason = f"{error!s:.200}".partition("\n")[0]
-        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.") from None
+        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({_first_line(error)}); {instead}.") from None
     folder.mkdir(parents=True, exist_ok=True)
     for split in missing:
         batches = loaded[_SPLIT_NAMES[split]].iter(batch_size=1000)
@@ -69,6 +68,10 @@ def _why_unreachable() -> str | None:
     except OSError as error:
         return f"the Hugging Face hub does not answer: {getattr(error, 'reason', error)}"
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{error!s:.200}".partition("\n")[0]
 
 
 def _import(name: str, need: str, instead: str) -> Any:

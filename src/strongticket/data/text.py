@@ -8,7 +8,15 @@ from pathlib import Path
 from strongticket.container import Json, canonical_json
 from strongticket.data.hub import WIKITEXT, fetch_wikitext
 from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files
-from strongticket.data.token_cache import Progress, Split, default_root, find_or_make_entry, is_entry, open_entry
+from strongticket.data.token_cache import (
+    Progress,
+    Source,
+    Split,
+    default_root,
+    find_or_make_entry,
+    is_entry,
+    open_entry,
+)
 from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.data.windows import steps_per_epoch as steps_per_epoch
@@ -95,7 +103,7 @@ def load_text(
         return _from_entry(folder, tokenizer, splits)
     files = _files_of(folder, splits)
     chosen = find_tokenizer(tokenizer or (BYTES if data == SAMPLE else GPT2))
-    entry = find_or_make_entry(root, name, files, chosen, progress)
+    entry = find_or_make_entry(root, Source(name=name, files=files, tokenizer=chosen), progress)
     return Text(name=name, tokenizer=entry.tokenizer, splits=entry.splits)
 
 

@@ -50,6 +50,21 @@ class Entry:
     splits: Mapping[str, Split]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What an entry is made from: the text files of each split, and the tokenizer."""
+
+    name: str
+    files: Mapping[str, Sequence[Path]]
+    tokenizer: Tokenizer
+
+    def key(self) -> str:
+        """Hash all of it but the name: the same text elsewhere has the same entry."""
+        splits = {split: [_sha256(path) for path in paths] for split, paths in self.files.items()}
+        made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": self.tokenizer.digest})
+        return hashlib.sha256(made_from.encode()).hexdigest()
+
+
 class BrokenEntryError(StrongTicketError):
     """A folder of tokens is not whole, or not what it says it is."""
 
@@ -93,30 +108,27 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
         raise BrokenEntryError(f"{folder} cannot be used as tokens: {reason:.200}.") from None
 
 
-def find_or_make_entry(
-    root: Path, name: str, files: Mapping[str, Sequence[Path]], tokenizer: Tokenizer, progress: Progress | None
-) -> Entry:
-    """Open the entry of these text files and this tokenizer, making it first if it is not there or not whole."""
-    key = _key(files, tokenizer)
+def find_or_make_entry(root: Path, source: Source, progress: Progress | None = None) -> Entry:
+    """Open a text's entry below `root`, making it first if it is not there or not whole."""
+    key, splits = source.key(), tuple(source.files)
     folder = root / "tokens" / key
     try:
-        return open_entry(folder, tuple(files), key=key)
+        return open_entry(folder, splits, key=key)
     except BrokenEntryError:
         pass  # most often: not made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.with_name(f".{key}.lock")):
-            return _make_unless_made(folder, key, name, files, tokenizer, progress)
+            try:
+                return open_entry(folder, splits, key=key)
+            except BrokenEntryError:
+                pass  # nobody made it while we waited
+            _make_entry(folder, source, progress)
+            return open_entry(folder, splits, key=key)
     except OSError as error:
         raise StrongTicketError(
             f"tokens cannot be kept: {error}. Set STRONGTICKET_CACHE to a folder with room that can be written."
         ) from None
-
-
-def _key(files: Mapping[str, Sequence[Path]], tokenizer: Tokenizer) -> str:
-    splits = {split: [_sha256(path) for path in paths] for split, paths in files.items()}
-    made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": tokenizer.digest})
-    return hashlib.sha256(made_from.encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:
@@ -124,39 +136,21 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make_unless_made(
-    folder: Path,
-    key: str,
-    name: str,
-    files: Mapping[str, Sequence[Path]],
-    tokenizer: Tokenizer,
-    progress: Progress | None,
-) -> Entry:
-    """Make an entry under a name of its own, then rename it; the lock is ours, so what else is there is left over."""
-    try:
-        return open_entry(folder, tuple(files), key=key)
-    except BrokenEntryError:
-        pass  # nobody has made it while we waited for the lock
-    for left_over in (folder, *folder.parent.glob(f".{key}.*.part")):
+def _make_entry(folder: Path, source: Source, progress: Progress | None) -> None:
+    """Make an entry under another name, then rename it; the lock is ours, so what else is there is left over."""
+    for left_over in (folder, *folder.parent.glob(f".{folder.name}.*.part")):
         shutil.rmtree(left_over, ignore_errors=True)
-    temporary = folder.with_name(f".{key}.{secrets.token_hex(6)}.part")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
     temporary.mkdir()
     try:
-        _write_entry(temporary, key, name, files, tokenizer, progress)
+        _write_entry(temporary, folder.name, source, progress)
         os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return open_entry(folder, tuple(files), key=key)
 
 
-def _write_entry(
-    folder: Path,
-    key: str,
-    name: str,
-    files: Mapping[str, Sequence[Path]],
-    tokenizer: Tokenizer,
-    progress: Progress | None,
-) -> None:
+def _write_entry(folder: Path, key: str, source: Source, progress: Progress | None) -> None:
+    files, tokenizer = source.files, source.tokenizer
     total = sum(path.stat().st_size for paths in files.values() for path in paths)
     done = 0
 
@@ -169,7 +163,7 @@ def _write_entry(
     splits = {split: _write_split(folder / f"{split}.npy", paths, tokenizer, advance) for split, paths in files.items()}
     if isinstance(tokenizer.codec, BpeCodec):
         (folder / TOKENIZER_JSON).write_text(tokenizer.codec.to_json(), "utf-8")
-    about = {"format": FORMAT, "key": key, "name": name, "tokenizer": tokenizer.describe(), "splits": splits}
+    about = {"format": FORMAT, "key": key, "name": source.name, "tokenizer": tokenizer.describe(), "splits": splits}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
 
 
