@@ -2,22 +2,31 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
 from strongticket.errors import StrongTicketError
+from strongticket.search.cli import chosen_device
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Options
+    from strongticket.experiments.schedules import ScheduleName
+    from strongticket.experiments.text_figure import Choice
+
+TEXT_FIGURES = ("fig7", "fig8", "spread")
+_TEXT = "Figures 7 and 8"
 
 
 class FigureName(StrEnum):
-    """The figures there are."""
+    """The figures there are, and the spread over seeds behind the last two."""
 
     fig4 = "fig4"
     fig5 = "fig5"
     fig6 = "fig6"
+    fig7 = "fig7"
+    fig8 = "fig8"
+    spread = "spread"
 
 
 class InitName(StrEnum):
@@ -64,6 +73,39 @@ def reproduce(
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
     ] = None,
+    schedule: Annotated[
+        Literal["short", "paper"],
+        typer.Option(help="Minutes a run on one GPU, or the paper's 6e9 tokens.", rich_help_panel=_TEXT),
+    ] = "short",
+    models: Annotated[
+        str,
+        typer.Option(help="GPT-2 sizes, separated by commas.", rich_help_panel=_TEXT, show_default="mini; quick: nano"),
+    ] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.", rich_help_panel=_TEXT)] = 3,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Text for the missing runs, as in `search`; without it finished runs are drawn.",
+            rich_help_panel=_TEXT,
+            show_default="none; quick: sample",
+        ),
+    ] = None,
+    also: Annotated[
+        str | None, typer.Option(help="Another text whose validation part is measured too.", rich_help_panel=_TEXT)
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_DIR", help="As in `search`.", rich_help_panel=_TEXT)
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Begin no run that would end after this time.", rich_help_panel=_TEXT),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT)
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)
+    ] = False,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the results, one folder a figure.")] = Path(
         "out"
     ),
@@ -89,12 +131,25 @@ def reproduce(
     )
     chosen = list(dict.fromkeys(name.value for name in figures))
     processes = workers or (1 if quick else available_cores())
-    results = _run_all(chosen, options, out, processes, dask, as_json)
+    results = _run_all([name for name in chosen if name not in TEXT_FIGURES], options, out, processes, dask, as_json)
+    if on_text := [name for name in chosen if name in TEXT_FIGURES]:
+        from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
+
+        text_options = TextOptions(
+            choice=_choice("quick" if quick else schedule, models, seeds),
+            data=data or ("sample" if quick else None),
+            also=also,
+            tokenizer=tokenizer,
+            minutes=minutes,
+            device=chosen_device(device),
+            keep=keep,
+        )
+        results |= reproduce_text_figures(on_text, text_options, out, as_json)
     if as_json:
         from strongticket.terminal import print_json
 
         print_json(results)
-    if violations := sum(result["violations"] for result in results.values()):
+    if violations := sum(result.get("violations", 0) for result in results.values()):
         raise StrongTicketError(f"{violations} errors exceed their certificate. This is a bug: please report it.")
 
 
@@ -129,6 +184,16 @@ def _run_all(
             "fits": result.get("fits"),
         }
     return summaries
+
+
+def _choice(schedule: "ScheduleName", models: str, seeds: int) -> "Choice":
+    from strongticket.experiments.text_figure import Choice
+    from strongticket.models.gpt2 import SIZES
+
+    sizes = tuple(models.split(",")) if models else ("nano" if schedule == "quick" else "mini",)
+    if unknown := [size for size in sizes if size not in SIZES]:
+        _bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
+    return Choice(schedule=schedule, models=sizes, seeds=seeds)
 
 
 def _bad_usage(message: str) -> NoReturn:

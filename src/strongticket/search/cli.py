@@ -104,7 +104,7 @@ def search(
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
 
-    chosen_device = _device(device)
+    place = chosen_device(device)
     total = steps or epochs * _STEPS_AN_EPOCH
     try:
         policy = Policy(
@@ -137,18 +137,18 @@ def search(
             clip=clip,
             validate_every=validate_every or _STEPS_AN_EPOCH,
             activation=activation,
-            precision=precision or ("bfloat16" if chosen_device == "cuda" else "float32"),
+            precision=precision or ("bfloat16" if place == "cuda" else "float32"),
         )
     except ValueError as error:
         _bad_usage(str(error))
-    compiler = "inductor" if (compiled if compiled is not None else chosen_device == "cuda") else None
+    compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
     _run_seeds(
         config,
         range(seed, seed + seeds),
         (data, tokenizer),
         out,
         {"compiler": compiler, "checkpoint_seconds": checkpoint_seconds, "keep": keep},
-        chosen_device,
+        place,
         as_json,
     )
 
@@ -204,13 +204,14 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
         f"final {result['final_validation_loss']:.4f}; {nonzero['all']:,} nonzero parameters, "
         f"{nonzero['without_embeddings']:,} without embeddings"
     )
-    if "ticket" in found:
+    if found.get("ticket"):
         file = folder / found["ticket"]
         kind = "strong" if found["strong"] else "not strong: it has trained tensors"
         typer.echo(f"{file}: {file.stat().st_size:,} bytes, {kind}, identity {found['identity']}")
 
 
-def _device(asked: str | None) -> str:
+def chosen_device(asked: str | None) -> str:
+    """Give the device a command should use; one that is not there is bad usage."""
     import torch
 
     there = torch.cuda.is_available()

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from strongticket.container import Json
 from strongticket.data.text import Text
+from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
@@ -38,6 +39,7 @@ class Means:
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
+    also: Mapping[str, Tokens] = field(default_factory=dict)  # more texts to measure the best state on, by name
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Moment:
 
     step: int
     steps: int
+    validated: int = -1  # the step of the last validation
     loss: float = math.nan  # mean training loss of the last few steps
     validation_loss: float = math.nan
     best_loss: float = math.nan
@@ -81,6 +84,9 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
     if (result := folder.finished()) is not None:
         return result
+    if means.compiler is not None:
+        # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
+        torch.compiler.reset()
     # Made before the folder, which would otherwise hold settings that cannot work.
     training = Training(config, text, place, means.compiler)
     with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:
@@ -143,9 +149,9 @@ class _Run:
         }
         if not self.writes:
             return result
-        if self.means.keep:
-            set_learned(learner, training.best)
-            result["found"] = self._write_found(text)
+        set_learned(learner, training.best)
+        result["also"] = {name: training.loss_on(tokens) for name, tokens in self.means.also.items()}
+        result["found"] = self._write_found(text)
         self.folder.finish(result, self._circumstances())
         return result
 
@@ -162,11 +168,14 @@ class _Run:
             )
             settings = {"step": training.best_step, "settings": config.as_json()}
             ticket = learner.to_ticket(metadata={"search": {**measured, **settings}})
-            ticket.save(self.folder.path / TICKET)
-            return {"ticket": TICKET, "identity": ticket.identity, "strong": ticket.strong}
-        weights = {name: parameter.detach().contiguous() for name, parameter in learner.trainable()}
-        save_file(weights, self.folder.path / WEIGHTS)
-        return {"weights": WEIGHTS}
+            if self.means.keep:
+                ticket.save(self.folder.path / TICKET)
+            file = TICKET if self.means.keep else None
+            return {"ticket": file, "identity": ticket.identity, "strong": ticket.strong}
+        if self.means.keep:
+            weights = {name: parameter.detach().contiguous() for name, parameter in learner.trainable()}
+            save_file(weights, self.folder.path / WEIGHTS)
+        return {"weights": WEIGHTS if self.means.keep else None}
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
         training, moment = self.training, self.moment
@@ -183,7 +192,8 @@ class _Run:
         training, moment = self.training, self.moment
         loss = training.validate()
         self._refuse_nan("validation loss", loss, training.step)
-        moment.step, moment.validation_loss, moment.best_loss = training.step, loss, training.best_loss
+        moment.step = moment.validated = training.step
+        moment.validation_loss, moment.best_loss = loss, training.best_loss
         moment.densities = {group: kept for group, kept in training.learner.densities().items()}
         self._append({"step": training.step, "validation_loss": loss})
         self.watch(moment)

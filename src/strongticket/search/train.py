@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from strongticket.data.text import Text, training_batch
-from strongticket.data.windows import window_count
+from strongticket.data.windows import Tokens, window_count
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import validation_loss
@@ -55,18 +55,21 @@ class Training:
 
     def validate(self) -> float:
         """Measure the validation loss, and remember what was learned if it is the best so far."""
-        config = self.config
-        loss = validation_loss(
-            self.learner.model,
-            self.text.valid,
-            length=config.length,
-            sequences=config.micro_batch,
-            device=self.place.device,
-            precision=config.precision,
-        )
+        loss = self.loss_on(self.text.valid)
         if loss < self.best_loss:
             self.best_loss, self.best_step, self._best = loss, self.step, self.learned()
         return loss
+
+    def loss_on(self, tokens: Tokens) -> float:
+        """Measure the loss on a text, without learning from it."""
+        return validation_loss(
+            self.learner.model,
+            tokens,
+            length=self.config.length,
+            sequences=self.config.micro_batch,
+            device=self.place.device,
+            precision=self.config.precision,
+        )
 
     def learned(self) -> dict[str, Tensor]:
         """Copy what has been learned so far."""

@@ -34,11 +34,11 @@ class _Lines:
     """One line for each validation: enough for a log file, and never too much."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.validated = title, math.nan
+        self.title, self.validated = title, -1
 
     def __call__(self, moment: Moment) -> None:
-        if moment.validation_loss != self.validated:
-            self.validated = moment.validation_loss
+        if moment.validated != self.validated:
+            self.validated = moment.validated
             typer.echo(f"{self.title}: step {moment.step:,} of {moment.steps:,}, {describe(moment)}", err=True)
 
 

@@ -1,0 +1,139 @@
+"""Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strongticket.container import Json
+from strongticket.experiments import plotting, schedules
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.search.config import RunConfig
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MEASURES = ("best_validation_loss", "final_validation_loss")
+LABELS = {
+    "unscaled": "tickets, Q and K as drawn",
+    "scaled": "tickets, Q and K times $n_K^{1/4}$",
+    "dense": "trained models",
+}
+_COLOURS = {"unscaled": plotting.MISS, "scaled": plotting.MEDIAN, "dense": plotting.MEAN}
+
+
+def plan(choice: Choice) -> list[RunConfig]:
+    """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and the trained model."""
+    runs = []
+    for seed in range(choice.seeds):
+        for size in choice.models:
+            base = schedules.base(choice.schedule, size)
+            for embeddings in embeddings_of(choice):
+                for scale in (1.0, schedules.theory_scale(size)):
+                    runs.append(schedules.ticket(base, embeddings=embeddings, scale=scale, seed=seed))
+            runs.append(schedules.dense(base, seed=seed))
+    return runs
+
+
+def embeddings_of(choice: Choice) -> tuple[schedules.Embeddings, ...]:
+    """Which treatments of the embeddings are compared; a quick look has one."""
+    return ("masked",) if choice.schedule == "quick" else ("trained", "masked")
+
+
+def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+    """Means and deviations over seeds, and the effect of the scale seed by seed."""
+    groups: dict[tuple[str, str, str], list[Json]] = {}
+    for row in rows:
+        groups.setdefault(_group(row), []).append(row)
+    points = []
+    for (size, kind, embeddings), members in groups.items():
+        points.append(
+            {
+                "size": size,
+                "kind": kind,
+                "embeddings": embeddings,
+                "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
+                "nonzero": members[0]["nonzero"],
+                "seeds": [row["config"]["seed"] for row in members],
+                **{measure: spread([row[measure] for row in members]) for measure in MEASURES},
+                "also": _also(members),
+            }
+        )
+    return {"points": points, "effects": _effects(groups)}
+
+
+def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
+    effects = []
+    for (size, kind, embeddings), members in groups.items():
+        if kind != "scaled" or (size, "unscaled", embeddings) not in groups:
+            continue
+        for measure in MEASURES:
+            plain, scaled = (by_seed(rows, measure) for rows in (groups[size, "unscaled", embeddings], members))
+            if (difference := paired_difference(plain, scaled)) is not None:
+                effects.append({"size": size, "embeddings": embeddings, "measure": measure, **difference})
+    return effects
+
+
+def by_seed(rows: Sequence[Json], measure: str) -> dict[int, float]:
+    """Give a measure of each row by its seed."""
+    return {row["config"]["seed"]: row[measure] for row in rows}
+
+
+def _group(row: Json) -> tuple[str, str, str]:
+    config = row["config"]
+    if config["mode"] == "dense":
+        return config["size"], "dense", "trained"
+    policy = config["policy"]
+    return config["size"], "unscaled" if policy["qk_scale"] == 1 else "scaled", policy["embeddings"]
+
+
+def _also(members: Sequence[Json]) -> dict[str, Json]:
+    names = set.intersection(*(set(row["also"]) for row in members))
+    return {name: spread([row["also"][name] for row in members]) for name in sorted(names)}
+
+
+def draw(result: Json, path: Path) -> None:
+    """Draw the losses over all nonzero parameters, and over those outside the embeddings."""
+    figure = plotting.new_figure(9.2, 4.4)
+    plotting.title(figure, "Figure 7: do Q/K-scaled tickets come closer to trained models?", caption(result))
+    panels = figure.subplots(1, 2, sharey=True)
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.06)
+    for axes, counted, heading in zip(
+        panels, ("all", "without_embeddings"), ("all parameters", "without embeddings"), strict=True
+    ):
+        _draw_points(axes, result["points"], counted)
+        axes.set_xscale("log")
+        plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
+    plotting.legend(panels[1], loc="best")
+    plotting.save(figure, path)
+
+
+def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
+    series = dict.fromkeys((point["kind"], point["embeddings"]) for point in points)
+    for kind, embeddings in series:
+        chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
+        chosen.sort(key=lambda point: point["nonzero"][counted])
+        losses = [point["best_validation_loss"] for point in chosen]
+        note = "" if kind == "dense" else f", embeddings {embeddings}"
+        axes.errorbar(
+            [point["nonzero"][counted] for point in chosen],
+            [loss["mean"] for loss in losses],
+            yerr=[loss["std"] or 0.0 for loss in losses],
+            color=_COLOURS[kind],
+            marker="o" if embeddings == "trained" else "s",
+            mfc="white" if embeddings == "masked" else None,
+            ms=5.5,
+            lw=1.3,
+            capsize=3,
+            label=LABELS[kind] + note,
+        )
+
+
+def tables(result: Json) -> "list[Table]":
+    """Show the losses, and the effect of the scale."""
+    from strongticket.experiments.text_tables import effect_table, loss_table
+
+    return [loss_table(result), effect_table(result)]
+
+
+FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables)

@@ -1,0 +1,112 @@
+"""Figure 8: loss against the scale of query and key weights; is the optimum at n_K^(1/4)?"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strongticket.container import Json
+from strongticket.experiments import fig7, plotting, schedules
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.search.config import RunConfig
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def scales_of(size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
+    """Scales from 1 to 8, the theory's and its double among them; fewer where a run takes long."""
+    theory = schedules.theory_scale(size)
+    if schedule == "short" and size != "mini":
+        return (1.0, theory, 2 * theory)
+    return tuple(sorted({1.0, 2.0, theory, 4.0, 2 * theory, 8.0}))
+
+
+def plan(choice: Choice) -> list[RunConfig]:
+    """For each seed, model and treatment of the embeddings: all scales."""
+    return [
+        schedules.ticket(schedules.base(choice.schedule, size), embeddings=embeddings, scale=scale, seed=seed)
+        for seed in range(choice.seeds)
+        for size in choice.models
+        for embeddings in fig7.embeddings_of(choice)
+        for scale in scales_of(size, choice.schedule)
+    ]
+
+
+def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+    """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
+    groups: dict[tuple[str, str], dict[float, list[Json]]] = {}
+    for row in rows:
+        policy = row["config"]["policy"]
+        lines = groups.setdefault((row["config"]["size"], policy["embeddings"]), {})
+        lines.setdefault(policy["qk_scale"], []).append(row)
+    curves = []
+    for (size, embeddings), by_scale in groups.items():
+        points = [_point(scale, by_scale[scale], by_scale.get(1.0, [])) for scale in sorted(by_scale)]
+        curves.append(
+            {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), "points": points}
+        )
+    return {"curves": curves}
+
+
+def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[str, Json]:
+    point: dict[str, Json] = {"scale": scale, "seeds": [row["config"]["seed"] for row in rows]}
+    for measure in fig7.MEASURES:
+        point[measure] = spread([row[measure] for row in rows])
+        point[f"{measure}_difference"] = (
+            paired_difference(fig7.by_seed(plain, measure), fig7.by_seed(rows, measure)) if scale != 1 else None
+        )
+    return point
+
+
+def draw(result: Json, path: Path) -> None:
+    """Draw the losses themselves, and their difference to scale 1 seed by seed."""
+    figure = plotting.new_figure(9.2, 4.4)
+    plotting.title(figure, "Figure 8: the loss against the scale of query and key weights", caption(result))
+    left, right = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.2)
+    for place, curve in enumerate(result["curves"]):
+        _draw_curve(left, right, curve, plotting.SERIES[place % len(plotting.SERIES)])
+    ticks = sorted({point["scale"] for curve in result["curves"] for point in curve["points"]})
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{scale:g}" for scale in ticks])
+        axes.minorticks_off()
+        for theory in sorted({curve["theory"] for curve in result["curves"]}):
+            axes.axvline(theory, color=plotting.INK, lw=0.9, ls=":", label="$n_K^{1/4}$")
+    plotting.style(left, "mean and deviation over seeds", x="scale of Q and K", y="best validation loss")
+    plotting.style(right, "difference to scale 1 of the same seed: each, mean, 95 % interval", x="scale of Q and K")
+    right.axhline(0, color=plotting.PALE, lw=0.8)
+    plotting.legend(left, loc="best")
+    plotting.save(figure, path)
+
+
+def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
+    points, label = curve["points"], f"{curve['size']}, embeddings {curve['embeddings']}"
+    scales = [point["scale"] for point in points]
+    losses = [point["best_validation_loss"] for point in points]
+    deviations = [loss["std"] or 0.0 for loss in losses]
+    left.errorbar(
+        scales, [x["mean"] for x in losses], yerr=deviations, color=colour, marker="o", ms=5, capsize=3, label=label
+    )
+    compared = [(p["scale"], p["best_validation_loss_difference"]) for p in points]
+    pairs = [(scale, difference) for scale, difference in compared if difference is not None]
+    for scale, difference in pairs:
+        right.plot([scale] * difference["n"], difference["values"], ".", color=colour, ms=4, alpha=0.5)
+    means = [difference["mean"] for _, difference in pairs]
+    reach = [_reach(difference) for _, difference in pairs]
+    right.errorbar([scale for scale, _ in pairs], means, yerr=reach, color=colour, marker="o", ms=5, capsize=3)
+
+
+def _reach(difference: Json) -> float:
+    return difference["interval"][1] - difference["mean"] if difference["interval"] else 0.0
+
+
+def tables(result: Json) -> "list[Table]":
+    """Show the losses at each scale."""
+    from strongticket.experiments.text_tables import scale_table
+
+    return [scale_table(result, curve) for curve in result["curves"]]
+
+
+FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables)

@@ -1,0 +1,97 @@
+"""How much seeds differ, at two lengths: what it takes to see the effect Figures 7 and 8 are about.
+
+Run before them. The difference of two runs that share a seed varies less than either, and how much less decides how
+many seeds tell an effect of 0.03 nats from none: a standard error of a quarter of it is asked for.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strongticket.container import Json
+from strongticket.experiments import fig7, plotting, schedules
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.search.config import RunConfig
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EFFECT = 0.03  # nats
+WANTED_ERROR = EFFECT / 4
+
+
+def plan(choice: Choice) -> list[RunConfig]:
+    """At half and at full length, for each seed: a ticket without and with the theory's scale, embeddings trained."""
+    runs = []
+    for size in choice.models:
+        full = schedules.base(choice.schedule, size)
+        for config in (schedules.shortened(full, full.steps // 2), full):
+            for seed in range(choice.seeds):
+                for scale in (1.0, schedules.theory_scale(size)):
+                    runs.append(schedules.ticket(config, embeddings="trained", scale=scale, seed=seed))
+    return runs
+
+
+def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+    """For each length: the spread of each kind of ticket, of their difference, and the seeds it asks for."""
+    groups: dict[tuple[str, int], list[Json]] = {}
+    for row in rows:
+        groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
+    return {"lengths": [_length(size, steps, members) for (size, steps), members in groups.items()]}
+
+
+def _length(size: str, steps: int, rows: Sequence[Json]) -> dict[str, Json]:
+    measure = "final_validation_loss"
+    by_scale: dict[float, list[Json]] = {}
+    for row in rows:
+        by_scale.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
+    config = rows[0]["config"]
+    losses = {scale: fig7.by_seed(members, measure) for scale, members in sorted(by_scale.items())}
+    difference = paired_difference(*losses.values()) if len(losses) == 2 else None
+    return {
+        "size": size,
+        "steps": steps,
+        "tokens": steps * config["sequences"] * config["length"],
+        "losses": [{"scale": scale, **spread(list(found.values()))} for scale, found in losses.items()],
+        "difference": difference,
+        "seeds_needed": seeds_needed(difference["std"]) if difference and difference["std"] is not None else None,
+    }
+
+
+def seeds_needed(deviation: float) -> int:
+    """How many pairs bring the standard error of their mean down to a quarter of the effect.
+
+    Example:
+        >>> seeds_needed(0.03)
+        16
+    """
+    return max(2, math.ceil((deviation / WANTED_ERROR) ** 2))
+
+
+def draw(result: Json, path: Path) -> None:
+    """Draw each seed's losses at both scales, joined, length by length."""
+    figure = plotting.new_figure(7.2, 4.2)
+    plotting.title(figure, "How much seeds differ, and how much their difference does", caption(result))
+    panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
+    figure.subplots_adjust(left=0.1, right=0.985, top=0.8, bottom=0.13, wspace=0.25)
+    for axes, length in zip(panels, result["lengths"], strict=True):
+        labels = [f"{line['scale']:g}" for line in length["losses"]]
+        for values in zip(*(line["values"] for line in length["losses"]), strict=False):
+            axes.plot(range(len(values)), values, color=plotting.MEAN, marker="o", ms=4, lw=1, alpha=0.7)
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set_xlim(-0.4, len(labels) - 0.6)
+        heading = f"{length['size']}, {length['tokens'] / 1e6:.0f}M tokens"
+        plotting.style(axes, heading, x="scale of Q and K", y="final validation loss" if axes is panels[0] else "")
+    plotting.save(figure, path)
+
+
+def tables(result: Json) -> "list[Table]":
+    """Show the spreads, and how many seeds the effect asks for."""
+    from strongticket.experiments.text_tables import spread_table
+
+    return [spread_table(result)]
+
+
+FIGURE = TextFigure(name="spread", plan=plan, summarize=summarize, draw=draw, tables=tables)

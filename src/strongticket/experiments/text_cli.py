@@ -1,0 +1,107 @@
+"""The part of `strongticket reproduce` that is about Figures 7 and 8."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from strongticket.experiments.language import Work
+    from strongticket.experiments.text_figure import Choice
+    from strongticket.search.config import RunConfig
+    from strongticket.search.run import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """What the command line says about runs on text."""
+
+    choice: "Choice"
+    data: str | None
+    also: str | None
+    tokenizer: str | None
+    minutes: float | None
+    device: str
+    keep: bool
+
+
+def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as_json: bool) -> dict[str, Any]:
+    """Do what is missing of each figure, draw it, and print it."""
+    from strongticket.experiments.text_figure import load_text_figure, reproduce_text_figure
+    from strongticket.terminal import console
+
+    summaries = {}
+    work = _work(options) if options.data is not None else None
+    for name in names:
+        figure, folder = load_text_figure(name), out / name
+        with _Runs(name) as runs:
+            result = reproduce_text_figure(figure, options.choice, out, work, progress=runs.begin, watch=runs.watch)
+        if not as_json:
+            for table in figure.tables(result):
+                console().print(table)
+            if result["missing"]:
+                typer.echo(f"{len(result['missing'])} runs are missing; with --data the same command does them.")
+            typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
+        summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
+    return summaries
+
+
+def _work(options: TextOptions) -> "Work":
+    import torch
+
+    from strongticket.data.text import load_text
+    from strongticket.experiments.language import Work
+    from strongticket.parallel import Place
+    from strongticket.search.run import Means
+
+    assert options.data is not None
+    if options.choice.schedule == "quick":
+        torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
+    text = load_text(options.data, tokenizer=options.tokenizer)
+    also = load_text(options.also, tokenizer=options.tokenizer, splits=("valid",)) if options.also else None
+    means = Means(
+        place=Place(0, 1, torch.device(options.device)),
+        compiler="inductor" if options.device == "cuda" else None,
+        keep=options.keep,
+        also={also.name: also.valid} if also else {},
+    )
+    return Work(text=text, means=means, seconds=60 * options.minutes if options.minutes else None)
+
+
+class _Runs:
+    """A bar over all runs of a figure, with how the present one is doing; lines where there is no terminal."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._name, self._run = name, ""
+        stderr = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+        self._lines = not stderr.is_terminal
+        self._task = self._bar.add_task(name, total=None)
+
+    def __enter__(self) -> "_Runs":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, done: int, total: int, config: "RunConfig") -> None:
+        """Note the run that begins."""
+        from strongticket.experiments.language import name_of
+
+        self._run = name_of(config)
+        self._bar.update(self._task, completed=done, total=total, description=f"{self._name}: {self._run}")
+
+    def watch(self, moment: "Moment") -> None:
+        """Note how it is doing."""
+        from strongticket.search.watch import describe
+
+        text = f"{self._name}: {self._run}, step {moment.step} of {moment.steps}, {describe(moment)}"
+        self._bar.update(self._task, description=text)
+        if self._lines and moment.validated == moment.steps:
+            typer.echo(text, err=True)

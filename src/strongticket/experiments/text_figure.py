@@ -1,0 +1,111 @@
+"""What Figures 7 and 8 and the spread behind them share: a plan of runs, and a picture of those that are done."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strongticket.container import Json
+from strongticket.errors import StrongTicketError
+from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
+from strongticket.experiments.schedules import ScheduleName
+from strongticket.files import as_json, write_json
+from strongticket.search.config import RunConfig
+from strongticket.search.folder import RESULT
+from strongticket.search.run import Watch
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NAMES = ("fig7", "fig8", "spread")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a user may ask of Figures 7 and 8."""
+
+    schedule: ScheduleName = "short"
+    models: tuple[str, ...] = ("mini",)
+    seeds: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFigure:
+    """A figure as functions.
+
+    Args:
+        name: also its folder's.
+        plan: all its runs, in the order they should be done.
+        summarize: finished rows to everything else in the result.
+        draw: result to picture files `path`.png and `path`.svg.
+        tables: result to what is printed.
+    """
+
+    name: str
+    plan: Callable[[Choice], list[RunConfig]]
+    summarize: Callable[[Sequence[Json]], dict[str, Json]]
+    draw: Callable[[Json, Path], None]
+    tables: Callable[[Json], "list[Table]"]
+
+
+def load_text_figure(name: str) -> TextFigure:
+    """Import a figure by name."""
+    figure: TextFigure = import_module(f"strongticket.experiments.{name}").FIGURE
+    return figure
+
+
+def reproduce_text_figure(
+    figure: TextFigure,
+    choice: Choice,
+    out: Path,
+    work: Work | None,
+    *,
+    progress: Progress = lambda done, total, config: None,
+    watch: Watch = lambda moment: None,
+) -> Json:
+    """Do what is missing of a figure, if there is text to do it with, and draw what there is.
+
+    Args:
+        figure: which.
+        choice: its schedule, models and seeds.
+        out: the folder above the figure's own, `results/fig7` for example.
+        work: text and machine for the missing runs; None draws finished runs only.
+        progress: called before each run.
+        watch: called while one is under way.
+
+    Returns:
+        The content of `result.json`.
+    """
+    rows = Rows(out / figure.name, [out / other for other in NAMES if other != figure.name])
+    plan = figure.plan(choice)
+    if work is not None:
+        run_missing(plan, rows, work, progress=progress, watch=watch)
+    found = [(config, rows.find(config)) for config in plan]
+    finished = [row for _, row in found if row is not None]
+    if not finished:
+        raise StrongTicketError(f"{figure.name} has no finished run in {out}; give --data to begin.")
+    result: dict[str, Any] = as_json(
+        {
+            "config": {"figure": figure.name, **_settings(choice)},
+            "text": finished[0]["text"],
+            "runs": len(finished),
+            "missing": [name_of(config) for config, row in found if row is None],
+            **figure.summarize(finished),
+        }
+    )
+    folder = out / figure.name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RESULT, result)
+    figure.draw(result, folder / figure.name)
+    return result
+
+
+def _settings(choice: Choice) -> dict[str, Json]:
+    return {"schedule": choice.schedule, "models": list(choice.models), "seeds": choice.seeds}
+
+
+def caption(result: Json) -> str:
+    """Say under a figure what it was made with."""
+    missing = f", {len(result['missing'])} runs missing" if result["missing"] else ""
+    return f"{result['config']['schedule']} schedule on {result['text']['data']}, {result['runs']} runs{missing}"

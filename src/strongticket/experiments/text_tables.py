@@ -1,0 +1,84 @@
+"""Figures 7 and 8 as tables for the terminal."""
+
+from rich.table import Table
+
+from strongticket.container import Json
+from strongticket.experiments.text_figure import caption
+
+
+def loss_table(result: Json) -> Table:
+    """Show Figure 7's losses."""
+    also = sorted({name for point in result["points"] for name in point["also"]})
+    columns = ("model", "what", "embeddings", "nonzero", "without emb.", "seeds", "best loss", "final loss")
+    table = _table("Figure 7", (*columns, *(f"best, on {name}" for name in also)), caption(result))
+    for point in result["points"]:
+        scale = "trained weights" if point["kind"] == "dense" else f"ticket, scale {point['scale']:g}"
+        table.add_row(
+            point["size"],
+            scale,
+            point["embeddings"],
+            *(f"{point['nonzero'][counted] / 1e6:.2f}M" for counted in ("all", "without_embeddings")),
+            str(len(point["seeds"])),
+            *(_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss")),
+            *(_spread(point["also"].get(name)) for name in also),
+        )
+    return table
+
+
+def effect_table(result: Json) -> Table:
+    """Show what the scale changes, seed by seed."""
+    columns = ("model", "embeddings", "measure", "seeds", "scaled - unscaled", "standard error", "95 % interval")
+    table = _table("The scale's effect, paired by seed", columns, "negative: the scale lowers the loss")
+    for effect in result["effects"]:
+        table.add_row(effect["size"], effect["embeddings"], effect["measure"].split("_")[0], *_difference(effect))
+    return table
+
+
+def scale_table(result: Json, curve: Json) -> Table:
+    """Show Figure 8's losses for one model."""
+    title = f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
+    columns = ("scale", "best loss", "final loss", "seeds", "best - that of scale 1", "standard error", "95 % interval")
+    table = _table(title, columns, caption(result))
+    for point in curve["points"]:
+        difference = point["best_validation_loss_difference"]
+        losses = (_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss"))
+        cells = _difference(difference) if difference else (str(len(point["seeds"])), "", "", "")
+        table.add_row(f"{point['scale']:g}", *losses, *cells)
+    return table
+
+
+def spread_table(result: Json) -> Table:
+    """Show how much seeds differ at each length."""
+    columns = ("model", "tokens", "scale: final loss", "seeds", "difference", "standard error", "95 % interval")
+    below = "seeds needed: pairs until the standard error of the difference is 0.0075, a quarter of 0.03 nats"
+    table = _table("Spread over seeds", (*columns, "seeds needed"), f"{caption(result)}; {below}")
+    for length in result["lengths"]:
+        losses = "\n".join(f"{line['scale']:g}: {_spread(line)}" for line in length["losses"])
+        difference = length["difference"]
+        cells = _difference(difference) if difference else (str(length["losses"][0]["n"]), "", "", "")
+        needed = "-" if length["seeds_needed"] is None else str(length["seeds_needed"])
+        table.add_row(length["size"], f"{length['tokens'] / 1e6:.1f}M", losses, *cells, needed)
+    return table
+
+
+def _difference(found: Json) -> tuple[str, str, str, str]:
+    error, interval = found["standard_error"], found["interval"]
+    return (
+        str(found["n"]),
+        f"{found['mean']:+.4f}",
+        "-" if error is None else f"{error:.4f}",
+        "-" if interval is None else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
+    )
+
+
+def _spread(found: Json) -> str:
+    if found is None:
+        return "-"
+    return f"{found['mean']:.4f}" + ("" if found["std"] is None else f" ± {found['std']:.4f}")
+
+
+def _table(title: str, columns: tuple[str, ...], below: str) -> Table:
+    table = Table(title=title, caption=below, title_justify="left", caption_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
