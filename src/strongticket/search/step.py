@@ -88,7 +88,7 @@ class Step:
         self.module = _wrapped(model, self.config.compiler)  # what runs
         self._loss, self._refresh = loss, refresh
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
-        self._device = self._trained[0].device
+        self.device = self._trained[0].device
 
     def __call__(self, micro_batches: Sequence[Any]) -> Tensor:
         """Update the model.
@@ -101,7 +101,7 @@ class Step:
         """
         if not micro_batches:
             raise ValueError("a step needs at least one micro-batch; got none.")
-        total = torch.zeros((), device=self._device)
+        total = torch.zeros((), device=self.device)
         for place, micro_batch in enumerate(micro_batches, 1):
             with self._gradients_kept_here(unless=place == len(micro_batches)):
                 loss = self.loss(micro_batch) / len(micro_batches)
@@ -116,7 +116,7 @@ class Step:
 
     def loss(self, micro_batch: Any) -> Tensor:
         """Give the loss of one micro-batch, by the compiled model in the step's precision; nothing is updated."""
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return self._loss(self.module, micro_batch)
 
     def set_lr(self, lr: float) -> None:
