@@ -185,13 +185,19 @@ def _certificate(
     return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
 
 
-def describe_unreachable(missed: Sequence[tuple[str, Miss]]) -> dict[str, Json]:
-    """Count the entries no subset reaches, given with their matrix, and list the worst."""
-    worst = sorted(missed, key=lambda entry: (-entry[1].missed, entry[0], entry[1]))[:LISTED]
+def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, Json]:
+    """Count the entries no subset reaches, given with their matrix, and list the worst; `count` if more are known."""
     return {
-        "count": len(missed),
-        "worst": [{"matrix": name, "row": m.row, "column": m.column, "missed": m.missed} for name, m in worst],
+        "count": len(missed) if count is None else count,
+        "worst": [
+            {"matrix": name, "row": m.row, "column": m.column, "missed": m.missed} for name, m in worst_missed(missed)
+        ],
     }
+
+
+def worst_missed(missed: Sequence[tuple[str, Miss]]) -> list[tuple[str, Miss]]:
+    """Give as many as are listed, those that miss most first."""
+    return sorted(missed, key=lambda entry: (-entry[1].missed, entry[0], entry[1]))[:LISTED]
 
 
 def _finite(value: float) -> float | None:

@@ -5,7 +5,7 @@ sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps:
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -43,23 +43,23 @@ class Pruned:
             $(W + E^+) x^+ - (W + E^-) x^-$; inputs that are never negative have no E-, and its columns are missing.
         rounding: how far float64 may have moved each entry of `error`, an upper bound.
         unreachable: entries outside the interval of possible sums, by row and column of `error`.
+        worst_reached: the largest error of an entry inside it; 0 where a certificate is only recomputed.
     """
 
     tensors: tuple[RandomTensor, ...]
     error: Tensor
     rounding: Tensor
     unreachable: list[Miss]
+    worst_reached: float = 0.0
 
     def transposed(self) -> "Pruned":
         """Turn rows and columns around, for a target that was met by its transpose."""
         misses = [Miss(miss.column, miss.row, miss.missed) for miss in self.unreachable]
-        return Pruned(self.tensors, self.error.T, self.rounding.T, misses)
+        return replace(self, error=self.error.T, rounding=self.rounding.T, unreachable=misses)
 
     def with_more_rounding(self, rounding: Tensor) -> "Pruned":
         """Add what the target itself may be off, entry by entry."""
-        return Pruned(
-            self.tensors, self.error, self.rounding + rounding.detach().to(self.rounding.device), self.unreachable
-        )
+        return replace(self, rounding=self.rounding + rounding.detach().to(self.rounding.device))
 
     def worst_entry(self) -> float:
         """Give the largest error of an entry."""
@@ -97,7 +97,7 @@ def prune_product(
     v = free.draw(seed, device)[:, : len(u)].contiguous()
     solved = _solve(target, u, v, sizes, divisor, effort)
     tensors = (blocked.with_blocks(sizes), free.with_bits(_widened(solved.mask, free.units)))
-    return Pruned(tensors, solved.error, solved.rounding, _misses(solved.error, solved.status))
+    return _pruned(tensors, solved.error, solved.rounding, solved.status)
 
 
 def prune_relu(
@@ -135,7 +135,7 @@ def prune_relu(
     mask = torch.zeros(v.shape, dtype=torch.bool, device=v.device)
     mask[:, order] = solved.mask
     error, rounding, status = (halves.apart(x) for x in (solved.error, solved.rounding, solved.status))
-    return Pruned((blocked.with_blocks(sizes), free.with_bits(mask)), error, rounding, _misses(error, status))
+    return _pruned((blocked.with_blocks(sizes), free.with_bits(mask)), error, rounding, status)
 
 
 def spectral_norm(matrix: Tensor) -> float:
@@ -255,10 +255,13 @@ def block_sums(items: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return sums.index_add_(1, owners_of(sizes).to(items.device), items)
 
 
-def _misses(error: Tensor, status: Tensor) -> list[Miss]:
-    places = (status == Status.UNREACHABLE).nonzero()
+def _pruned(tensors: tuple[RandomTensor, ...], error: Tensor, rounding: Tensor, status: Tensor) -> Pruned:
+    out_of_reach = status == Status.UNREACHABLE
+    places = out_of_reach.nonzero()
     missed = error[tuple(places.T)].abs().tolist()
-    return [Miss(row, column, miss) for (row, column), miss in zip(places.tolist(), missed, strict=True)]
+    misses = [Miss(row, column, miss) for (row, column), miss in zip(places.tolist(), missed, strict=True)]
+    reached = error.abs().masked_fill_(out_of_reach, 0.0)
+    return Pruned(tensors, error, rounding, misses, float(reached.max()) if reached.numel() else 0.0)
 
 
 def _widened(mask: Tensor, units: int) -> Tensor:

@@ -74,7 +74,9 @@ class RandomMatrix:
 
     def with_blocks(self, sizes: tuple[int, ...]) -> RandomTensor:
         """Mask it so that each unit keeps one coordinate."""
-        return self._tensor(BlockMask(self.shape, self.unit_axis, sizes))
+        # One number says it all where blocks are equal, and is checked once rather than for each coordinate.
+        equal = len(sizes) == self.coordinates and len(set(sizes)) == 1
+        return self._tensor(BlockMask(self.shape, self.unit_axis, sizes[0] if equal else sizes))
 
     def with_bits(self, mask: Tensor) -> RandomTensor:
         """Mask it by bits given as (coordinates, units)."""

@@ -232,6 +232,7 @@ class Target:
         self.model_type: str = config.model_type
         self.backbone: nn.Module = getattr(model, "base_model", model)
         self.n_layers = len(self._at(self.adapter.layers))  # type: ignore[arg-type]
+        self._read: dict[int, Layer] = {}
         if not self.n_layers:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
 
@@ -242,7 +243,12 @@ class Target:
         return self._at((path or getattr(adapter, part)).format(i=i, before=i - 1))
 
     def layer(self, i: int) -> Layer:
-        """Read layer i; numbers that are not finite are refused by name."""
+        """Read layer i, once; numbers that are not finite are refused by name."""
+        if i not in self._read:
+            self._read[i] = self._read_layer(i)
+        return self._read[i]
+
+    def _read_layer(self, i: int) -> Layer:
         attention = self.module("attention", i)
         scaling = getattr(attention, "scaling", None)
         if not isinstance(scaling, float) or not hasattr(attention, self.adapter.head_size):

@@ -6,11 +6,12 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
+from strongticket.construct.product import Miss
 from strongticket.container import Json, atomic_write
 from strongticket.errors import StrongTicketError
 from strongticket.files import difference, lock, read_json, write_json
@@ -59,14 +60,14 @@ class Checkpoint:
             tensors = list(part.tensors(bits))
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        missed = [tuple(miss) for miss in facts.pop("unreachable")]
+        missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
         return Solved(bits=bits, unreachable=missed, **facts) if len(tensors) == 2 * len(bits) else None
 
     def keep(self, solved: Solved) -> None:
         """Keep a finished part."""
         if self._folder is None:
             return
-        facts = {name: value for name, value in asdict(solved).items() if name != "bits"}
+        facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name != "bits"}
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
         np.savez(buffer, allow_pickle=False, **{_FACTS: encoded, **solved.bits})

@@ -16,7 +16,6 @@ from strongticket.bounds.certificate import (
     propagate_feedforward,
 )
 from strongticket.construct.certify import describe_head, describe_unreachable
-from strongticket.construct.product import Miss
 from strongticket.construct.source import as_width, check_option
 from strongticket.container import Json
 from strongticket.parallel import run_tasks
@@ -166,13 +165,14 @@ def certify_parts(target: Target, what: What, solved: dict[str, Solved], sha256:
             inputs = {"up": layer.mlp_norm.largest_output(), "down": layer.down_input_norm()}
             for name, alpha in inputs.items():
                 parts.append(_map_part(f"layer.{i}.mlp.{name}", alpha, solved[f"layer.{i}.mlp.{name}"]))
-    missed = [(name, Miss(row, column, by)) for part in solved.values() for name, row, column, by in part.unreachable]
+    missed = [entry for part in solved.values() for entry in part.unreachable]
+    count = sum(part.n_unreachable for part in solved.values())
     return Certificate(
         error=max(part["error"] for part in parts),
         # A statement about all parts at once can only speak of inputs that all of them cover.
         input_norm=min(part["input_norm"] for part in parts),
         target_sha256=sha256,
-        details={"scope": SCOPE, "parts": parts, "unreachable": describe_unreachable(missed)},
+        details={"scope": SCOPE, "parts": parts, "unreachable": describe_unreachable(missed, count)},
     )
 
 
@@ -201,5 +201,5 @@ def _describe_part(name: str, input_norm: float, error: float, solved: Sequence[
         "error": error,
         "worst_entry": max(part.worst_entry for part in solved),
         "worst_reached": max(part.worst_reached for part in solved),
-        "unreachable": sum(len(part.unreachable) for part in solved),
+        "unreachable": sum(part.n_unreachable for part in solved),
     }

@@ -13,16 +13,13 @@ from strongticket.bounds.certificate import HeadNorms
 from strongticket.construct import certify
 from strongticket.construct.attention import PrunedHead, head_matrices, prune_head
 from strongticket.construct.feedforward import layer_matrices, prune_layer
-from strongticket.construct.product import Pruned, spectral_norm
+from strongticket.construct.product import Miss, Pruned, spectral_norm
 from strongticket.construct.source import Init, RandomMatrix, equal_blocks
 from strongticket.mask import Bits, PackedMask
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.ticket import RandomTensor
 
 Numbers = NDArray[np.float32]
-
-# An entry of a merged matrix that no subset reaches: the matrix, row, column, and by how much it is missed.
-Missed = tuple[str, int, int, float]
 
 _INIT: Init = "theory"
 _UNIT_ROUNDOFF = 2.0**-53 * 1.01
@@ -38,7 +35,8 @@ class Solved:
         norms: of the target and of the errors, for the certificate.
         worst_entry: the largest error of an entry of a merged matrix.
         worst_reached: the largest one among the entries that a subset can reach.
-        unreachable: the others.
+        n_unreachable: how many others there are.
+        unreachable: the worst of them, with the matrix they are in.
     """
 
     name: str
@@ -46,7 +44,8 @@ class Solved:
     norms: dict[str, float]
     worst_entry: float
     worst_reached: float
-    unreachable: list[Missed]
+    n_unreachable: int
+    unreachable: list[tuple[str, Miss]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,20 +237,13 @@ def solved_from(
     norms: HeadNorms | dict[str, float],
 ) -> Solved:
     """Keep of a part's products what the ticket and the certificate need."""
-    missed = [(f"{name}.{of}", *miss) for of, product in products.items() for miss in product.unreachable]
+    missed = [(f"{name}.{of}", miss) for of, product in products.items() for miss in product.unreachable]
     return Solved(
         name=name,
         bits={tensor.name: tensor.mask.bits for tensor in tensors if isinstance(tensor.mask, PackedMask)},
         norms=asdict(norms) if isinstance(norms, HeadNorms) else norms,
         worst_entry=max(product.worst_entry() for product in products.values()),
-        worst_reached=max(_worst_reached(product) for product in products.values()),
-        unreachable=missed,
+        worst_reached=max(product.worst_reached for product in products.values()),
+        n_unreachable=len(missed),
+        unreachable=certify.worst_missed(missed),
     )
-
-
-def _worst_reached(product: Pruned) -> float:
-    error = product.error.abs()
-    if product.unreachable:
-        rows, columns, _ = zip(*product.unreachable, strict=True)
-        error[list(rows), list(columns)] = 0.0
-    return float(error.max())
