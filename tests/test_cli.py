@@ -89,8 +89,28 @@ def test_show_shortens_long_lists(run: Run, tmp_path: Path) -> None:
     assert "layer-49" in run("show", path, "--all").stdout
 
 
+def test_show_lays_nested_settings_out_in_lines(run: Run, tmp_path: Path) -> None:
+    metadata = {
+        "search": {"loss": 4.8636030, "text": {"digest": "ab" * 32}, "note": 100 * "x", "empty": {}, "also": None},
+        "many": {f"key{i}": i for i in range(25)},
+    }
+    Ticket(seed=0, tensors=[], architecture={"family": "gpt2", "config": {"bias": False}}, metadata=metadata).save(
+        path := tmp_path / "nested.ticket"
+    )
+    lines = [line.split() for line in run("show", path).stdout.splitlines()]
+    assert ["architecture", "family", "gpt2"] in lines
+    assert ["config", "bias", "no"] in lines
+    assert ["text", "digest", 8 * "ab"] in lines
+    shown = " ".join(word for line in lines for word in line)
+    assert f"search also none, empty {{}}, loss 4.8636, note {60 * 'x'}... text" in shown
+    assert "... and 5 more" in shown
+    assert "key24 24" in " ".join(run("show", path, "--all").stdout.split())
+    assert json.loads(run("show", path, "--json").stdout)["metadata"] == metadata
+
+
 def test_show_cannot_drive_the_terminal(run: Run, tmp_path: Path) -> None:
-    Ticket(seed=0, tensors=[], metadata={"a": "\x1b[2Jgone [red]red[/red]"}).save(path := tmp_path / "a.ticket")
+    told = {"a": "\x1b[2Jgone [red]red[/red]", "\x1b[1m": {"\x1b": ["\x1b"]}}
+    Ticket(seed=0, tensors=[], metadata=told, architecture=told).save(path := tmp_path / "a.ticket")
     done = run("show", path)
     assert "\x1b" not in done.stdout
     assert r"\x1b[2Jgone [red]red[/red]" in done.stdout

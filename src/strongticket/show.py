@@ -1,5 +1,7 @@
 """What `strongticket show` says of a ticket: first as plain data, then as tables."""
 
+import json
+import re
 from collections.abc import Iterator
 
 from rich.table import Table
@@ -10,6 +12,8 @@ from strongticket.terminal import printable
 from strongticket.ticket import Ticket
 
 _ROWS_SHOWN = 20
+_VALUE_SHOWN = 60
+_DIGEST_SHOWN = 16
 
 
 def summarize(ticket: Ticket, file_bytes: int) -> dict[str, Json]:
@@ -59,31 +63,48 @@ def summarize(ticket: Ticket, file_bytes: int) -> dict[str, Json]:
 
 def render(summary: dict[str, Json], title: str, *, every: bool) -> Iterator[Table | str]:
     """Lay a summary out for a terminal."""
-    yield _facts(summary, title)
+    yield _facts(summary, title, every)
     yield from _listing("Random tensors", summary["tensors"], ("distribution", "scale", "mask", "density"), every)
     yield from _listing("Dense tensors", summary["dense"], ("dtype", "trained"), every)
 
 
-def _facts(summary: dict[str, Json], title: str) -> Table:
+def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
     table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
     bits = 8 * summary["file_bytes"] / summary["weights"] if summary["weights"] else None
     per_weight = f", {bits:.3f} bits a weight" if bits else ""
-    facts = {
-        "identity": summary["identity"],
-        "seed": str(summary["seed"]),
-        "architecture": _one_line(summary["architecture"]) or "not given",
-        "weights": f"{summary['weights']:,} random, {summary['kept']:,} kept (density {summary['density']:.4f})",
-        "dense": f"{summary['dense_numbers']:,} numbers in {len(summary['dense'])} tensors",
-        "strong": "yes" if summary["strong"] else "no: some dense tensors were trained",
-        "size": f"{summary['file_bytes']:,} bytes{per_weight}",
-        "certificate": _certificate(summary["certificate"]),
-    }
-    if summary["metadata"]:
-        facts["metadata"] = _one_line(summary["metadata"])
-    for name, fact in facts.items():
+    facts = [
+        ("identity", summary["identity"]),
+        ("seed", str(summary["seed"])),
+        *_nested("architecture", summary["architecture"], every),
+        ("weights", f"{summary['weights']:,} random, {summary['kept']:,} kept (density {summary['density']:.4f})"),
+        ("dense", f"{summary['dense_numbers']:,} numbers in {len(summary['dense'])} tensors"),
+        ("strong", "yes" if summary["strong"] else "no: some dense tensors were trained"),
+        ("size", f"{summary['file_bytes']:,} bytes{per_weight}"),
+        ("certificate", _certificate(summary["certificate"])),
+        *(_nested("metadata", summary["metadata"], every) if summary["metadata"] else ()),
+    ]
+    for name, fact in facts:
         # As Text: what a file says must not be read as markup.
-        table.add_row(name, Text(fact))
+        table.add_row(Text(printable(name)), Text(printable(fact)))
     return table
+
+
+def _nested(name: str, value: dict[str, Json], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Give a row with the plain values of an object, and below it rows for each object inside."""
+    inner = {key: part for key, part in value.items() if isinstance(part, dict) and part}
+    plain = [f"{key:.{_VALUE_SHOWN}} {_short(part)}" for key, part in value.items() if key not in inner]
+    shown = plain if every else plain[:_ROWS_SHOWN]
+    more = [f"... and {len(plain) - len(shown)} more"] if len(shown) < len(plain) else []
+    yield f"{'  ' * depth}{name:.{_VALUE_SHOWN}}", ", ".join(shown + more) or ("" if inner else "not given")
+    for key, part in inner.items():
+        yield from _nested(key, part, every, depth + 1)
+
+
+def _short(value: Json) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
+    if re.fullmatch("[0-9a-f]{64}", text):
+        return text[:_DIGEST_SHOWN]
+    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
 
 
 def _certificate(certificate: Json) -> str:
@@ -115,8 +136,8 @@ def _listing(title: str, rows: list[dict[str, Json]], columns: tuple[str, ...], 
 def _cell(value: Json) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _one_line(value: dict[str, Json]) -> str:
-    return printable(", ".join(f"{key} {item}" for key, item in value.items()))
