@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from strongticket.experiments.schedules import ScheduleName
     from strongticket.experiments.text_figure import Choice
 
-TEXT_FIGURES = ("fig7", "fig8", "spread")
+TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation")
 _TEXT = "Figures 7 and 8"
 
 
 class FigureName(StrEnum):
-    """The figures there are, and the spread over seeds behind the last two."""
+    """The figures there are, and what the last two rest on: the spread over seeds, and the choice of settings."""
 
     fig4 = "fig4"
     fig5 = "fig5"
@@ -27,6 +27,7 @@ class FigureName(StrEnum):
     fig7 = "fig7"
     fig8 = "fig8"
     spread = "spread"
+    ablation = "ablation"
 
 
 class InitName(StrEnum):

@@ -3,6 +3,7 @@
 So a figure is gathered over many short stretches of GPU time, and drawn from its rows without any.
 """
 
+import gc
 import hashlib
 import json
 import shutil
@@ -94,6 +95,7 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
         if work.seconds is not None and time.monotonic() - began + needed > work.seconds:
             return
         rows.keep(_run_one(config, rows.folder, work, watch))
+        gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
 
 
 def _run_one(config: RunConfig, folder: Path, work: Work, watch: Watch) -> Json:

@@ -18,7 +18,7 @@ from strongticket.search.run import Watch
 if TYPE_CHECKING:
     from rich.table import Table
 
-NAMES = ("fig7", "fig8", "spread")
+NAMES = ("fig7", "fig8", "spread", "ablation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

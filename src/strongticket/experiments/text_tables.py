@@ -61,6 +61,15 @@ def spread_table(result: Json) -> Table:
     return table
 
 
+def variant_table(result: Json) -> Table:
+    """Show what each change of a setting does."""
+    table = _table("One setting changed", ("model", "seed", "variant", "final loss", "change"), caption(result))
+    for line in result["variants"]:
+        change = "-" if line["difference"] is None else f"{line['difference']:+.4f}"
+        table.add_row(line["size"], str(line["seed"]), line["variant"], f"{line['final_validation_loss']:.4f}", change)
+    return table
+
+
 def _difference(found: Json) -> tuple[str, str, str, str]:
     error, interval = found["standard_error"], found["interval"]
     return (

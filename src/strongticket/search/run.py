@@ -87,6 +87,8 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     if means.compiler is not None:
         # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
         torch.compiler.reset()
+    if place.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(place.device)
     # Made before the folder, which would otherwise hold settings that cannot work.
     training = Training(config, text, place, means.compiler)
     with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:

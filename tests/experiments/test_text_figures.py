@@ -1,0 +1,150 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from strongticket.container import Json
+from strongticket.data.text import load_text
+from strongticket.errors import StrongTicketError
+from strongticket.experiments import ablation, fig7, fig8, schedules, spread
+from strongticket.experiments.language import ROWS, Rows, Work, run_missing
+from strongticket.experiments.paired import paired_difference
+from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
+from strongticket.parallel import Place
+from strongticket.search.config import RunConfig
+from strongticket.search.run import Means
+
+FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE)
+QUICK = Choice(schedule="quick", models=("nano",), seeds=2)
+
+
+@pytest.fixture(scope="module")
+def work() -> Work:
+    return Work(text=load_text("sample"), means=Means(place=Place(0, 1, torch.device("cpu")), keep=False))
+
+
+def made_up(config: RunConfig, loss: float) -> Json:
+    """A row as a run would have left it."""
+    return {
+        "config": config.as_json(),
+        "text": {"data": "sample", "digest": "0" * 64},
+        "best_validation_loss": loss,
+        "final_validation_loss": loss + 0.01,
+        "best_step": config.steps,
+        "curve": [[0, 5.5], [config.steps, loss + 0.01]],
+        "nonzero": {"all": 40_000 if config.mode == "search" else 120_000, "without_embeddings": 30_000},
+        "also": {"other": loss + 1},
+        "found": {"identity": "1" * 64},
+        "run": {"tokens_per_second": 1e5},
+    }
+
+
+def fill(folder: Path, figure: TextFigure, choice: Choice, leave_out: int = 0) -> list[RunConfig]:
+    """Rows for all runs of a figure but some at the end: a loss that falls with the scale, and differs by seed."""
+    rows, plan = Rows(folder / figure.name), figure.plan(choice)
+    for config in plan[: len(plan) - leave_out]:
+        scale = config.policy.qk_scale if config.mode == "search" else 50.0
+        assert isinstance(scale, float)
+        rows.keep(made_up(config, 4.0 + 0.25 * config.seed - 0.01 * scale))
+    return plan
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_finished_runs_are_drawn_without_text(figure: TextFigure, tmp_path: Path) -> None:
+    plan = fill(tmp_path, figure, QUICK, leave_out=1)
+    result = reproduce_text_figure(figure, QUICK, tmp_path, None)
+    assert (result["runs"], len(result["missing"])) == (len(plan) - 1, 1)
+    assert json.loads((tmp_path / figure.name / "result.json").read_text()) == result
+    for ending in ("png", "svg"):
+        assert (tmp_path / figure.name / f"{figure.name}.{ending}").stat().st_size > 5000
+    assert figure.tables(result)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+@pytest.mark.parametrize("schedule", ["quick", "short", "paper"])
+def test_plans_have_no_run_twice(figure: TextFigure, schedule: schedules.ScheduleName) -> None:
+    plan = figure.plan(Choice(schedule=schedule, models=("mini", "small"), seeds=3))
+    settings = [json.dumps(config.as_json(), sort_keys=True) for config in plan]
+    assert len(set(settings)) == len(settings)
+
+
+def test_pairs_share_everything_but_the_scale() -> None:
+    runs = [
+        c for c in fig8.plan(Choice(schedule="short", models=("mini",), seeds=1)) if c.policy.embeddings == "masked"
+    ]
+    assert [c.policy.qk_scale for c in runs] == [1.0, 2.0, 2.83, 4.0, 5.66, 8.0]
+    assert len({replace(c, policy=replace(c.policy, qk_scale=1.0)) for c in runs}) == 1
+
+
+def test_the_paper_schedule_is_the_papers() -> None:
+    config = schedules.paper("small")
+    assert (config.steps, config.sequences, config.length, config.warmup) == (50 * 227, 512, 1024, 227)
+    assert (config.lr, config.final_lr, config.policy.density) == (1e-4, 1e-5, 0.3)
+    assert 5.9e9 < config.steps * config.tokens_a_step < 6e9
+
+
+def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:
+    fill(tmp_path, fig7.FIGURE, QUICK)
+    result = reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    effect = next(e for e in result["effects"] if e["measure"] == "best_validation_loss")
+    assert effect["mean"] == pytest.approx(-0.01 * (schedules.theory_scale("nano") - 1))
+    assert effect["standard_error"] == pytest.approx(0, abs=1e-12)
+    kinds = {point["kind"]: point for point in result["points"]}
+    assert kinds["dense"]["best_validation_loss"]["mean"] == pytest.approx(4.125 - 0.5)
+    assert kinds["dense"]["best_validation_loss"]["std"] == pytest.approx(0.25 / 2**0.5)
+
+
+def test_figures_share_their_runs(tmp_path: Path) -> None:
+    fill(tmp_path, fig7.FIGURE, QUICK)
+    result = reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+    assert result["runs"] == 4
+    assert [point["scale"] for point in result["curves"][0]["points"]] == [1.0, schedules.theory_scale("nano")]
+
+
+def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:
+    tiny = replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32)
+    plan = [schedules.ticket(tiny, embeddings="masked", scale=scale, seed=0) for scale in (1.0, 2.0)]
+    begun: list[int] = []
+
+    def progress(done: int, total: int, config: RunConfig) -> None:
+        begun.append(done)
+
+    for _ in range(2):
+        run_missing(plan, Rows(tmp_path), work, progress=progress, watch=lambda moment: None)
+    assert begun == [0, 1, 0, 1]
+    rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
+    assert [row["config"]["policy"]["qk_scale"] for row in rows] == [1.0, 2.0]
+    assert all(row["run"]["tokens_per_second"] > 0 and len(row["found"]["identity"]) == 64 for row in rows)
+    assert not list((tmp_path / "under-way").iterdir())
+
+
+def test_no_run_is_begun_that_would_not_end_in_time(work: Work, tmp_path: Path) -> None:
+    hurried = replace(work, seconds=1.0)
+    run_missing([schedules.quick("nano")], Rows(tmp_path), hurried, progress=lambda *_: None, watch=lambda moment: None)
+    assert not (tmp_path / ROWS).exists()
+
+
+def test_runs_on_other_text_are_not_mixed_in(work: Work, tmp_path: Path) -> None:
+    fill(tmp_path, fig7.FIGURE, QUICK)
+    with pytest.raises(StrongTicketError, match="has runs on other text"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, work)
+
+
+def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StrongTicketError, match="no finished run"):
+        reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+
+
+def test_broken_rows_are_named(tmp_path: Path) -> None:
+    (tmp_path / ROWS).write_text("{\n")
+    with pytest.raises(StrongTicketError, match=r"rows\.jsonl is not JSON lines"):
+        Rows(tmp_path)
+
+
+def test_one_pair_has_no_interval() -> None:
+    found = paired_difference({0: 1.0, 1: 2.0}, {1: 2.5})
+    assert found is not None
+    assert (found["seeds"], found["mean"], found["std"], found["interval"]) == ([1], 0.5, None, None)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
