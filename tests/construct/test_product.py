@@ -121,5 +121,8 @@ def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, expone
     generator = torch.Generator().manual_seed(seed)
     matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     exact = torch.linalg.matrix_norm(matrix, ord=2).item()
-    assert exact <= product._norm_by_squaring(matrix) <= exact * 1.0002
-    assert product._norm_by_squaring(0 * matrix) == spectral_norm(0 * matrix) == 0.0
+    bound, of_zero, twice = product._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
+    assert exact <= bound <= exact * 1.0002
+    assert of_zero == spectral_norm(0 * matrix) == 0.0
+    assert twice == pytest.approx(2 * bound, rel=1e-9)
+    assert exact <= spectral_norm(matrix) <= exact * (1 + 1e-11)

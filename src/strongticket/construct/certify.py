@@ -18,7 +18,7 @@ from strongticket.bounds.certificate import (
     propagate_transformer,
 )
 from strongticket.bounds.checks import Variant
-from strongticket.construct.product import Miss, Pruned, spectral_norm
+from strongticket.construct.product import Miss, Pruned, spectral_norm, spectral_norms
 from strongticket.container import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
@@ -120,13 +120,14 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
 def head_norms(qk: Tensor, vo: Tensor, head: "PrunedHead") -> HeadNorms:
     """Take the norms of one head of the target, (d or d + 1, d) and (d, d_out), and of its errors."""
     d = len(vo)
+    qk_error, vo_error, qk_norm, vo_norm = spectral_norms([head.qk.error[:d], head.vo.error, qk[:d], vo])
     return HeadNorms(
-        qk_error=_norm_of_rows(head.qk, slice(0, d)),
-        qk_norm=spectral_norm(qk[:d]),
-        vo_error=head.vo.norm(),
-        vo_norm=spectral_norm(vo),
+        qk_error=qk_error + _size(head.qk.rounding[:d]),
+        qk_norm=qk_norm,
+        vo_error=vo_error + _size(head.vo.rounding),
+        vo_norm=vo_norm,
         # Without a query bias there is no row d, and these are 0.
-        query_bias_error=_norm_of_rows(head.qk, slice(d, None)),
+        query_bias_error=spectral_norm(head.qk.error[d:]) + _size(head.qk.rounding[d:]),
         query_bias_norm=spectral_norm(qk[d:]),
     )
 
@@ -152,8 +153,8 @@ def _layer_norms(network: FeedForward, layers: list[Pruned]) -> list[LinearNorms
     ]
 
 
-def _norm_of_rows(pruned: Pruned, rows: slice) -> float:
-    return spectral_norm(pruned.error[rows]) + float(torch.linalg.matrix_norm(pruned.rounding[rows]))
+def _size(rounding: Tensor) -> float:
+    return float(torch.linalg.vector_norm(rounding))
 
 
 def describe_head(head: HeadNorms) -> dict[str, float]:

@@ -4,7 +4,7 @@ With blocks, unit $k$ keeps one weight $u_k$, to its own coordinate $j(k)$. Entr
 sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps: one subset sum an entry.
 """
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -141,32 +141,53 @@ def prune_relu(
 def spectral_norm(matrix: Tensor) -> float:
     """Bound the largest singular value from above: what LAPACK gives, and a margin a thousand times its error.
 
-    On a GPU, where singular values take long, the bound is that of `_norm_by_squaring`.
+    On a GPU, where singular values take long, the bound is that of `_norms_by_squaring`.
     """
-    if not matrix.numel():
-        return 0.0
+    return spectral_norms([matrix])[0]
+
+
+def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:
+    """Bound the largest singular values of several matrices; those of one shape and device are done together."""
+    if (
+        len({(x.shape, x.device) for x in matrices}) == 1
+        and matrices[0].device.type == "cuda"
+        and _is_wide(matrices[0])
+    ):
+        return _norms_by_squaring(torch.stack([x.double() for x in matrices]))
+    return [_one_norm(x.double()) for x in matrices]
+
+
+def _is_wide(matrix: Tensor) -> bool:
+    return min(matrix.shape) > 1
+
+
+def _one_norm(matrix: Tensor) -> float:
+    if not _is_wide(matrix):
+        return float(torch.linalg.vector_norm(matrix)) * (1 + 1e-12)
     if matrix.device.type == "cuda":
-        return _norm_by_squaring(matrix.double())
-    return float(torch.linalg.matrix_norm(matrix.double(), ord=2)) * (1 + 1e-12)
+        return _norms_by_squaring(matrix[None])[0]
+    return float(torch.linalg.matrix_norm(matrix, ord=2)) * (1 + 1e-12)
 
 
-def _norm_by_squaring(matrix: Tensor) -> float:
-    r"""Bound the largest singular value by a Schatten norm, with matrix products alone.
+def _norms_by_squaring(matrices: Tensor) -> list[float]:
+    r"""Bound the largest singular values of a batch by a Schatten norm, with matrix products alone.
 
     $\|A\| \le (\mathrm{tr}\, (A^\top A)^{2p})^{1/4p} \le d^{1/4p} \|A\|$ with d the smaller side of A, here
     for $p = 2^{13}$.
     """
-    gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+    rows, columns = matrices.shape[1:]
+    gram = matrices.mT @ matrices if rows >= columns else matrices @ matrices.mT
     # log ||A||^2 is the sum of 2^-k log s_k, where s_k is what the matrix is divided by before its k-th squaring.
-    logarithm = gram.new_zeros(())
-    for k in range(_SQUARINGS + 1):
-        size = torch.linalg.matrix_norm(gram)
-        logarithm += 2.0**-k * size.log()
+    sizes = []
+    for _ in range(_SQUARINGS + 1):
+        size = torch.linalg.matrix_norm(gram, keepdim=True)
+        sizes.append(size.flatten())
         gram = gram / size
         gram = gram @ gram
-    bound = math.exp(float(logarithm) / 2)
+    weights = 0.5 ** torch.arange(1, len(sizes) + 1, dtype=torch.float64, device=gram.device)
     # A zero matrix makes 0 / 0. Products of d terms round by d 2^-53 each; the margin is thousands of times that.
-    return 0.0 if math.isnan(bound) and not bool(matrix.any()) else bound * (1 + 1e-9)
+    bounds = (torch.stack(sizes).log() * weights[:, None]).sum(dim=0).exp() * (1 + 1e-9)
+    return torch.where(sizes[0] == 0, 0.0, bounds).tolist()
 
 
 class _Halves:

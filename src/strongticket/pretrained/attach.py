@@ -25,8 +25,8 @@ from strongticket.ticket import Ticket, digest_of_tensors
 
 Mode = Literal["merged", "literal"]
 
-# Products are added up over so many weights at a time, so that memory does not grow with the matrix.
-_MULTIPLIED_AT_ONCE = 1 << 20
+# Products are added up over so many weights at a time, which stay in the cache of a CPU.
+_MULTIPLIED_AT_ONCE = 1 << 17
 
 
 def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module:
