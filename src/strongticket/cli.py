@@ -12,6 +12,7 @@ from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
 from strongticket.pretrained.cli import compare, construct
+from strongticket.report.cli import report
 from strongticket.search.cli import search
 from strongticket.search.ticket_cli import evaluate, generate
 
@@ -32,6 +33,7 @@ app.command(epilog="Example: strongticket compare --model FOLDER --ticket minilm
 app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
 app.command(epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
 app.command(epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
+app.command(epilog="Example: strongticket report results benchmarks --out report.html")(report)
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
 

@@ -1,0 +1,39 @@
+"""Results and tickets as one HTML page that needs no server and no network."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from strongticket.container import Json, atomic_write
+
+
+def write_report(paths: Iterable[Path], out: Path) -> dict[str, Json]:
+    """Write the page of everything that results, benchmark rows and tickets under `paths` have to show.
+
+    Files that are broken, too large or from a newer release are named on the page, and stop nothing.
+
+    Args:
+        paths: folders, looked through to any depth, or single files.
+        out: the page; a file that was there is replaced.
+
+    Returns:
+        `file`, `bytes`, the titles of its `sections`, and what was `left_out` and why.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+    """
+    from strongticket.report.build import build_sections
+    from strongticket.report.find import find
+    from strongticket.report.page import render_page
+
+    found = find(paths)
+    sections = build_sections(found)
+    page = render_page(sections, found.left_out).encode()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out, durable=False) as file:
+        file.write(page)
+    return {
+        "file": str(out),
+        "bytes": len(page),
+        "sections": [section.title for section in sections],
+        "left_out": [{"file": name, "reason": reason} for name, reason in found.left_out],
+    }

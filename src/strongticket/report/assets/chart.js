@@ -1,0 +1,274 @@
+// Lines, points and spreads on two axes, with a cursor that a mouse, a finger and the arrow keys all move.
+
+class Chart {
+  constructor(root, spec, label) {
+    this.spec = spec;
+    this.hidden = new Set();
+    this.view = 0;
+    this.scales = spec.views.map((view) => view.yScales[0]);
+    this.cursor = -1;
+    this.controls = make(root, "div", { class: "controls" });
+    this.plot = make(root, "div", {
+      class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart",
+      "aria-label": `${label}. Arrow keys move through the points.`,
+    });
+    this.tip = make(this.plot, "div", { class: "tip", hidden: "", "aria-hidden": "true" });
+    this.said = make(root, "p", { class: "quiet", "aria-live": "polite" });
+    this.legend = make(root, "ul", { class: "legend", "aria-label": "Lines; press to hide or show" });
+    this.addControls();
+    this.listen();
+    this.addLegend();
+    new ResizeObserver(() => this.plot.clientWidth !== this.width && this.draw()).observe(this.plot);
+    this.draw();
+  }
+
+  get now() { return this.spec.views[this.view]; }
+
+  addControls() {
+    this.controls.replaceChildren();
+    const { views } = this.spec;
+    if (views.length > 1) {
+      switcher(this.controls, "Show", views.map((view) => view.name), this.view, (place) => {
+        this.view = place;
+        this.cursor = -1;
+        this.hidden.clear();
+        this.scaleSwitch();
+        this.addLegend();
+        this.draw();
+      });
+    }
+    this.scaleBox = make(this.controls, "span");
+    this.scaleSwitch();
+  }
+
+  scaleSwitch() {
+    this.scaleBox.replaceChildren();
+    const scales = this.now.yScales;
+    if (scales.length < 2) return;
+    const names = ["linear", "log"].filter((name) => scales.includes(name));
+    const chosen = names.indexOf(this.scales[this.view]);
+    switcher(this.scaleBox, "Vertical scale", names.map((name) => (name === "log" ? "Log" : "Linear")), chosen, (place) => {
+      this.scales[this.view] = names[place];
+      this.draw();
+    });
+  }
+
+  addLegend() {
+    this.legend.replaceChildren();
+    this.now.series.forEach((series, place) => {
+      const button = make(make(this.legend, "li"), "button", { type: "button", "aria-pressed": "true" });
+      const swatch = shape(button, "svg", { width: 26, height: 12, "aria-hidden": "true" });
+      const group = shape(swatch, "g", { class: series.dash });
+      group.style.setProperty("--colour", colourOf(series));
+      if (series.line) shape(group, "path", { class: "line", d: "M1 6H25" });
+      if (series.marks) shape(group, "circle", { class: "mark-dot", cx: 13, cy: 6, r: 4 });
+      button.append(series.name);
+      button.addEventListener("click", () => {
+        if (!this.hidden.delete(place)) this.hidden.add(place);
+        button.setAttribute("aria-pressed", String(!this.hidden.has(place)));
+        this.cursor = -1;
+        this.draw();
+      });
+    });
+  }
+
+  get shown() { return this.now.series.filter((_, place) => !this.hidden.has(place)); }
+
+  draw() {
+    this.width = this.plot.clientWidth;
+    if (!this.width) return;
+    const view = this.now, narrow = this.width < 520;
+    const height = Math.round(Math.min(440, Math.max(290, this.width * 0.5)));
+    const box = { left: narrow ? 50 : 60, right: this.width - 14, top: 34, bottom: height - 44 };
+    const log = this.scales[this.view] === "log";
+    const [x, y] = this.axes(view, box, log, narrow);
+    this.svg?.remove();
+    this.svg = shape(this.plot, "svg", { viewBox: `0 0 ${this.width} ${height}`, height, role: "img" });
+    shape(this.svg, "title", {}, `${this.spec.title}: ${view.name}, ${view.y} against ${view.x}`);
+    this.svg.setAttribute("data-view", view.name);
+    this.svg.setAttribute("data-scale", log ? "log" : "linear");
+    this.drawAxes(view, box, x, y);
+    const clip = `clip-${Math.random().toString(36).slice(2)}`;
+    const limits = shape(shape(this.svg, "defs"), "clipPath", { id: clip });
+    const frame = { x: box.left, y: box.top - 6, width: box.right - box.left + 7, height: box.bottom - box.top + 12 };
+    shape(limits, "rect", frame);
+    const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
+    if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
+    for (const series of this.shown) this.drawSeries(series, x, y, box, log, inside);
+    this.pointer = shape(this.svg, "g");
+    this.box = box;
+    this.stops = this.findStops(x, y);
+    this.showCursor(false);
+  }
+
+  axes(view, box, log, narrow) {
+    const xs = [], ys = [];
+    for (const series of this.shown.length ? this.shown : view.series) {
+      for (const [a, b] of series.points) { xs.push(a); ys.push(b); }
+      for (const ends of [series.low, series.high]) {
+        // Errors are never negative, so a bar that reaches below zero is cut there, and leaves the axis alone.
+        const signed = series.points.some(([, b]) => b < 0);
+        if (ends) ys.push(...ends.filter((value) => (log ? value > 0 && series.spread === "band" : signed || value >= 0)));
+      }
+    }
+    for (const [place] of view.upright) xs.push(place);
+    if (log) ys.forEach((value, place) => { if (!(value > 0)) ys[place] = Infinity; });
+    const finite = ys.filter(Number.isFinite);
+    let [left, right] = [Math.min(...xs), Math.max(...xs)];
+    let [low, high] = [Math.min(...finite), Math.max(...finite)];
+    if (view.percent) { low = 0; high = Math.max(high, 1); }
+    const across = narrow ? 5 : 9;
+    const x = view.xScale === "log"
+      ? logScale(left, right, box.left + 4, box.right - 4, across, narrow ? view.xTicks.filter((_, k) => k % 2 === 0) : view.xTicks)
+      : linearScale(left, right, box.left + 4, box.right - 4, across, false, true);
+    const y = log
+      ? logScale(low, high, box.bottom, box.top, 8)
+      : linearScale(low, high, box.bottom, box.top, 6, view.percent);
+    return [x, y];
+  }
+
+  drawAxes(view, box, x, y) {
+    const axes = shape(this.svg, "g", { "aria-hidden": "true" });
+    for (const [value, label] of y.ticks) {
+      const at = y.at(value);
+      if (at < box.top - 1 || at > box.bottom + 1) continue;
+      shape(axes, "line", { class: "grid", x1: box.left, x2: box.right, y1: at, y2: at });
+      shape(axes, "text", { x: box.left - 8, y: at + 4, "text-anchor": "end" }, label);
+    }
+    let free = -Infinity;
+    for (const [value, label] of x.ticks) {
+      const at = x.at(value);
+      const half = label.length * 3.6;
+      if (at < box.left - 1 || at > box.right + 1 || at - half < free) continue;
+      free = at + half + 6;
+      shape(axes, "text", { x: at, y: box.bottom + 18, "text-anchor": "middle" }, label);
+    }
+    shape(axes, "line", { class: "base", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom });
+    shape(axes, "text", { class: "name", x: 0, y: 14 }, view.y);
+    shape(axes, "text", { class: "name", x: box.right, y: box.bottom + 38, "text-anchor": "end" }, view.x);
+    for (const [value, name] of view.upright) {
+      const at = x.at(value);
+      shape(axes, "line", { class: "upright", x1: at, x2: at, y1: box.top, y2: box.bottom });
+      const late = at > box.right - 90;
+      shape(axes, "text", { x: at + (late ? -5 : 5), y: box.top + 10, "text-anchor": late ? "end" : "start" }, name);
+    }
+  }
+
+  drawDiagonal(view, box, x, y, inside) {
+    const low = Math.max(x.start, y.start), high = Math.min(x.end, y.end);
+    shape(inside, "line", { class: "upright", x1: x.at(low), y1: y.at(low), x2: x.at(high), y2: y.at(high) });
+    const [px, py] = [(x.at(low) + x.at(high)) / 2 - 12, (y.at(low) + y.at(high)) / 2 - 4];
+    const room = px - box.left > view.diagonal.length * 6.5;
+    shape(inside, "text", { class: "halo", x: room ? px : box.left + 8, y: room ? py : box.top + 10, "text-anchor": room ? "end" : "start" }, view.diagonal);
+  }
+
+  drawSeries(series, x, y, box, log, inside) {
+    const group = shape(inside, "g", { class: series.dash });
+    group.style.setProperty("--colour", colourOf(series));
+    const place = ([a, b]) => `${x.at(a).toFixed(1)} ${y.at(log ? Math.max(b, y.start) : b).toFixed(1)}`;
+    const down = (value) => (log && !(value > 0) ? box.bottom + 20 : y.at(value));
+    if (series.low && series.spread === "band") {
+      const upper = series.points.map(([a], k) => [a, series.high[k]]);
+      const lower = series.points.map(([a], k) => [a, series.low[k]]).reverse();
+      shape(group, "path", { class: "band", d: `M${[...upper, ...lower].map(place).join("L")}Z` });
+    } else if (series.low) {
+      const d = series.points.map(([a], k) => {
+        const at = x.at(a), [from, to] = [down(series.low[k]), down(series.high[k])];
+        return `M${at} ${from}V${to}M${at - 3} ${to}h6M${at - 3} ${from}h6`;
+      });
+      shape(group, "path", { class: "whisker", d: d.join("") });
+    }
+    if (series.line) shape(group, "path", { class: "line", d: `M${series.points.map(place).join("L")}` });
+    if (!series.marks) return;
+    if (this.now.diagonal) {
+      shape(group, "path", { class: "dots", d: series.points.map((point) => `M${place(point)}h0`).join("") });
+    } else {
+      for (const [a, b] of series.points) shape(group, "circle", { class: "mark-dot", cx: x.at(a), cy: y.at(b), r: 4 });
+    }
+  }
+
+  // Where the cursor can stand: at each point of a cloud; else at each x that has a marked point, with all lines there.
+  findStops(x, y) {
+    const stops = [];
+    if (this.now.diagonal) {
+      for (const series of this.shown) {
+        for (const [a, b] of series.points) stops.push({ at: x.at(a), down: y.at(b), value: a, rows: [[series, b, null]] });
+      }
+    } else {
+      const values = new Set(this.shown.filter((s) => s.marks).flatMap((s) => s.points.map(([a]) => a)));
+      for (const value of values) {
+        const rows = [];
+        for (const series of this.shown) {
+          const k = series.points.findIndex(([a]) => a === value);
+          if (k >= 0) rows.push([series, series.points[k][1], series.low ? [series.low[k], series.high[k]] : null]);
+        }
+        stops.push({ at: x.at(value), down: null, value, rows, downs: rows.map(([, b]) => y.at(b)) });
+      }
+    }
+    return stops.sort((a, b) => a.value - b.value);
+  }
+
+  listen() {
+    const move = (event) => {
+      const area = this.plot.getBoundingClientRect();
+      const [px, py] = [event.clientX - area.left, event.clientY - area.top];
+      let best = -1, least = Infinity;
+      this.stops.forEach((stop, place) => {
+        const far = stop.down === null ? Math.abs(stop.at - px) : Math.hypot(stop.at - px, stop.down - py);
+        if (far < least) { least = far; best = place; }
+      });
+      if (this.stops[best]?.down !== null && least > 40) best = -1;
+      if (best !== this.cursor) { this.cursor = best; this.showCursor(false); }
+    };
+    const leave = () => { this.cursor = -1; this.showCursor(false); };
+    this.plot.addEventListener("pointermove", move);
+    this.plot.addEventListener("pointerdown", move);
+    this.plot.addEventListener("pointerleave", leave);
+    this.plot.addEventListener("blur", leave);
+    this.plot.addEventListener("keydown", (event) => {
+      const last = this.stops.length - 1;
+      const to = { ArrowRight: Math.min(this.cursor + 1, last), ArrowLeft: Math.max(this.cursor - 1, 0), Home: 0, End: last, Escape: -1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      this.cursor = to;
+      this.showCursor(true);
+    });
+  }
+
+  showCursor(aloud) {
+    this.pointer.replaceChildren();
+    const stop = this.stops[this.cursor];
+    this.tip.hidden = !stop;
+    if (!stop) return;
+    const view = this.now, { box } = this;
+    if (stop.down === null) {
+      shape(this.pointer, "line", { class: "cursor", x1: stop.at, x2: stop.at, y1: box.top, y2: box.bottom });
+      for (const down of stop.downs) {
+        if (down <= box.bottom + 1) shape(this.pointer, "circle", { class: "ring", cx: stop.at, cy: down, r: 5.5 });
+      }
+    } else {
+      shape(this.pointer, "circle", { class: "ring", cx: stop.at, cy: stop.down, r: 6 });
+    }
+    const lines = this.fillTip(view, stop);
+    if (aloud) this.said.textContent = lines.join("; ");
+    const wide = this.tip.offsetWidth, beside = stop.at + 14 + wide < this.width ? stop.at + 14 : stop.at - 14 - wide;
+    this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - wide))}px`;
+    this.tip.style.top = `${stop.down === null ? box.top + 6 : Math.max(0, stop.down - this.tip.offsetHeight - 12)}px`;
+  }
+
+  fillTip(view, stop) {
+    const head = `${view.x}: ${say(stop.value)}`, lines = [head];
+    this.tip.replaceChildren();
+    make(this.tip, "strong", {}, head);
+    const table = make(this.tip, "table");
+    for (const [series, value, ends] of stop.rows) {
+      const row = make(table, "tr"), name = make(row, "td");
+      make(name, "span", { class: "swatch" }).style.setProperty("--colour", colourOf(series));
+      name.append(stop.down === null ? series.name : `${series.name}: ${view.y}`);
+      const spread = ends ? ` (${say(ends[0], view.percent)} to ${say(ends[1], view.percent)})` : "";
+      make(row, "td", {}, say(value, view.percent) + spread);
+      lines.push(`${series.name} ${say(value, view.percent)}${spread}`);
+    }
+    return lines;
+  }
+}

@@ -1,0 +1,121 @@
+"use strict";
+// What every drawing needs: elements, numbers in words, scales. Text from files only ever becomes text nodes.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(parent, tag, attributes = {}, text = null) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== null) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+function shape(parent, tag, attributes = {}, text = null) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== null) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+function colourOf(series) {
+  if (series.ramp === null || series.ramp === undefined) return `var(--${series.colour})`;
+  return `color-mix(in oklab, var(--ramp-b) ${(100 * series.ramp).toFixed(1)}%, var(--ramp-a))`;
+}
+
+const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+
+function power(exponent) {
+  return "10" + [...String(exponent)].map((sign) => RAISED[sign]).join("");
+}
+
+// Three digits, and powers of ten in words people write.
+function say(value, percent = false) {
+  if (percent) return `${Number((100 * value).toPrecision(3))} %`;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-3) {
+    const exponent = Math.floor(Math.log10(size) + 1e-12);
+    const digits = (value / 10 ** exponent).toPrecision(3).replace("-", "−");
+    return `${digits} × ${power(exponent)}`;
+  }
+  const text = size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
+  return text.replace("-", "−");
+}
+
+function niceStep(range, most) {
+  const rough = range / most, unit = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((k) => k * unit).find((step) => step >= rough * (1 - 1e-9));
+}
+
+// A scale maps values to pixels and knows its ticks, each a value and a label.
+function linearScale(low, high, from, to, most, percent, tight = false) {
+  if (low === high) { low -= Math.abs(low) / 10 || 1; high += Math.abs(high) / 10 || 1; }
+  // Zero belongs to the axis if the data come near it.
+  if (!tight && low > 0 && low < 0.4 * high) low = 0;
+  const step = niceStep(high - low, most);
+  const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
+  const ticks = [];
+  for (let k = first; k <= last; k += 1) {
+    const value = Number((k * step).toPrecision(12));
+    ticks.push([value, percent ? `${Number((100 * value).toPrecision(6))} %` : plain(value)]);
+  }
+  const pad = 0.025 * (high - low);
+  const [start, end] = tight ? [low - pad, high + pad] : [first * step, last * step];
+  return { ticks, start, end, at: (value) => from + ((value - start) / (end - start)) * (to - from) };
+}
+
+function plain(value) {
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)) return say(value);
+  return value.toLocaleString("en-US", { maximumFractionDigits: 6 }).replace("-", "−");
+}
+
+function logScale(low, high, from, to, most, wanted = []) {
+  let start = Math.log10(low), end = Math.log10(high), ticks;
+  if (end - start < 1e-9) { start -= 0.15; end += 0.15; }
+  if (wanted.length) {
+    ticks = wanted.map((value) => [value, plain(Number(value.toPrecision(4)))]);
+    const pad = 0.03 * (end - start);
+    start -= pad; end += pad;
+  } else if (end - start < 1.4) {
+    const pad = 0.06 * (end - start);
+    start -= pad; end += pad;
+    ticks = [];
+    for (let decade = Math.floor(start); decade <= Math.ceil(end); decade += 1) {
+      for (const k of end - start < 0.5 ? [1, 1.5, 2, 3, 4, 5, 6, 8] : [1, 2, 5]) {
+        const value = Number((k * 10 ** decade).toPrecision(6));
+        if (Math.log10(value) >= start && Math.log10(value) <= end) ticks.push([value, short(value)]);
+      }
+    }
+  } else {
+    start = Math.floor(start + 1e-9); end = Math.ceil(end - 1e-9);
+    const step = Math.max(1, Math.ceil((end - start) / most));
+    ticks = [];
+    for (let decade = end; decade >= start; decade -= step) {
+      ticks.unshift([10 ** decade, decade >= -2 && decade <= 3 ? plain(10 ** decade) : power(decade)]);
+    }
+  }
+  const at = (value) => from + ((Math.log10(value) - start) / (end - start)) * (to - from);
+  return { ticks, start: 10 ** start, end: 10 ** end, at };
+}
+
+function short(value) {
+  if (value >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (value >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  return plain(value);
+}
+
+// Buttons of which one is pressed.
+function switcher(parent, label, names, chosen, choose) {
+  const group = make(parent, "div", { class: "switch", role: "group", "aria-label": label });
+  const buttons = names.map((name, place) => {
+    const button = make(group, "button", { type: "button", "aria-pressed": String(place === chosen) }, name);
+    button.addEventListener("click", () => {
+      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+      choose(place);
+    });
+    return button;
+  });
+  return group;
+}

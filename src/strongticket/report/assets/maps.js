@@ -1,0 +1,76 @@
+// Attention maps of target, ticket and their difference; a slider goes through the widths.
+
+class Maps {
+  constructor(root, spec, label) {
+    this.spec = spec;
+    this.width = 0;
+    this.sample = 0;
+    const controls = make(root, "div", { class: "controls" });
+    this.addSlider(controls, label);
+    this.addSamples(controls);
+    const trio = make(root, "div", { class: "trio" });
+    this.panes = ["Target", "Ticket", "Ticket − target, thousandths"].map((name) => {
+      const pane = make(trio, "div");
+      make(pane, "h3", {}, name);
+      return { name, pane };
+    });
+    this.said = make(root, "p", { class: "said", "aria-live": "polite" });
+    this.largest = this.largestGap();
+    this.draw();
+  }
+
+  addSlider(controls, label) {
+    const { widths } = this.spec;
+    const field = make(controls, "label", { class: "field" });
+    field.append("Width of the random network");
+    this.slider = make(field, "input", { type: "range", min: 0, max: widths.length - 1, step: 1, value: 0, "aria-label": `Width, ${label}` });
+    this.output = make(field, "output");
+    this.slider.addEventListener("input", () => { this.width = Number(this.slider.value); this.draw(); });
+  }
+
+  addSamples(controls) {
+    if (this.spec.target.length < 2) return;
+    const names = this.spec.target.map((_, place) => `Input ${place + 1}`);
+    switcher(controls, "Input", names, 0, (place) => { this.sample = place; this.draw(); });
+  }
+
+  largestGap() {
+    const { target, sources } = this.spec;
+    let largest = 0;
+    for (const source of sources) {
+      source.forEach((map, k) => map.forEach((row, i) => row.forEach((value, j) => {
+        largest = Math.max(largest, Math.abs(value - target[k][i][j]));
+      })));
+    }
+    return largest || 1;
+  }
+
+  draw() {
+    const n = this.spec.widths[this.width];
+    const target = this.spec.target[this.sample], source = this.spec.sources[this.width][this.sample];
+    const gaps = source.map((row, i) => row.map((value, j) => value - target[i][j]));
+    const top = Math.max(...target.flat(), ...source.flat());
+    this.output.textContent = `n = ${n}`;
+    this.slider.setAttribute("aria-valuetext", `width ${n}`);
+    this.drawMap(this.panes[0], target, (value) => ["weight", value / top]);
+    this.drawMap(this.panes[1], source, (value) => ["weight", value / top]);
+    this.drawMap(this.panes[2], gaps, (value) => [value > 0 ? "more" : "less", Math.abs(value) / this.largest], true);
+    const gap = Math.max(...gaps.flat().map(Math.abs));
+    this.said.textContent = `At width ${n} the largest difference of an attention weight is ${gap < 1e-6 ? "below 10⁻⁶" : say(gap)}.`;
+  }
+
+  drawMap({ name, pane }, map, paint, signed = false) {
+    pane.querySelector("svg")?.remove();
+    const side = map.length, cell = 100 / side;
+    const svg = shape(pane, "svg", { viewBox: "0 0 100 100", role: "img" });
+    shape(svg, "title", {}, `${name}: ${side} by ${side} attention weights`);
+    map.forEach((row, i) => row.forEach((value, j) => {
+      const [kind, strength] = paint(value);
+      const box = { x: j * cell, y: i * cell, width: cell, height: cell };
+      shape(svg, "rect", { class: `cell ${kind}`, ...box, "fill-opacity": Math.min(1, strength).toFixed(3) });
+      if (side > 8) return;
+      const text = signed ? String(Math.round(1000 * value) || 0).replace("-", "−") : value.toFixed(2).replace("0.", ".");
+      shape(svg, "text", { class: strength > 0.6 ? "light" : "", x: (j + 0.5) * cell, y: (i + 0.5) * cell }, text);
+    }));
+  }
+}

@@ -1,0 +1,108 @@
+"""From what was found to sections, in the order a reader wants them; nothing that is broken stops the rest."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from strongticket.errors import StrongTicketError
+from strongticket.report.certificates import certificate_section, map_section
+from strongticket.report.figures import block_figure, length_figure, width_figure
+from strongticket.report.find import Found, Result
+from strongticket.report.page import data_json
+from strongticket.report.parts import Section
+from strongticket.report.pretrained import pretrained_section
+from strongticket.report.speed import speed_sections
+from strongticket.report.text_figures import ablation_figure, parameter_figure, scale_figure, spread_figure
+from strongticket.report.tickets import Budget, ticket_section
+
+_FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
+    "fig4": (width_figure, map_section),
+    "fig5": (length_figure,),
+    "fig6": (block_figure,),
+    "fig7": (parameter_figure,),
+    "fig8": (scale_figure,),
+    "spread": (spread_figure,),
+    "ablation": (ablation_figure,),
+}
+# A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
+# some such file makes of correct code, and is reported with the file's name.
+_BROKEN = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    MemoryError,
+    RecursionError,
+    StrongTicketError,
+)
+
+
+def build_sections(found: Found) -> list[Section]:
+    """Make the sections there is data for; files that cannot be shown are added to `found.left_out`."""
+    sections, certified = list[Section](), list[Result]()
+    for result in found.results:
+        shown = _figure_sections(result, found)
+        sections += shown
+        if shown and "violations" in result.content:
+            certified.append(result)
+    # All figures first, then what stands behind them.
+    order = sorted(sections, key=lambda section: (not section.anchor.startswith("fig"), section.anchor))
+    if certified:
+        names = ", ".join(str(result.path) for result in certified)
+        order += _attempt(names, found, lambda: [certificate_section(certified)])
+    if found.comparisons:
+        names = ", ".join(str(result.path) for result in found.comparisons)
+        order += _attempt(names, found, lambda: [pretrained_section(found.comparisons)])
+    for path, rows in found.rows:
+        order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
+    order += _ticket_sections(found)
+    return _with_own_anchors(order)
+
+
+def _figure_sections(result: Result, found: Found) -> list[Section]:
+    config = result.content.get("config") if isinstance(result.content, dict) else None
+    name = config.get("figure") if isinstance(config, dict) else None
+    makers = _FIGURES.get(name) if isinstance(name, str) else None
+    if makers is None:
+        what = f"figure {name!r}" if name is not None else "something"
+        found.left_out.append((str(result.path), f"holds {what} this release does not know"))
+        return []
+    sections = []
+    for make in makers:
+        sections += _attempt(str(result.path), found, lambda make=make: [make(result)])  # type: ignore[misc]
+    return sections
+
+
+def _ticket_sections(found: Found) -> list[Section]:
+    budget, sections = Budget(), list[Section]()
+    for place, path in enumerate(found.tickets[: budget.tickets]):
+        sections += _attempt(str(path), found, lambda place=place, path=path: [ticket_section(path, place, budget)])  # type: ignore[misc]
+    for path in found.tickets[budget.tickets :]:
+        found.left_out.append((str(path), f"the page shows the first {budget.tickets} tickets"))
+    return sections
+
+
+def _attempt(name: str, found: Found, make: Callable[[], Iterable[Section]]) -> list[Section]:
+    """Make sections down to the JSON they need; say what is wrong with the file if that does not work."""
+    try:
+        sections = list(make())
+        for section in sections:
+            data_json(section)
+    except _BROKEN as error:
+        reason = f"{type(error).__name__}: {error}" if not isinstance(error, StrongTicketError) else str(error)
+        found.left_out.append((name, f"broken, or from a newer release ({reason:.200})"))
+        return []
+    return sections
+
+
+def _with_own_anchors(sections: list[Section]) -> list[Section]:
+    """Number the anchors that occur twice, so that every link has one place to go."""
+    seen: dict[str, int] = {}
+    own = []
+    for section in sections:
+        seen[section.anchor] = seen.get(section.anchor, 0) + 1
+        count = seen[section.anchor]
+        own.append(section if count == 1 else replace(section, anchor=f"{section.anchor}-{count}"))
+    return own

@@ -1,0 +1,139 @@
+"""What was proved of every source against what was measured; and attention maps, target beside source."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from strongticket.container import Json
+from strongticket.report.find import Result
+from strongticket.report.origin import join_origins, origin_of
+from strongticket.report.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, spell
+
+
+def certificate_section(results: Sequence[Result]) -> Section:
+    """Draw every source of some figures: the worst error on any input against its certificate."""
+    views, tables, total, violations = [], [], 0, 0
+    for result in results:
+        content = result.content
+        name = str(content["config"]["figure"]).replace("fig", "Figure ")
+        groups = [(point["width"], *_pairs(point)) for point in content["widths"]]
+        views.append(_view(name, groups))
+        tables.append(_table(name, groups))
+        total += sum(len(worst) for _, worst, _ in groups)
+        violations += int(content["violations"])
+    chart = Chart(
+        title="Certificate against measured error",
+        caption="Each dot is one source: the largest error of any token on any test input, against the error its "
+        f"certificate allows. {violations} of {total:,} lie above the line by more than rounding can explain, "
+        f"{spell(max(float(result.content['rounding']) for result in results))}.",
+        views=views,
+        tables=tables,
+    )
+    return Section(
+        anchor="certificate",
+        name="Certificate",
+        title="Is the certificate kept?",
+        lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
+        "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
+        finding=f"{violations} of {total:,} sources exceed their certificate",
+        blocks=(chart,),
+        origin=join_origins([origin_of(result) for result in results]),
+    )
+
+
+def _view(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> View:
+    series = [
+        Series(
+            name=f"n = {width}",
+            points=[(_round(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
+            ramp=place / max(1, len(groups) - 1),
+            line=False,
+        )
+        for place, (width, worst, certified) in enumerate(groups)
+    ]
+    return View(
+        name=name,
+        x="certified error",
+        y="worst error measured",
+        series=series,
+        x_scale="log",
+        y_scales=("log",),
+        diagonal="above this line: certificate broken",
+    )
+
+
+def _pairs(point: Json) -> tuple[list[float], list[float]]:
+    """Give each source's worst error and its certificate, whichever figure it is from."""
+    sources = point["sources"]
+    if "token_worst" in sources:
+        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
+        return [max(*token, *every) for token, every in columns], sources["certificate"]
+    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
+        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+    return sources["worst"], sources["certificate"]
+
+
+def _table(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> Table:
+    rows = []
+    for width, worst, certified in groups:
+        ratios = [c / w for c, w in zip(certified, worst, strict=True) if w > 0]
+        low, middle = (min(ratios), float(np.median(ratios))) if ratios else (None, None)
+        rows.append(
+            (
+                str(width),
+                number(float(np.median(worst))),
+                number(float(np.median(certified))),
+                number(middle),
+                number(low),
+            )
+        )
+    columns = ("n", "median worst error", "median certificate", "certificate / error: median", "smallest")
+    return Table(caption=f"{name}: tightness, width by width", columns=columns, rows=rows, words=0)
+
+
+def map_section(result: Result) -> Section:
+    """Set the target's attention maps beside those of its first source at each width."""
+    content = result.content
+    target = content["targets"][0]["index"]
+    points = [point for point in content["widths"] if point["target"] == target]
+    widths, maps = [point["width"] for point in points], [point["maps"] for point in points]
+    theirs = content["target_maps"][0]
+    if any(np.shape(each) != np.shape(theirs) or np.ndim(each) != 3 for each in maps):
+        raise ValueError("attention maps of target and sources differ in shape")
+    rows = [(str(n), *(number(gap) for gap in _gaps(theirs, each))) for n, each in zip(widths, maps, strict=True)]
+    samples = len(theirs)
+    block = Maps(
+        title="Attention maps: the target, the ticket, and their difference",
+        caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
+        "source at each width. Weights are stored to six digits, so a difference of 0 means less than 1e-6.",
+        widths=widths,
+        target=theirs,
+        sources=maps,
+        tables=(
+            Table(
+                caption="Largest difference of an attention weight",
+                columns=("n", *(f"input {k + 1}" for k in range(samples))),
+                rows=rows,
+                words=0,
+            ),
+        ),
+    )
+    return Section(
+        anchor="maps",
+        name="Attention maps",
+        title="What the ticket attends to",
+        lead="The same input, seen by the target and by a ticket that was never trained. Move the slider: as the "
+        "random network grows, its attention becomes the target’s.",
+        blocks=(block,),
+        origin=origin_of(result),
+    )
+
+
+def _gaps(target: Json, source: Json) -> Iterator[float]:
+    for ours, theirs in zip(source, target, strict=True):
+        yield float(np.abs(np.subtract(ours, theirs, dtype=np.float64)).max())
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.3g}") if math.isfinite(value) else value

@@ -1,0 +1,34 @@
+"""`strongticket report`: one page of everything that was measured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", show_default=False, help="Folders with results or tickets, or single files."),
+    ],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The page to write.")] = Path("report.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Write one HTML page with the figures, tickets and timings found in DIR: opens anywhere, needs no network."""
+    from strongticket.report import write_report
+    from strongticket.terminal import print_json, printable
+
+    for path in paths:
+        if not path.exists():
+            raise typer.BadParameter(f"{path} does not exist.", param_hint="DIR")
+    summary = write_report(paths, out)
+    if as_json:
+        print_json(summary)
+        return
+    for title in summary["sections"]:
+        typer.echo(f"  {printable(title)}")
+    for left in summary["left_out"]:
+        typer.echo(f"  left out: {printable(left['file'])} {printable(left['reason'])}")
+    typer.echo(
+        f"{out.resolve()}: {len(summary['sections'])} sections, {summary['bytes']:,} bytes; open it in a browser"
+    )

@@ -1,0 +1,336 @@
+"""Figures 4, 5 and 6: errors of constructed tickets against width, length and number of blocks."""
+
+import math
+from collections.abc import Sequence
+
+from strongticket.container import Json
+from strongticket.experiments.statistics import Decay, decay_of
+from strongticket.report.find import Result
+from strongticket.report.fits import block_fits, curve, paper_curve, width_fits
+from strongticket.report.origin import origin_of
+from strongticket.report.parts import (
+    SERIES,
+    Chart,
+    Colour,
+    Section,
+    Series,
+    Table,
+    View,
+    above_zero,
+    number,
+    share,
+    spell,
+)
+
+_WIDTH = "hidden width n"
+_ERROR = "error"
+_REACH = "share of sources"
+
+
+def width_figure(result: Result) -> Section:
+    """Figure 4: error against width."""
+    content = result.content
+    fits, *others = content["fits"]
+    points = _of(content, fits["target"])
+    widths = [point["width"] for point in points]
+    rest = [_of(content, other["target"]) for other in others]
+    slope = fits["median_slope"]
+    caption = (
+        f"{_setting(content['config'])}. An error is the largest error norm of a token, averaged over "
+        f"{content['config']['inputs']:,} test inputs."
+    )
+    chart = Chart(
+        title="Error of tickets in a single-head attention",
+        caption=caption,
+        views=(_mean_view(points, fits, widths, rest), _median_view(points, fits, widths, rest), _miss_view(points)),
+        tables=(_width_table(points), width_fits(fits, points)),
+    )
+    last = points[-1]
+    finding = f"median error {spell(points[0]['error']['median'])} at width {widths[0]}, "
+    finding += f"{spell(last['error']['median'])} at width {widths[-1]}"
+    lead = (
+        "A random attention is pruned into a given one; the wider it is, the closer the best pruning comes. The paper "
+        "reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n). The mean tells mostly of sources that "
+        "cannot reach some entry at all; the median source loses half of its error with every second unit of width, as "
+        "the theory "
+    )
+    lead += (
+        f"of subset sums predicts: rate {slope['slope']:.4f} against {slope['predicted']:.4f}."
+        if slope["slope"] is not None
+        else "of subset sums predicts."
+    )
+    return Section(
+        anchor="fig4",
+        name="Figure 4",
+        title="Figure 4: error against width",
+        lead=lead,
+        finding=finding,
+        blocks=(chart,),
+        origin=origin_of(result),
+    )
+
+
+def _mean_view(points: list[Json], fits: Json, widths: list[int], rest: Sequence[list[Json]]) -> View:
+    mean = [point["error"]["mean"] for point in points]
+    spread = [point["error"]["std"] for point in points]
+    series = [
+        Series(
+            name="mean ± standard deviation over sources",
+            points=list(zip(widths, above_zero(mean), strict=True)),
+            low=[m - s for m, s in zip(mean, spread, strict=True)],
+            high=[m + s for m, s in zip(mean, spread, strict=True)],
+            colour="mean",
+            line=False,
+        )
+    ]
+    if (fit := decay_of(fits["mean"])) is not None:
+        series.append(curve("its fit", fit, widths, "mean"))
+    series.append(paper_curve(widths))
+    series.append(_line("mean certificate", points, "certificate", "mean", "ink", dotted=True))
+    series += [_thin(other, "mean", "mean") for other in rest]
+    return View(name="Mean", x=_WIDTH, y=_ERROR, series=series)
+
+
+def _median_view(points: list[Json], fits: Json, widths: list[int], rest: Sequence[list[Json]]) -> View:
+    errors = [point["error"] for point in points]
+    series = [
+        Series(
+            name="median source, with quartiles",
+            points=list(zip(widths, above_zero(error["median"] for error in errors), strict=True)),
+            low=above_zero(error["quartile_low"] for error in errors),
+            high=above_zero(error["quartile_high"] for error in errors),
+            spread="band",
+            colour="median",
+        )
+    ]
+    if (halving := _halving(points, fits["median_slope"])) is not None:
+        series.append(halving)
+    series.append(_line("median certificate", points, "certificate", "median", "ink", dotted=True))
+    series.append(paper_curve(widths))
+    series += [_thin(other, "median", "median") for other in rest]
+    return View(name="Median", x=_WIDTH, y=_ERROR, series=series)
+
+
+def _halving(points: list[Json], slope: Json) -> Series | None:
+    """Draw the predicted rate through the middle of where it should hold."""
+    low, high = slope["widths"]
+    inside = [point for point in points if low <= point["width"] <= high and point["error"]["median"] > 0]
+    if not inside:
+        return None
+    middle, rate = inside[len(inside) // 2], slope["predicted"]
+    decay = Decay(middle["error"]["median"] * math.exp(rate * middle["width"]), rate)
+    ends = [point["width"] for point in inside]
+    return Series(
+        name="theory: half the error per item", points=[(n, decay.at(n)) for n in ends], dash="dashed", marks=False
+    )
+
+
+def _miss_view(points: list[Json]) -> View:
+    widths = [point["width"] for point in points]
+
+    def shares(name: str, key: str, colour: Colour) -> Series:
+        values = (float(point[key]) for point in points)
+        return Series(name=name, points=list(zip(widths, values, strict=True)), colour=colour)
+
+    series = (
+        shares("sources with an entry out of reach", "unreachable_sources", "miss"),
+        shares("their part of the mean error", "mean_from_unreachable", "mean"),
+    )
+    return View(name="Out of reach", x=_WIDTH, y="share", series=series, y_scales=("linear",), percent=True)
+
+
+def _width_table(points: list[Json]) -> Table:
+    columns = ("n", "items", "mean", "std", "median", "quartiles", "largest", "median certificate", "out of reach")
+    rows = [
+        (
+            str(point["width"]),
+            str(point["items"]),
+            number(point["error"]["mean"]),
+            number(point["error"]["std"]),
+            number(point["error"]["median"]),
+            f"{number(point['error']['quartile_low'])} to {number(point['error']['quartile_high'])}",
+            number(point["worst"]["max"]),
+            number(point["certificate"]["median"]),
+            share(point["unreachable_sources"]),
+        )
+        for point in points
+    ]
+    return Table(caption="Errors over sources, width by width", columns=columns, rows=rows, words=0)
+
+
+def length_figure(result: Result) -> Section:
+    """Figure 5: error against the length of the input."""
+    content = result.content
+    config = content["config"]
+    lines = _of(content, content["targets"][0]["index"])
+    ends = lines[-1]["token"]
+    chart = Chart(
+        title="Error of tickets against the length of the input",
+        caption=f"{_setting(config)}. Solid: the regression token, {config['inputs']:,} inputs; dashed: the worst of "
+        f"all tokens, {config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every length.",
+        views=(_length_view(lines, "mean"), _length_view(lines, "median"), _length_misses(lines)),
+        tables=[_length_table(lines, what) for what in ("mean", "median")],
+    )
+    return Section(
+        anchor="fig5",
+        name="Figure 5",
+        title="Figure 5: error against length",
+        lead="Longer inputs do not make a ticket worse: one certificate holds for every length, and the error of the "
+        "regression token falls as attention averages over more tokens.",
+        finding=f"at width {lines[-1]['width']} the median error is {spell(ends[0]['median'])} at length "
+        f"{lines[-1]['lengths'][0]} and {spell(ends[-1]['median'])} at {lines[-1]['lengths'][-1]:,}",
+        blocks=(chart,),
+        origin=origin_of(result),
+    )
+
+
+def _length_view(lines: list[Json], what: str) -> View:
+    series = []
+    for line, colour in zip(lines, SERIES, strict=False):
+        lengths, token, every = line["lengths"], line["token"], line["all_tokens"]
+        band = what == "median"
+        series.append(
+            Series(
+                name=f"n = {line['width']}",
+                points=list(zip(lengths, above_zero(errors[what] for errors in token), strict=True)),
+                low=above_zero(errors["quartile_low"] for errors in token) if band else None,
+                high=above_zero(errors["quartile_high"] for errors in token) if band else None,
+                spread="band",
+                colour=colour,
+            )
+        )
+        worst = list(zip(lengths, above_zero(errors[what] for errors in every), strict=False))
+        series.append(
+            Series(name=f"n = {line['width']}, worst token", points=worst, colour=colour, dash="dashed", marks=False)
+        )
+        bound = max(float(line["certificate"][what]), 1e-17)
+        certified = [(length, bound) for length in lengths]
+        name = f"n = {line['width']}, certificate"
+        series.append(Series(name=name, points=certified, colour=colour, dash="dotted", marks=False))
+    ticks = lines[0]["lengths"][::2]
+    return View(name=what.capitalize(), x="length T", y=_ERROR, series=series, x_scale="log", x_ticks=ticks)
+
+
+def _length_misses(lines: list[Json]) -> View:
+    points = [(line["width"], float(line["unreachable_sources"])) for line in lines]
+    series = (Series(name="sources with an entry out of reach", points=points, colour="miss"),)
+    return View(name="Out of reach", x=_WIDTH, y=_REACH, series=series, y_scales=("linear",), percent=True)
+
+
+def _length_table(lines: list[Json], what: str) -> Table:
+    lengths = lines[0]["lengths"]
+    rows = [
+        (str(line["width"]), *(number(errors[what]) for errors in line["token"]), number(line["certificate"][what]))
+        for line in lines
+    ]
+    columns = ("n", *(f"T = {length:,}" for length in lengths), "certificate")
+    return Table(caption=f"{what.capitalize()} error of the regression token", columns=columns, rows=rows, words=0)
+
+
+def block_figure(result: Result) -> Section:
+    """Figure 6: error against width, for several numbers of blocks."""
+    content = result.content
+    config, fits = content["config"], content["fits"][0]
+    points = _of(content, fits["target"])
+    narrow, wide = points[0], points[-1]
+    caption = (
+        f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; {config['sources']} sources "
+        f"a width, init {config['init']}; {config['length']} points and the regression token; {config['inputs']:,} "
+        "inputs."
+    )
+    chart = Chart(
+        title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
+        caption=caption,
+        views=(_block_view(points, fits, "mean"), _block_view(points, fits, "median"), _block_misses(points)),
+        tables=(_block_table(points), block_fits(fits, points)),
+    )
+    deepest = narrow["blocks"][-1]["error"]["mean"], wide["blocks"][-1]["error"]["mean"]
+    return Section(
+        anchor="fig6",
+        name="Figure 6",
+        title="Figure 6: error against width and depth",
+        lead="Whole transformer blocks, attention and feed-forward layer, hidden in wider random ones. Errors add up "
+        "from block to block, and every depth decays with width. The paper fits all depths with the rate of one block; "
+        "left to themselves, deeper ones decay a little more slowly.",
+        finding=f"{config['n_blocks']} blocks: mean error {number(deepest[0])} at width {narrow['width']}, "
+        f"{number(deepest[1])} at width {wide['width']}",
+        blocks=(chart,),
+        origin=origin_of(result),
+    )
+
+
+def _block_view(points: list[Json], fits: Json, what: str) -> View:
+    widths, series = [point["width"] for point in points], []
+    for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
+        errors = [point["blocks"][b]["error"] for point in points]
+        name = f"{b + 1} block{'s' if b else ''}"
+        mean = what == "mean"
+        fit = decay_of(fits[what]["shared_rate"][b])
+        low = [e["mean"] - e["std"] if mean else e["quartile_low"] for e in errors]
+        high = [e["mean"] + e["std"] if mean else e["quartile_high"] for e in errors]
+        series.append(
+            Series(
+                name=name,
+                points=list(zip(widths, above_zero(error[what] for error in errors), strict=True)),
+                low=low if mean else above_zero(low),
+                high=high if mean else above_zero(high),
+                spread="bars" if mean else "band",
+                colour=colour,
+                line=not mean,
+            )
+        )
+        if fit is not None and mean:
+            series.append(curve("fit", fit, widths, colour))
+    return View(name=what.capitalize(), x=_WIDTH, y=_ERROR, series=series)
+
+
+def _block_misses(points: list[Json]) -> View:
+    series = [
+        Series(
+            name=f"{b + 1} block{'s' if b else ''}",
+            points=[(point["width"], float(point["blocks"][b]["unreachable_sources"])) for point in points],
+            colour=colour,
+        )
+        for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False)
+    ]
+    return View(name="Out of reach", x=_WIDTH, y=_REACH, series=series, y_scales=("linear",), percent=True)
+
+
+def _block_table(points: list[Json]) -> Table:
+    depth = len(points[0]["blocks"])
+    names = [f"{what}, {b + 1} block{'s' if b else ''}" for what in ("mean", "median") for b in range(depth)]
+    rows = [
+        (
+            str(point["width"]),
+            *(number(point["blocks"][b]["error"][what]) for what in ("mean", "median") for b in range(depth)),
+        )
+        for point in points
+    ]
+    return Table(caption="Errors over sources, width by width", columns=("n", *names), rows=rows, words=0)
+
+
+def _line(name: str, points: list[Json], what: str, statistic: str, colour: Colour, *, dotted: bool) -> Series:
+    values = above_zero(point[what][statistic] for point in points)
+    widths = [point["width"] for point in points]
+    return Series(
+        name=name,
+        points=list(zip(widths, values, strict=True)),
+        colour=colour,
+        dash="dotted" if dotted else "solid",
+        marks=False,
+    )
+
+
+def _thin(points: list[Json], statistic: str, colour: Colour) -> Series:
+    return _line(f"target {points[0]['target']}, {statistic}", points, "error", statistic, colour, dotted=False)
+
+
+def _of(content: Json, target: int) -> list[Json]:
+    return [point for point in content["widths"] if point["target"] == target]
+
+
+def _setting(config: Json) -> str:
+    target = config["target"]
+    norms = "norms at most 1" if target["normalize"] else "norms as they come"
+    length = f"; {config['length']} points and the regression token" if "length" in config else ""
+    return f"Target {target['kind']}, {norms}; {config['sources']} sources a width, init {config['init']}{length}"

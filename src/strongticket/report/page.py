@@ -1,0 +1,170 @@
+"""Sections to one HTML file: style, script and data inside it, nothing fetched, every text from a file escaped.
+
+The file names its one script and one style by their hashes in a content security policy, so a browser runs nothing
+else in it and asks no network for anything, whatever a name or a caption holds.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+
+from strongticket._version import __version__
+from strongticket.report.parts import Block, Chart, Inspector, Maps, Section, Table
+
+TITLE = "strongticket report"
+_SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "page.js")
+
+
+def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]) -> str:
+    """Give the whole page."""
+    style = _asset("page.css")
+    script = "\n".join(f"// {name}\n{_asset(name)}" for name in _SCRIPTS)
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    body = "\n".join(
+        (
+            _header(sections),
+            _contents(sections),
+            '<main id="main">',
+            *(_section(section) for section in sections),
+            "" if sections else _empty(),
+            _left_out(left_out),
+            "</main>",
+            _footer(),
+        )
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="color-scheme" content="light dark">
+<title>{TITLE}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the figures</a>
+{body}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def data_json(section: Section) -> list[str]:
+    """Give each drawn block of a section as JSON that can stand inside a script element."""
+    return [_inert_json(block) for block in section.blocks if not isinstance(block, Table)]
+
+
+def _inert_json(block: Chart | Maps | Inspector) -> str:
+    text = json.dumps(block.as_json(), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    # Neither an end tag nor a comment can then begin inside the element.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _header(sections: Sequence[Section]) -> str:
+    findings = [section for section in sections if section.finding]
+    items = "\n".join(
+        f'<li><a href="#{escape(s.anchor)}">{escape(s.name)}</a><span>{escape(s.finding)}</span></li>' for s in findings
+    )
+    glance = f'<ul class="glance" aria-label="At a glance">{items}</ul>' if items else ""
+    return f"""<header>
+<div class="bar"><p class="mark">strongticket</p>
+<div class="switch" role="group" aria-label="Colours">
+<button type="button" data-theme="auto" aria-pressed="true">Auto</button>
+<button type="button" data-theme="light" aria-pressed="false">Light</button>
+<button type="button" data-theme="dark" aria-pressed="false">Dark</button>
+</div></div>
+<h1>The network already inside a random one</h1>
+<p class="lead">A strong lottery ticket is a network hidden in random weights: weights are kept or dropped, none is
+trained. It is stored as a seed and a bit for each weight. This page shows what was measured, and from which files.</p>
+{glance}
+</header>"""
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if not sections:
+        return ""
+    links = "".join(f'<li><a href="#{escape(s.anchor)}">{escape(s.name)}</a></li>' for s in sections)
+    return f'<nav aria-label="Contents"><ol>{links}</ol></nav>'
+
+
+def _section(section: Section) -> str:
+    anchor = escape(section.anchor)
+    blocks = "\n".join(_block(block, f"{section.anchor}-{place}") for place, block in enumerate(section.blocks))
+    facts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in section.origin.items()
+    )
+    return f"""<section id="{anchor}" aria-labelledby="{anchor}-title">
+<h2 id="{anchor}-title">{escape(section.title)}</h2>
+<p class="lead">{escape(section.lead)}</p>
+{blocks}
+<dl class="origin" aria-label="Where this comes from">{facts}</dl>
+</section>"""
+
+
+def _block(block: Block, name: str) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    tables = "".join(_table(table) for table in block.tables)
+    name = escape(name)
+    return f"""<figure class="drawn" data-from="{name}-data" aria-labelledby="{name}-title">
+<div class="figure-title" id="{name}-title">{escape(block.title)}</div>
+<div class="drawing"><noscript>Figures need JavaScript; the numbers are in the tables below.</noscript></div>
+<figcaption>{escape(block.caption)}</figcaption>
+<details class="numbers"><summary>Show the numbers</summary>{tables}</details>
+<script type="application/json" id="{name}-data">{_inert_json(block)}</script>
+</figure>"""
+
+
+def _table(table: Table) -> str:
+    def side(place: int) -> str:
+        return "" if place < table.words else ' class="n"'
+
+    head = "".join(f'<th scope="col"{side(place)}>{escape(text)}</th>' for place, text in enumerate(table.columns))
+    rows = "".join(
+        "<tr>" + "".join(f"<td{side(place)}>{escape(text)}</td>" for place, text in enumerate(row)) + "</tr>"
+        for row in table.rows
+    )
+    top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f"<caption>{escape(table.caption)}</caption>{top}<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _left_out(left_out: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<li><code>{escape(name)}</code> {escape(reason)}</li>" for name, reason in left_out)
+    if not items:
+        return ""
+    return (
+        '<section id="left-out" aria-labelledby="left-out-title"><h2 id="left-out-title">Left out</h2>'
+        f'<p class="lead">These were found and are not shown.</p><ul class="left-out">{items}</ul></section>'
+    )
+
+
+def _empty() -> str:
+    return (
+        '<section><h2>Nothing to show yet</h2><p class="lead">No result could be shown. '
+        "<code>strongticket reproduce fig4 --out out</code> makes one in half a minute.</p></section>"
+    )
+
+
+def _footer() -> str:
+    made = f"Made by <code>strongticket report</code>, version {escape(__version__)}."
+    return f"<footer><p>{made} One file; it needs no network.</p></footer>"
+
+
+def _asset(name: str) -> str:
+    return (files("strongticket.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,238 @@
+"""What a page is made of: sections of text, tables and charts, as plain data that knows nothing of HTML.
+
+A chart is described here and drawn in the reader's browser by `assets/chart.js`. The drawing layer is our own, a few
+hundred lines: a charting library would be a hundred times larger than everything else on the page, and none of them
+gives each point to a keyboard and a screen reader.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from strongticket.container import Json
+
+# The roles that colours have on the page; the style sheet gives each of them one in light and one in dark.
+Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
+SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
+Scale = Literal["linear", "log"]
+Dash = Literal["solid", "dashed", "dotted"]
+
+# Below this an error is rounding, and a logarithmic scale has no place for zero.
+SMALLEST = 1e-17
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Numbers in rows; every cell is text already."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line of a chart.
+
+    Args:
+        name: for the legend and the reader's pointer.
+        points: x and y.
+        low: lower ends of a spread, one for each point.
+        high: upper ends.
+        spread: how it is drawn: bars at the points, or a band.
+        colour: a role, not a colour.
+        ramp: instead of it a place on a ramp from 0 to 1, for many series in order.
+        dash: of the line.
+        line: False for points alone.
+        marks: whether points are marked; curves have none.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    spread: Literal["bars", "band"] = "bars"
+    colour: Colour = "ink"
+    ramp: float | None = None
+    dash: Dash = "solid"
+    line: bool = True
+    marks: bool = True
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as JSON, with every number a finite float."""
+        return {
+            "name": str(self.name),
+            "points": [[float(x), float(y)] for x, y in self.points],
+            "low": [float(y) for y in self.low] if self.low is not None else None,
+            "high": [float(y) for y in self.high] if self.high is not None else None,
+            "spread": self.spread,
+            "colour": self.colour,
+            "ramp": self.ramp,
+            "dash": self.dash,
+            "line": self.line,
+            "marks": self.marks,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One way to look at a chart's data; a chart with several has a switch.
+
+    Args:
+        name: on the switch.
+        x: what the horizontal axis is.
+        y: what the vertical axis is.
+        series: lines.
+        x_scale: linear or log.
+        x_ticks: where labels go on a log axis; chosen by the page where empty.
+        y_scales: the first is shown; two give a switch.
+        percent: whether y is a share.
+        upright: vertical lines, x and name.
+        diagonal: whether the line y = x is drawn, and its name.
+    """
+
+    name: str
+    x: str
+    y: str
+    series: Sequence[Series]
+    x_scale: Scale = "linear"
+    x_ticks: Sequence[float] = ()
+    y_scales: Sequence[Scale] = ("log", "linear")
+    percent: bool = False
+    upright: Sequence[tuple[float, str]] = ()
+    diagonal: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as JSON."""
+        return {
+            "name": self.name,
+            "x": self.x,
+            "y": self.y,
+            "xScale": self.x_scale,
+            "xTicks": [float(x) for x in self.x_ticks],
+            "yScales": list(self.y_scales),
+            "percent": self.percent,
+            "upright": [[float(x), str(name)] for x, name in self.upright],
+            "diagonal": self.diagonal,
+            "series": [series.as_json() for series in self.series],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """An interactive figure with the table behind it."""
+
+    title: str
+    caption: str
+    views: Sequence[View]
+    tables: Sequence[Table]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what the browser draws."""
+        return {"kind": "chart", "title": self.title, "views": [view.as_json() for view in self.views]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maps:
+    """Attention maps of a target and of sources of growing width, side by side, with a slider.
+
+    Args:
+        widths: of the sources.
+        target: (samples, T, T) as lists.
+        sources: one such for each width.
+    """
+
+    title: str
+    caption: str
+    widths: Sequence[int]
+    target: Json
+    sources: Sequence[Json]
+    tables: Sequence[Table]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what the browser draws."""
+        return {"kind": "maps", "widths": list(self.widths), "target": self.target, "sources": list(self.sources)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspector:
+    """A ticket's tensors: pick one, see its mask and the weights it keeps."""
+
+    title: str
+    caption: str
+    tensors: Sequence[Mapping[str, Json]]
+    tables: Sequence[Table]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what the browser draws."""
+        return {"kind": "inspector", "tensors": [dict(tensor) for tensor in self.tensors]}
+
+
+Block = Chart | Maps | Inspector | Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Something the page shows, with where it came from.
+
+    Args:
+        anchor: a word for links.
+        name: short, for the list of contents.
+        title: what it is.
+        lead: what there is to see, in one paragraph.
+        finding: one line for the top of the page; empty for none.
+        blocks: its content.
+        origin: facts by name: data file, command, seed, machine, date.
+    """
+
+    anchor: str
+    name: str
+    title: str
+    lead: str
+    blocks: Sequence[Block]
+    finding: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+
+def number(value: float | None) -> str:
+    """Write a number to three digits, short.
+
+    Example:
+        >>> number(0.25), number(1.234e-9), number(12345.0), number(None)
+        ('0.25', '1.23e-09', '12,345', '–')
+    """
+    if value is None:
+        return "–"
+    value = float(value)
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def spell(value: float | None) -> str:
+    """Write a number for a sentence, powers of ten as people write them.
+
+    Example:
+        >>> spell(0.131), spell(3.904e-15)
+        ('0.131', '3.9 × 10⁻¹⁵')
+    """
+    text = number(value)
+    if "e" not in text:
+        return text
+    digits, power = text.split("e")
+    return f"{digits} × 10{str(int(power)).translate(_RAISED)}"
+
+
+def share(value: float) -> str:
+    """Write a share as a percentage.
+
+    Example:
+        >>> share(0.92), share(0.0005)
+        ('92 %', '0.05 %')
+    """
+    return f"{100 * value:.3g} %"
+
+
+def above_zero(values: Iterable[float]) -> list[float]:
+    """Lift zeros to where a logarithmic scale can show them."""
+    return [max(float(value), SMALLEST) for value in values]

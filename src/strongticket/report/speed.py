@@ -1,0 +1,128 @@
+"""Benchmark rows: subset sums a second against peers, and what else was timed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from strongticket.container import Json
+from strongticket.report.origin import origin_of_rows
+from strongticket.report.parts import SERIES, Chart, Section, Series, Table, View, number, share
+
+_OURS = "strongticket"
+
+
+def speed_sections(path: Path, rows: Sequence[Json]) -> list[Section]:
+    """Show what a file of benchmark rows holds: subset sums against peers, search steps against dense ones."""
+    sums = _latest([row for row in rows if row.get("op") == "subset_sum" and "engine" in row])
+    steps = [row for row in rows if row.get("op") == "search"]
+    sections = []
+    if sums:
+        sections.append(_subset_sums(path, sums))
+    if steps:
+        sections.append(_search_steps(path, steps))
+    return sections
+
+
+def _latest(rows: list[Json]) -> list[Json]:
+    """Keep the last row of each engine, device and number of items."""
+    return list({(row["engine"], row["device"], row["gpu"], row["n"]): row for row in rows}.values())
+
+
+def _subset_sums(path: Path, rows: list[Json]) -> Section:
+    lines: dict[tuple[str, str], list[Json]] = {}
+    for row in sorted(rows, key=lambda row: (row["device"], row["n"])):
+        lines.setdefault((row["engine"], row["device"]), []).append(row)
+    # Ours first, on each device; then the peers, the fastest first.
+    order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1]["median"]))
+    peers = iter(SERIES[2:])
+    series = []
+    for engine, device in order:
+        own = lines[engine, device]
+        ours = engine == _OURS
+        series.append(
+            Series(
+                name=_name(own[0]),
+                points=[(row["n"], row["median"]) for row in own],
+                low=[row["p20"] for row in own],
+                high=[row["p80"] for row in own],
+                colour=("median" if device == "cpu" else "mean") if ours else next(peers, "paper"),
+                dash="solid" if ours else "dashed",
+            )
+        )
+    view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
+    chart = Chart(
+        title="Subset sums solved a second",
+        caption="Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of "
+        "a device on the same random problems in one run.",
+        views=(view,),
+        tables=(_sum_table([lines[key] for key in order]),),
+    )
+    cpu = [row for row in rows if row["device"] == "cpu"]
+    finding = ""
+    if cpu and any(row["engine"] == _OURS for row in cpu):
+        largest = max(row["n"] for row in cpu if row["engine"] == _OURS)
+        peers_there = [row for row in cpu if row["n"] == largest and row["engine"] != _OURS]
+        own_rate = next(row["median"] for row in cpu if row["n"] == largest and row["engine"] == _OURS)
+        if peers_there:
+            best = max(peers_there, key=lambda row: float(row["median"]))
+            finding = f"{own_rate / best['median']:,.0f} times the fastest peer ({best['label']}) at {largest} items"
+    return Section(
+        anchor="speed",
+        name="Speed",
+        title="Speed against peers",
+        lead="Every entry of every merged matrix is one subset-sum problem: pick, from n random numbers, those whose "
+        "sum comes closest to a target. All engines solve the same problems; where one stops short of the true "
+        "optimum, the table says how often.",
+        finding=finding,
+        blocks=(chart,),
+        origin=origin_of_rows(path, rows, "strongticket bench subset-sum"),
+    )
+
+
+def _name(row: Json) -> str:
+    where = str(row["gpu"]) if row["device"] != "cpu" else "one CPU thread"
+    return f"{row['label']}, {where}"
+
+
+def _sum_table(lines: list[list[Json]]) -> Table:
+    rows = [
+        (
+            _name(row),
+            str(row["n"]),
+            number(row["median"]),
+            number(row["times_slower"]) + "×" if row.get("times_slower") else "–",
+            share(row["optimal_share"]) if row.get("optimal_share") is not None else "–",
+            f"{row['checked']:,}",
+        )
+        for line in lines
+        for row in line
+    ]
+    columns = ("engine", "n", "sums a second", "slower than strongticket", "true optima", "checked")
+    return Table(caption="Subset sums a second, medians", columns=columns, rows=rows)
+
+
+def _search_steps(path: Path, rows: list[Json]) -> Section:
+    names = {"search": "search: a score a weight", "dense": "the same network, trained", "gpt2": "GPT-2 as published"}
+    cells = [
+        (
+            str(row["model"]),
+            names.get(row["kind"], str(row["kind"])),
+            f"{1000 * row['median']:.1f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['time_ratio']:.3f}" if row.get("time_ratio") else "–",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+        )
+        for row in rows
+    ]
+    columns = ("model", "step", "ms a step", "tokens a second", "time / trained", "peak GB")
+    ratios = [row["time_ratio"] for row in rows if row["kind"] == "search" and row.get("time_ratio")]
+    table = Table(caption="One step of search beside one of training", columns=columns, rows=cells, words=2)
+    return Section(
+        anchor="search-speed",
+        name="Search speed",
+        title="What a step of search costs",
+        lead="A search step ranks all scores, masks all weights and updates the scores. It should cost no more than a "
+        "step of ordinary training.",
+        finding=f"a search step takes {max(ratios):.2f} times a training step at most" if ratios else "",
+        blocks=(table,),
+        origin=origin_of_rows(path, rows, "strongticket bench search"),
+    )
