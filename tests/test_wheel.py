@@ -36,6 +36,7 @@ def test_wheel_holds_code_tables_kernels_and_the_type_marker(wheel: Path) -> Non
         "ops/philox/normal_table.npy",
         "data/sample/train.txt.xz",
         "data/sample/LICENCE.md",
+        "report/assets/page.js",
     ):
         assert f"strongticket/{file}" in names
     assert not any(name.startswith("tests") for name in names)

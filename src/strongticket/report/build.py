@@ -23,6 +23,7 @@ _FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
     "spread": (spread_figure,),
     "ablation": (ablation_figure,),
 }
+_ORDER = ("fig4", "fig5", "fig6", "fig7", "fig8", "maps", "certificate", "spread", "ablation")
 # A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
 # some such file makes of correct code, and is reported with the file's name.
 _BROKEN = (
@@ -47,11 +48,10 @@ def build_sections(found: Found) -> list[Section]:
         sections += shown
         if shown and "violations" in result.content:
             certified.append(result)
-    # All figures first, then what stands behind them.
-    order = sorted(sections, key=lambda section: (not section.anchor.startswith("fig"), section.anchor))
     if certified:
         names = ", ".join(str(result.path) for result in certified)
-        order += _attempt(names, found, lambda: [certificate_section(certified)])
+        sections += _attempt(names, found, lambda: [certificate_section(certified)])
+    order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
     if found.comparisons:
         names = ", ".join(str(result.path) for result in found.comparisons)
         order += _attempt(names, found, lambda: [pretrained_section(found.comparisons)])

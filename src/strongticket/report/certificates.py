@@ -106,7 +106,7 @@ def map_section(result: Result) -> Section:
     block = Maps(
         title="Attention maps: the target, the ticket, and their difference",
         caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
-        "source at each width. Weights are stored to six digits, so a difference of 0 means less than 1e-6.",
+        "source at each width. Weights are stored to six digits; differences are written in thousandths.",
         widths=widths,
         target=theirs,
         sources=maps,

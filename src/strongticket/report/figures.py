@@ -37,7 +37,8 @@ def width_figure(result: Result) -> Section:
     slope = fits["median_slope"]
     caption = (
         f"{_setting(content['config'])}. An error is the largest error norm of a token, averaged over "
-        f"{content['config']['inputs']:,} test inputs."
+        f"{content['config']['inputs']:,} test inputs. On the log scale a bar has no lower half where mean − deviation "
+        "is below zero."
     )
     chart = Chart(
         title="Error of tickets in a single-head attention",

@@ -18,7 +18,7 @@ def origin_of(result: Result) -> dict[str, str]:
     if "seed" in config:
         facts["Seed"] = str(config["seed"])
     elif "seeds" in config:
-        facts["Seeds"] = f"0 to {config['seeds'] - 1}"
+        facts["Seeds"] = ", ".join(map(str, range(config["seeds"])))
     facts["Machine"] = machine_of(run)
     facts["Date"] = date_of(run)
     if run.get("seconds") is not None:

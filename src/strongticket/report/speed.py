@@ -33,7 +33,7 @@ def _subset_sums(path: Path, rows: list[Json]) -> Section:
         lines.setdefault((row["engine"], row["device"]), []).append(row)
     # Ours first, on each device; then the peers, the fastest first.
     order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1]["median"]))
-    peers = iter(SERIES[2:])
+    peers = iter(colour for colour in SERIES if colour not in ("s0", "s3"))  # those two look like ours
     series = []
     for engine, device in order:
         own = lines[engine, device]

@@ -47,7 +47,7 @@ def ticket_section(path: Path, place: int, budget: Budget) -> Section:
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Dark cells are kept weights, light ones dropped."
     if undrawn:
-        caption += f" {undrawn} of {len(tensors)} tensors are listed without a picture: the page has room for no more."
+        caption += f" {undrawn} of {len(tensors)} tensors have no picture; where it would be, the reason is."
     inspector = Inspector(
         title="Masks and kept weights", caption=caption, tensors=tensors, tables=(_tensor_table(tensors),)
     )
@@ -106,16 +106,26 @@ def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> dict[str, Jso
         "kept": tensor.mask.count(),
         "density": tensor.density,
     }
-    rows, columns = _sides(tensor.shape)
-    read = min(tensor.numel, MOST_BITS)
-    spelled_out = isinstance(tensor.mask, PackedMask | FullMask) or tensor.numel <= MOST_BITS
-    if not tensor.numel or columns > MOST_BITS or not spelled_out or budget.pictures < 1 or budget.bits < read:
-        return described
+    if reason := _why_not(tensor, budget):
+        return described | {"note": reason}
     budget.pictures -= 1
-    budget.bits -= read
-    described["grid"], described["note"] = _picture(tensor, rows, columns)
+    budget.bits -= min(tensor.numel, MOST_BITS)
+    described["grid"], described["note"] = _picture(tensor, *_sides(tensor.shape))
     described["histogram"] = _distribution(ticket.seed, tensor)
     return described
+
+
+def _why_not(tensor: RandomTensor, budget: Budget) -> str:
+    """Say why a tensor cannot be drawn; nothing if it can."""
+    _, columns = _sides(tensor.shape)
+    rule = not isinstance(tensor.mask, PackedMask | FullMask)
+    if not tensor.numel:
+        return "the tensor is empty"
+    if columns > MOST_BITS or (rule and tensor.numel > MOST_BITS):
+        return f"a row of {columns:,} weights is too large to draw"
+    if budget.pictures < 1 or budget.bits < min(tensor.numel, MOST_BITS):
+        return "the page has room for no more"
+    return ""
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, int]:

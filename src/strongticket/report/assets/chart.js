@@ -94,7 +94,7 @@ class Chart {
     shape(limits, "rect", frame);
     const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
     if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
-    for (const series of this.shown) this.drawSeries(series, x, y, box, log, inside);
+    for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
     this.pointer = shape(this.svg, "g");
     this.box = box;
     this.stops = this.findStops(x, y);
@@ -117,7 +117,7 @@ class Chart {
     let [left, right] = [Math.min(...xs), Math.max(...xs)];
     let [low, high] = [Math.min(...finite), Math.max(...finite)];
     if (view.percent) { low = 0; high = Math.max(high, 1); }
-    const across = narrow ? 5 : 9;
+    const across = narrow ? 6 : 9;
     const x = view.xScale === "log"
       ? logScale(left, right, box.left + 4, box.right - 4, across, narrow ? view.xTicks.filter((_, k) => k % 2 === 0) : view.xTicks)
       : linearScale(left, right, box.left + 4, box.right - 4, across, false, true);
@@ -162,19 +162,21 @@ class Chart {
     shape(inside, "text", { class: "halo", x: room ? px : box.left + 8, y: room ? py : box.top + 10, "text-anchor": room ? "end" : "start" }, view.diagonal);
   }
 
-  drawSeries(series, x, y, box, log, inside) {
+  drawSeries(series, x, y, log, inside) {
     const group = shape(inside, "g", { class: series.dash });
     group.style.setProperty("--colour", colourOf(series));
     const place = ([a, b]) => `${x.at(a).toFixed(1)} ${y.at(log ? Math.max(b, y.start) : b).toFixed(1)}`;
-    const down = (value) => (log && !(value > 0) ? box.bottom + 20 : y.at(value));
     if (series.low && series.spread === "band") {
       const upper = series.points.map(([a], k) => [a, series.high[k]]);
       const lower = series.points.map(([a], k) => [a, series.low[k]]).reverse();
       shape(group, "path", { class: "band", d: `M${[...upper, ...lower].map(place).join("L")}Z` });
     } else if (series.low) {
       const d = series.points.map(([a], k) => {
-        const at = x.at(a), [from, to] = [down(series.low[k]), down(series.high[k])];
-        return `M${at} ${from}V${to}M${at - 3} ${to}h6M${at - 3} ${from}h6`;
+        // Where the lower end has no logarithm, only the upper half of a bar can be drawn.
+        const low = log && !(series.low[k] > 0) ? series.points[k][1] : series.low[k];
+        const at = x.at(a), [from, to] = [y.at(low), y.at(series.high[k])];
+        const foot = low === series.low[k] ? `M${at - 3} ${from}h6` : "";
+        return `M${at} ${from}V${to}M${at - 3} ${to}h6${foot}`;
       });
       shape(group, "path", { class: "whisker", d: d.join("") });
     }

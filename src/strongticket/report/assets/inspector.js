@@ -40,7 +40,7 @@ class Inspector {
     this.canvas = null;
     make(pane, "h3", {}, `Mask of ${tensor.name}, ${tensor.shape}`);
     if (!tensor.grid) {
-      make(pane, "p", {}, "No picture: the page has room for no more, or the mask is too large.");
+      make(pane, "p", {}, `No picture: ${tensor.note}.`);
       return;
     }
     // A tall mask lies down, so that it can be seen whole.
@@ -75,7 +75,7 @@ class Inspector {
   drawDistribution(pane, { reach, all, kept, of, numel }) {
     make(pane, "h3", {}, "Weights drawn (pale) and kept (dark)");
     const [width, height, top] = [560, 170, Math.max(...all, 1)];
-    const svg = shape(pane, "svg", { viewBox: `0 0 ${width} ${height + 24}`, role: "img" });
+    const svg = shape(pane, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
     const sum = kept.reduce((a, b) => a + b, 0);
     shape(svg, "title", {}, `Of ${of.toLocaleString("en-US")} weights between ${say(-reach)} and ${say(reach)}, ${sum.toLocaleString("en-US")} are kept`);
     const step = width / all.length;
@@ -85,9 +85,8 @@ class Inspector {
       shape(svg, "rect", { class: "kept-bar", x, y: height - low, width: step - 1, height: low });
     });
     shape(svg, "line", { class: "base", x1: 0, x2: width, y1: height, y2: height });
-    for (const [x, value, anchor] of [[0, -reach, "start"], [width / 2, 0, "middle"], [width, reach, "end"]]) {
-      shape(svg, "text", { x, y: height + 18, "text-anchor": anchor }, say(value));
-    }
+    const ends = make(pane, "div", { class: "ends", "aria-hidden": "true" });
+    for (const value of [-reach, 0, reach]) make(ends, "span", {}, say(value));
     const part = of < numel ? `, a sample of ${numel.toLocaleString("en-US")}` : "";
     make(pane, "p", {}, `${sum.toLocaleString("en-US")} of ${of.toLocaleString("en-US")} weights kept${part}.`);
   }

@@ -1,0 +1,298 @@
+"""What the page says, what it leaves out, and that nothing stops it."""
+
+import base64
+import hashlib
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from strongticket import BlockMask, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
+from strongticket.cli import app
+from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
+from strongticket.pretrained.compare import compare
+from strongticket.pretrained.load import load_tokenizer
+from strongticket.report import bootstrap, tickets, write_report
+from tests.pretrained.small_models import small
+from tests.pretrained.test_pretrained_cli import WORDS, save
+from tests.report.conftest import ROOT
+from tests.tickets import small_ticket
+
+RESULTS = ROOT / "results"
+
+
+def write(folder: Path, content: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def page_of(*paths: Path, out: Path) -> tuple[str, dict[str, Any]]:
+    summary = write_report(paths, out)
+    return out.read_text(), summary
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "page" / "report.html"
+
+
+def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
+    start = time.process_time()
+    page, summary = page_of(RESULTS, ROOT / "benchmarks", out=out)
+    assert time.process_time() - start < 10
+    assert summary["left_out"] == []
+    assert len(page.encode()) == summary["bytes"] < 8 * 2**20
+    for figure in (4, 5, 6):
+        assert any(title.startswith(f"Figure {figure}:") for title in summary["sections"])
+    for fact in ("strongticket reproduce fig4 --out results", "2026-11-15", "Intel(R) Xeon(R)", "fig4/result.json"):
+        assert fact in page
+
+
+def test_page_asks_for_nothing_and_runs_only_its_own_script(full_page: Path) -> None:
+    page = full_page.read_text()
+    assert not re.search(
+        r"""(?:src|href)\s*=\s*["']?(?!#)[a-z]""", re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    )
+    assert "@import" not in page
+    (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "default-src 'none'" in page
+
+
+def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, _ = page_of(RESULTS / "fig4", out=tmp_path / "a.html")
+    second, _ = page_of(RESULTS / "fig4", out=tmp_path / "b.html")
+    assert first == second
+
+
+def test_equal_results_are_shown_once_and_both_files_named(tmp_path: Path, out: Path) -> None:
+    write(tmp_path / "again", (RESULTS / "fig4" / "result.json").read_text())
+    page, summary = page_of(RESULTS / "fig4", tmp_path / "again", out=out)
+    assert sum(title.startswith("Figure 4") for title in summary["sections"]) == 1
+    assert f"<dt>Same bytes in</dt><dd>{tmp_path / 'again' / 'result.json'}</dd>" in page
+
+
+def test_figures_on_text_tell_machine_and_command_from_their_rows(text_results: Path, out: Path) -> None:
+    page, summary = page_of(text_results, out=out)
+    assert summary["left_out"] == []
+    assert [title[:8] for title in summary["sections"]] == ["Figure 7", "Figure 8"]
+    assert "strongticket reproduce fig8 --schedule short --models nano --seeds 3" in page
+    assert "a GPU" in page
+    assert "2026-11-15 00:00 UTC" in page
+
+
+def test_pretrained_comparisons_make_a_section(tmp_path: Path, out: Path) -> None:
+    tokenizer = load_tokenizer(str(save(small("bert"), tmp_path / "model")))
+    texts = [" ".join(WORDS[i : i + 7]) for i in range(12)]
+    for items in (8, 12):
+        told = compare(small("bert"), construct_pretrained(small("bert"), items=items), texts, tokenizer)
+        content = {"what": "attention", "items": items, "compare": told, "run": {"machine": "a machine"}}
+        (tmp_path / f"attention-{items}.json").write_text(json.dumps(content))
+    page, summary = page_of(tmp_path, out=out)
+    assert summary["sections"] == ["A pretrained model inside a random one"]
+    assert f"{told['cosine']['min']:.7f}" in page
+    assert "Parts against certificates" in page
+
+
+def test_folder_without_results_still_gives_a_page(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    page, summary = page_of(tmp_path / "empty", out=out)
+    assert summary["sections"] == []
+    assert "Nothing to show yet" in page
+    assert "holds no result.json, results.jsonl or .ticket file" in page
+
+
+BROKEN = {
+    "not JSON": "{",
+    "no object": [1, 2],
+    "no configuration": {"widths": []},
+    "a figure of tomorrow": {"config": {"figure": "fig99"}},
+    "nothing but its name": {"config": {"figure": "fig4"}},
+    "figure no text": {"config": {"figure": ["fig4"]}},
+    "not a number": json.dumps(json.loads((RESULTS / "fig4" / "result.json").read_bytes())).replace(
+        "0.1359885956445422", "NaN"
+    ),
+    "deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_and_newer_results_are_named_and_passed_over(name: str, tmp_path: Path, out: Path) -> None:
+    folder = write(tmp_path / "broken", BROKEN[name])
+    page, summary = page_of(RESULTS / "fig5", folder, out=out)
+    assert any(title.startswith("Figure 5") for title in summary["sections"])
+    assert {left["file"] for left in summary["left_out"]} == {str(folder / "result.json")}
+    assert "Left out" in page
+    assert str(folder / "result.json") in page
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_no_damage_to_a_result_stops_the_page(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Take a real result, replace or drop something in it at random, and ask for the page."""
+    figure = data.draw(st.sampled_from(["fig4", "fig5", "fig6"]))
+    content = json.loads((RESULTS / figure / "result.json").read_bytes())
+    node: Any = content
+    for _ in range(data.draw(st.integers(0, 4))):
+        keys = list(node) if isinstance(node, dict) else list(range(len(node))) if isinstance(node, list) else []
+        inner = [key for key in keys if isinstance(node[key], dict | list) and node[key]]
+        if not inner:
+            break
+        node = node[data.draw(st.sampled_from(inner))]
+    key = data.draw(st.sampled_from(list(node) if isinstance(node, dict) else list(range(len(node)))))
+    damage = data.draw(st.sampled_from(["drop", None, "<b>", -1, 1e999, [], {}, [[]], True, 10**400]))
+    if damage == "drop":
+        del node[key]
+    else:
+        node[key] = damage
+    folder = tmp_path_factory.mktemp("damaged")
+    page, _ = page_of(write(folder / figure, content), out=folder / "report.html")
+    assert page.endswith("</html>\n")
+    assert "<b>" not in page
+
+
+def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"op": "subset_sum", "engine": "x"}\nnot json\n7\n')
+    (tmp_path / "torn.ticket").write_bytes(small_ticket().to_bytes()[:-5])
+    _, summary = page_of(tmp_path, out=out)
+    reasons = {Path(left["file"]).name: left["reason"] for left in summary["left_out"]}
+    assert "torn.ticket" in reasons
+    assert "results.jsonl" in reasons
+    assert any("1 of 3 lines are not JSON" in left["reason"] for left in summary["left_out"])
+
+
+def test_too_many_tickets_are_counted_out(tmp_path: Path, out: Path) -> None:
+    for place in range(14):
+        small_ticket().save(tmp_path / f"{place:02}.ticket")
+    _, summary = page_of(tmp_path, out=out)
+    assert len(summary["sections"]) == 12
+    assert [Path(left["file"]).name for left in summary["left_out"]] == ["12.ticket", "13.ticket"]
+
+
+def drawn(tensor: RandomTensor) -> Any:
+    ticket = Ticket(seed=3, tensors=[tensor])
+    return tickets._draw(ticket, tensor, tickets.Budget())
+
+
+def cells_of(shown: Any) -> Any:
+    grid = shown["grid"]
+    cells = np.frombuffer(base64.b64decode(grid["cells"]), dtype=np.uint8)
+    return cells.reshape(grid["rows"], grid["columns"]) / 255
+
+
+def test_large_mask_is_downsampled_and_says_so() -> None:
+    tensor = RandomTensor(name="w", mask=PackedMask.random((300, 1000), 0.3, seed=0))
+    shown = drawn(tensor)
+    assert shown["note"] == "300 × 1,000 weights drawn as 96 × 96 cells of mean density"
+    assert cells_of(shown).mean() == pytest.approx(tensor.density, abs=0.01)
+
+
+def test_mask_too_large_to_read_is_sampled_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "MOST_BITS", 1000)
+    tensor = RandomTensor(name="w", mask=PackedMask.random((301, 33), 0.5, seed=0))
+    shown = drawn(tensor)
+    assert shown["note"].endswith("from every 10th row")
+    whole = tensor.mask.to_bool().numpy()
+    assert (cells_of(shown) == whole[::10]).all()
+    assert "too large to draw" in drawn(RandomTensor(name="w", mask=PackedMask.random((2, 1001), 0.5, seed=0)))["note"]
+
+
+def test_budget_for_pictures_is_kept() -> None:
+    tensors = [RandomTensor(name=f"w{k}", mask=PackedMask.random((4, 4), 0.5, seed=k)) for k in range(5)]
+    ticket, budget = Ticket(seed=0, tensors=tensors), tickets.Budget(pictures=3)
+    shown = [tickets._draw(ticket, tensor, budget) for tensor in tensors]
+    assert ["grid" in each for each in shown] == [True, True, True, False, False]
+    assert shown[-1]["note"] == "the page has room for no more"
+
+
+@pytest.mark.parametrize(
+    "mask", [FullMask((5, 7)), BlockMask((4, 12), 1, 3), PackedMask.random((3, 5, 7), 0.4, seed=1), FullMask((9,))]
+)
+def test_pictures_and_distributions_agree_with_the_weights(mask: Any) -> None:
+    tensor = RandomTensor(name="w", mask=mask, distribution="normal", scale=0.5)
+    shown = drawn(tensor)
+    weights, kept = (
+        Ticket(
+            seed=3, tensors=[RandomTensor(name="w", mask=FullMask(mask.shape), distribution="normal", scale=0.5)]
+        ).materialize()["w"],
+        mask.to_bool(),
+    )
+    assert (cells_of(shown) == kept.reshape(-1, mask.shape[-1]).numpy()).all()
+    histogram = shown["histogram"]
+    edges = np.linspace(-histogram["reach"], histogram["reach"], tickets.BINS + 1)
+    assert histogram["all"] == np.histogram(weights.numpy(), edges)[0].tolist()
+    assert histogram["kept"] == np.histogram(weights[kept].numpy(), edges)[0].tolist()
+    assert sum(histogram["kept"]) == mask.count()
+
+
+def test_distribution_of_a_large_tensor_is_a_sample_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "SAMPLE", 64)
+    tensor = RandomTensor(name="w", mask=PackedMask.random((100, 101), 0.25, seed=0))
+    histogram = drawn(tensor)["histogram"]
+    assert (histogram["of"], histogram["numel"]) == (16 * 64, 10100)
+    assert sum(histogram["kept"]) / histogram["of"] == pytest.approx(0.25, abs=0.06)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_downsampling_keeps_the_number_of_ones(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))
+    bits = np.array(
+        data.draw(st.lists(st.integers(0, 1), min_size=rows * columns, max_size=rows * columns)), dtype=np.uint8
+    )
+    down, across = data.draw(st.integers(1, rows)), data.draw(st.integers(1, columns))
+    grid = tickets.downsample(bits.reshape(rows, columns), down, across)
+    heights, widths = (np.diff(np.arange(n + 1) * size // n) for n, size in ((down, rows), (across, columns)))
+    assert (grid * np.outer(heights, widths)).sum() == pytest.approx(bits.sum())
+    assert ((grid >= 0) & (grid <= 1)).all()
+
+
+def test_fits_of_the_bootstrap_are_those_of_the_figures() -> None:
+    fig4 = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
+    widths = [point["width"] for point in fig4["widths"]]
+    for what in ("mean", "median"):
+        errors = [point["error"][what] for point in fig4["widths"]]
+        gamma, delta = bootstrap.fit_many(widths, np.array([errors]))
+        theirs = fit_decay(widths, errors)
+        assert theirs is not None
+        assert (gamma[0], delta[0]) == pytest.approx(theirs, rel=1e-4)
+        lines = fit_decay_in_logs(widths, errors)
+        assert lines is not None
+        assert bootstrap.slopes_in_logs(widths, np.array([errors]))[0] == pytest.approx(lines.delta)
+    drawn = bootstrap.redraw([point["sources"]["error"] for point in fig4["widths"]], bootstrap.mean_of_rows)
+    low, high = bootstrap.interval(bootstrap.fit_many(widths, drawn)[1])
+    assert low < fig4["fits"][0]["mean"]["delta"] < high
+
+
+def test_bootstrap_interval_covers_the_truth() -> None:
+    """Means of exponential values around a known decay: 95 % intervals miss its rate about one time in twenty."""
+    widths, truth, missed = [8, 16, 24, 32], 0.06, 0
+    generator = np.random.default_rng(1)
+    for _ in range(25):
+        sources = [generator.exponential(0.8 * np.exp(-truth * n), 80) for n in widths]
+        low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows))[1])
+        missed += not low < truth < high
+    assert missed <= 5
+
+
+def test_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "report.html"
+    done = CliRunner().invoke(app, ["report", str(RESULTS / "fig4"), "--out", str(out), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["file"] == str(out)
+    assert told["bytes"] == out.stat().st_size
+    plain = CliRunner().invoke(app, ["report", str(RESULTS / "fig4"), "--out", str(out)])
+    assert f"{out}: 3 sections" in plain.stdout
+    missing = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere"), "--out", str(out)])
+    assert missing.exit_code == 2
+    assert "does not exist" in missing.output

@@ -1,0 +1,217 @@
+"""The page in a real Chromium, opened from disk."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from strongticket import PackedMask, RandomTensor, Ticket
+from strongticket.report import write_report
+from tests.report.conftest import ROOT, Visit
+
+FIG4 = json.loads((ROOT / "results" / "fig4" / "result.json").read_bytes())
+
+
+def test_first_paint_comes_within_a_second(browser: Browser, full_page: Path) -> None:
+    paints = []
+    for _ in range(3):  # the best of three: the machine may be busy with something else
+        page = browser.new_page()
+        page.goto(full_page.as_uri())
+        page.wait_for_function("performance.getEntriesByName('first-paint').length > 0")
+        paints.append(page.evaluate("performance.getEntriesByName('first-paint')[0].startTime"))
+        page.close()
+    assert min(paints) < 1000
+
+
+def test_every_figure_is_drawn_and_has_a_title_a_table_and_its_origin(visit: Visit, full_page: Path) -> None:
+    page = visit.open(full_page).page
+    figures = page.locator("figure.drawn")
+    assert figures.count() >= 9  # Figures 4 to 8, maps, certificate, speed, tickets
+    assert page.locator("figure.drawn .drawing svg, figure.drawn .drawing canvas").count() >= figures.count()
+    untitled = page.evaluate(
+        "[...document.querySelectorAll('svg[role=img]')].filter(s => !s.querySelector('title')?.textContent)"
+    )
+    assert untitled == []
+    for place in range(figures.count()):
+        assert figures.nth(place).locator("details.numbers table td").count() > 0
+    for section in page.locator("main section:has(figure)").all():
+        origin = section.locator("dl.origin").inner_text()
+        for fact in ("Data", "Command", "Seed" if "Seed" in origin else "Machine"):
+            assert fact in origin
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('button, input, summary')]"
+        ".filter(e => !(e.textContent || e.ariaLabel || e.labels?.length))"
+    )
+    assert unnamed == []
+
+
+def test_switching_figure_4_to_the_median_shows_its_values(visit: Visit, full_page: Path) -> None:
+    section = visit.open(full_page).section("fig4")
+    plot = section.locator(".plot > svg")
+    expect(plot).to_have_attribute("data-view", "Mean")
+    expect(plot).to_have_attribute("data-scale", "log")
+    assert "the paper’s fit" in section.locator(".legend").inner_text()
+    section.get_by_role("button", name="Median").click()
+    expect(plot).to_have_attribute("data-view", "Median")
+    section.get_by_role("button", name="Linear").click()
+    expect(plot).to_have_attribute("data-scale", "linear")
+    section.get_by_role("button", name="Out of reach").click()
+    expect(plot).to_have_attribute("data-view", "Out of reach")
+    assert "100 %" in plot.text_content()
+    assert section.get_by_role("button", name="Linear").count() == 0  # a share has one scale
+
+
+def test_pointer_and_arrow_keys_read_the_same_numbers_as_the_file(visit: Visit, full_page: Path) -> None:
+    section = visit.open(full_page).section("fig4")
+    section.get_by_role("button", name="Median").click()
+    plot, first = section.locator(".plot"), FIG4["widths"][0]
+    plot.focus()
+    visit.page.keyboard.press("ArrowRight")
+    said = section.locator("[aria-live]").inner_text()
+    assert f"hidden width n: {first['width']}" in said
+    assert f"{first['error']['median']:.3g}" in said
+    tip = section.locator(".tip")
+    expect(tip).to_be_visible()
+    visit.page.keyboard.press("End")
+    assert f"hidden width n: {FIG4['widths'][-1]['width']}" in tip.inner_text()
+    visit.page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    box = plot.bounding_box()
+    visit.page.mouse.move(box["x"] + 75, box["y"] + 150)
+    expect(tip).to_be_visible()
+    assert f"hidden width n: {first['width']}" in tip.inner_text()
+
+
+def test_a_line_can_be_hidden(visit: Visit, full_page: Path) -> None:
+    section = visit.open(full_page).section("fig4")
+    lines = section.locator(".plot .line")
+    before, button = lines.count(), section.locator(".legend button", has_text="the paper’s fit")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert lines.count() == before - 1
+    button.click()
+    assert lines.count() == before
+
+
+def test_slider_goes_through_the_widths_and_the_difference_vanishes(visit: Visit, full_page: Path) -> None:
+    section = visit.open(full_page).section("maps")
+    slider, said = section.locator("input[type=range]"), section.locator(".said")
+    cells = section.locator(".trio svg").nth(1)
+    first = cells.inner_html()
+    assert "At width 8" in said.inner_text()
+    slider.focus()
+    visit.page.keyboard.press("ArrowRight")
+    assert "At width 16" in said.inner_text()
+    assert cells.inner_html() != first
+    slider.fill(str(len(FIG4["widths"]) - 1))
+    assert "At width 128 the largest difference of an attention weight is below 10⁻⁶" in said.inner_text()
+    assert cells.inner_html() == section.locator(".trio svg").nth(0).inner_html().replace("Target:", "Ticket:")
+    section.get_by_role("button", name="Input 2").click()
+    assert cells.inner_html() != first
+
+
+def test_certificates_lie_below_the_line(visit: Visit, full_page: Path) -> None:
+    section = visit.open(full_page).section("certificate")
+    assert section.locator(".plot .dots").count() == len(FIG4["widths"])
+    section.get_by_role("button", name="Figure 6").click()
+    assert section.locator(".plot .dots").count() == 10
+    assert re.search(r"0 of 2,600 lie above the line", section.inner_text())
+
+
+def test_inspector_paints_the_mask_itself(visit: Visit, tmp_path: Path) -> None:
+    mask = PackedMask.random((6, 9), 0.5, seed=1)
+    other = RandomTensor(name="other", mask=PackedMask.random((30, 3), 0.2, seed=2))
+    Ticket(seed=0, tensors=[RandomTensor(name="weight", mask=mask), other]).save(tmp_path / "t.ticket")
+    write_report([tmp_path], tmp_path / "report.html")
+    section = visit.open(tmp_path / "report.html").section("ticket-0")
+    assert _painted(section) == mask.to_bool().int().tolist()
+    section.get_by_role("radio", name="other").check()
+    # Tall masks lie down.
+    assert _painted(section) == other.mask.to_bool().int().T.tolist()
+    assert "turned: rows run across" in section.inner_text()
+
+
+def _painted(section: Any) -> Any:
+    return section.locator("canvas").evaluate(
+        "c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const kept = (i, j) => d[4 * (i * c.width + j) + 3] > 127 ? 1 : 0, range = n => [...Array(n).keys()];"
+        " return range(c.height).map(i => range(c.width).map(j => kept(i, j))) }"
+    )
+
+
+def test_colours_follow_the_system_and_the_switch(visit: Visit, full_page: Path) -> None:
+    page = visit.open(full_page).page
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(background)
+    assert light != dark
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(background) == light
+    page.emulate_media(color_scheme="light")
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(background) == dark
+
+
+HOSTILE = "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>"
+
+
+def test_markup_in_names_stays_text(visit: Visit, tmp_path: Path) -> None:
+    result = json.loads(json.dumps(FIG4))
+    result["config"]["init"] = HOSTILE
+    result["config"]["target"]["kind"] = HOSTILE
+    folder = tmp_path / "<b>bold<b>"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "run.json").write_text(
+        json.dumps({"command": HOSTILE, "cpu": HOSTILE, "date": HOSTILE, "commit": HOSTILE})
+    )
+    (tmp_path / "results.jsonl").write_text(json.dumps(_row(HOSTILE)) + "\n")
+    ticket = Ticket(
+        seed=0,
+        tensors=[RandomTensor(name="w", mask=PackedMask.random((4, 4), 0.5, seed=0))],
+        architecture={"family": HOSTILE, HOSTILE: 1},
+        metadata={"command": HOSTILE},
+    )
+    ticket.save(tmp_path / "<u>t<u>.ticket")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "result.json").write_text(json.dumps({"config": {"figure": HOSTILE}}))
+    write_report([tmp_path], tmp_path / "report.html")
+    page = visit.open(tmp_path / "report.html").page
+    visit.section("speed").locator(".plot").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main b:has-text('bold'), main u, main img").count() == 0
+    assert page.locator("script").count() == 1 + page.locator("script[type='application/json']").count()
+    for place in ("#fig4", "#speed", "#ticket-0", "#left-out"):
+        assert "onerror='window.hacked=1'" in page.locator(place).inner_text()
+
+
+def _row(name: str) -> dict[str, Any]:
+    numbers = {"n": 8, "p20": 1.0, "median": 2.0, "p80": 3.0, "checked": 1}
+    return {"op": "subset_sum", "engine": name, "label": name, "device": "cpu", "gpu": None, "cpu": name, **numbers}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "width", "height"), [("desktop", 1280, 900), ("phone", 390, 844)])
+def test_screenshots_fit_the_screen(
+    browser: Browser, full_page: Path, tmp_path: Path, name: str, width: int, height: int, theme: Any
+) -> None:
+    """Set STRONGTICKET_SCREENSHOTS to a folder to keep them: pictures are for looking at."""
+    folder = Path(os.environ.get("STRONGTICKET_SCREENSHOTS", tmp_path))
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+    visit = Visit(context.new_page()).open(full_page)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    too_small = visit.page.evaluate(
+        "[...document.querySelectorAll('.plot text, p, td, dd, button')]"
+        ".filter(e => e.checkVisibility() && parseFloat(getComputedStyle(e).fontSize) < 12).length"
+    )
+    assert too_small == 0
+    visit.page.screenshot(path=folder / f"report-{name}-{theme}.png", full_page=True)
+    assert (folder / f"report-{name}-{theme}.png").stat().st_size > 50_000
+    assert visit.complaints == []
+    context.close()
