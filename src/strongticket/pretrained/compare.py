@@ -29,7 +29,7 @@ def compare(
     tokenizer: Any,
     *,
     mode: Mode = "merged",
-    batch_size: int = 16,
+    batch_size: int = 8,
     most_tokens: int = 256,
     progress: Progress | None = None,
 ) -> dict[str, Json]:
