@@ -1,0 +1,46 @@
+"""What docs/search.md shows: its Python runs as it stands, its commands have the flags they are shown with."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from strongticket.cli import app
+
+PAGE = (Path(__file__).parents[1] / "docs" / "search.md").read_text("utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
+EXAMPLES = [text for language, text in BLOCKS if language == "python"]
+COMMANDS = [
+    match[1]
+    for language, text in BLOCKS
+    for line in text.splitlines()
+    if not language and (match := re.match(r"(?:\$ )?(?:torchrun .* -m )?strongticket (.*)", line))
+]
+
+
+def test_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers", reason="the page shows Hugging Face's GPT-2")
+    monkeypatch.chdir(tmp_path)
+    assert len(EXAMPLES) == 2
+    names: dict[str, object] = {}
+    for example in EXAMPLES:
+        exec(compile(example, "search.md", "exec"), names)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, *arguments = shlex.split(line)
+    for argument in arguments:
+        if argument.endswith(".ticket"):
+            Path(argument).parent.mkdir(parents=True)
+            Path(argument).touch()
+    commands: Any = typer.main.get_command(app)
+    commands.commands[name].make_context(name, arguments)  # parses them and runs nothing
+
+
+def test_all_commands_are_there() -> None:
+    assert {command.split()[0] for command in COMMANDS} == {"search", "evaluate", "verify", "generate", "reproduce"}
