@@ -17,8 +17,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready  ## make .venv with everything the tests need
 
-demo: setup  ## rebuild Figure 4 of the paper into out/fig4
+demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and everything else: out/report.html
 	$(BIN)/strongticket reproduce fig4 --out out
+	$(BIN)/python examples/hide_a_matrix.py --out out/hidden.ticket
+	$(BIN)/strongticket report out/fig4 out/hidden.ticket results benchmarks --out out/report.html
 
 test: setup  ## run the whole test suite (slow ones excepted)
 	$(BIN)/python -m pytest -m 'not slow'

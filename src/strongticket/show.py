@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strongticket.container import DTYPE_NAMES, Json
-from strongticket.terminal import printable
+from strongticket.terminal import bar, console, printable
 from strongticket.ticket import Ticket
 
 _ROWS_SHOWN = 20
@@ -124,13 +124,17 @@ def _listing(title: str, rows: list[dict[str, Json]], columns: tuple[str, ...], 
     table = Table(title=title, title_justify="left")
     for column in ("name", "shape", *columns):
         table.add_column(column, justify="right" if column in ("scale", "density") else "left")
-    shown = rows if every else rows[:_ROWS_SHOWN]
+    shown, plain = rows if every else rows[:_ROWS_SHOWN], console().options.ascii_only
     for row in shown:
         shape = " x ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(row["name"], shape, *(_cell(row[column]) for column in columns))
+        table.add_row(row["name"], shape, *(_drawn(column, row[column], plain) for column in columns))
     yield table
     if len(shown) < len(rows):
         yield f"... and {len(rows) - len(shown)} more; --all lists them."
+
+
+def _drawn(column: str, value: Json, ascii_only: bool) -> str:
+    return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}" if column == "density" else _cell(value)
 
 
 def _cell(value: Json) -> str:

@@ -35,6 +35,19 @@ def console() -> Console:
     return stdout if stdout.is_terminal else Console(width=120, highlight=False)
 
 
+def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
+    """Draw a share of 1 as a bar, to an eighth of a character; in ASCII to a whole one.
+
+    Example:
+        >>> bar(0.5, 4), bar(0.3, 4), bar(0.5, 4, ascii_only=True)
+        ('██  ', '█▎  ', '##  ')
+    """
+    if ascii_only:
+        return ("#" * round(share * cells)).ljust(cells)
+    eighths = round(8 * share * cells)
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(cells)
+
+
 def print_json(content: object) -> None:
     """Print one JSON value for machines."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))

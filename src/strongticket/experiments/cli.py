@@ -158,6 +158,7 @@ def _run_all(
     names: list[str], options: "Options", out: Path, workers: int, dask: str | None, as_json: bool
 ) -> dict[str, Any]:
     from strongticket.experiments.figure import load_figure, reproduce_figure
+    from strongticket.experiments.textplot import result_plot
     from strongticket.terminal import console, count_bar
 
     figures = [load_figure(name) for name in names]
@@ -177,6 +178,7 @@ def _run_all(
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)
+            typer.echo(f"{result_plot(result)}\n")
             typer.echo(f"{folder / 'result.json'}, {figure.name}.png, {figure.name}.svg")
         summaries[figure.name] = {
             "folder": str(folder),

@@ -29,6 +29,7 @@ class TextOptions:
 def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as_json: bool) -> dict[str, Any]:
     """Do what is missing of each figure, draw it, and print it."""
     from strongticket.experiments.text_figure import load_text_figure, reproduce_text_figure
+    from strongticket.experiments.textplot import result_plot
     from strongticket.terminal import console
 
     summaries = {}
@@ -40,6 +41,8 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)
+            if plot := result_plot(result):
+                typer.echo(f"{plot}\n")
             if result["missing"]:
                 typer.echo(f"{len(result['missing'])} runs are missing; with --data the same command does them.")
             typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")

@@ -1,0 +1,51 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strongticket.experiments.textplot import HEIGHT, WIDTH, result_plot, text_plot
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def canvas_of(text: str) -> list[str]:
+    """Give the lines between title and axis, without the labels before the bar."""
+    return [line.split("|", 1)[1].ljust(WIDTH) for line in text.splitlines()[1 : HEIGHT + 1]]
+
+
+def test_corners_and_the_middle_of_a_logarithmic_scale() -> None:
+    canvas = canvas_of(text_plot("t", {"a": [(0, 1.0), (10, 1e-4)], "b": [(5, 1e-2)]}, "x"))
+    assert canvas[0][0] == "*"
+    assert canvas[-1][-1] == "*"
+    assert "o" in canvas[HEIGHT // 2][WIDTH // 2 - 1 : WIDTH // 2 + 1] + canvas[HEIGHT // 2 - 1]
+
+
+def test_where_series_meet_the_first_is_seen() -> None:
+    assert canvas_of(text_plot("t", {"a": [(1, 1.0)], "b": [(1, 1.0), (2, 2.0)]}, "x"))[-1][0] == "*"
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6)), max_size=6)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_points_fit_the_canvas(series: dict[str, list[tuple[float, float]]], log_x: bool, log_y: bool) -> None:
+    text = text_plot("t", series, "x", log_x=log_x, log_y=log_y)
+    places = [(a, b) for points in series.values() for a, b in points if (a > 0 or not log_x) and (b > 0 or not log_y)]
+    assert bool(text) == bool(places)
+    if text:
+        assert all(len(line) == WIDTH for line in canvas_of(text))
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig5", "fig6"])
+def test_committed_figures_have_a_plot(name: str) -> None:
+    result = json.loads((RESULTS / name / "result.json").read_bytes())
+    text = result_plot(result)
+    assert text.startswith(f"Figure {name[-1]}")
+    assert all(mark in text for mark in "*o+")
+
+
+def test_a_result_without_a_curve_has_none() -> None:
+    assert result_plot({"config": {"figure": "ablation"}}) == ""

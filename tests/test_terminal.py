@@ -1,0 +1,25 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strongticket import show
+from strongticket.terminal import bar, console
+from tests.tickets import small_ticket
+
+
+@given(st.floats(0, 1), st.integers(1, 40), st.booleans())
+def test_bars_are_as_long_as_the_share(share: float, cells: int, ascii_only: bool) -> None:
+    drawn = bar(share, cells, ascii_only=ascii_only)
+    assert len(drawn) == cells
+    full = sum({" ": 0, "#": 8}.get(char, 8 - (ord(char) - 0x2588)) for char in drawn)
+    assert abs(full / 8 - share * cells) <= (0.5 if ascii_only else 1 / 16) + 1e-9
+    assert drawn.isascii() == ascii_only or share * cells < 1 / 8
+
+
+def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str]) -> None:
+    for part in show.render(show.summarize(small_ticket(), 2212), "small.ticket", every=True):
+        console().print(part)
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    assert lines["norm"].count("█") == 12
+    assert "███" in lines["head.0.key"]  # density 0.57
+    assert "█" not in lines["nothing"]
