@@ -25,14 +25,13 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
     base = schedules.ticket(half, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
     trained = schedules.dense(half, seed=seed)
     policy = base.policy
+    large, large_trained = (_larger_batch(config, 4) for config in (base, trained))
     return {
         "ticket": base,
+        "batch x 2": _larger_batch(base, 2),
+        "batch x 4": large,
         "learning rate x 3": _faster(base, 3),
-        "learning rate x 10": _faster(base, 10),
-        "half the batch, twice the steps": schedules.shortened(
-            replace(base, sequences=base.sequences // 2, micro_batch=min(base.micro_batch, base.sequences // 2)),
-            2 * base.steps,
-        ),
+        "learning rate / 3": _faster(base, 1 / 3),
         "trained model": trained,
         "trained model, learning rate x 3": _faster(trained, 3),
         "trained model, learning rate / 3": _faster(trained, 1 / 3),
@@ -41,7 +40,18 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
         "signed scores": replace(base, policy=replace(policy, signed=True)),
         "kept weights rescaled": replace(base, policy=replace(policy, rescale=True)),
         "no weight decay": replace(base, weight_decay=0.0),
+        "batch x 4, learning rate x 3": _faster(large, 3),
+        "batch x 4, learning rate x 10": _faster(large, 10),
+        "trained model, batch x 4": large_trained,
+        "trained model, batch x 4, learning rate x 3": _faster(large_trained, 3),
+        "trained model, batch x 4, learning rate / 3": _faster(large_trained, 1 / 3),
     }
+
+
+def _larger_batch(config: RunConfig, factor: int) -> RunConfig:
+    """The same tokens in fewer steps."""
+    larger = schedules.shortened(replace(config, sequences=factor * config.sequences), config.steps // factor)
+    return replace(larger, warmup=config.warmup // factor)
 
 
 def _faster(config: RunConfig, factor: float) -> RunConfig:

@@ -101,6 +101,15 @@ def reproduce(
         float | None,
         typer.Option(min=0, help="Begin no run that would end after this time.", rich_help_panel=_TEXT),
     ] = None,
+    only: Annotated[
+        str,
+        typer.Option(
+            metavar="REGEX",
+            help="Begin only runs whose name has this in it.",
+            rich_help_panel=_TEXT,
+            show_default=False,
+        ),
+    ] = "",
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT)
     ] = None,
@@ -137,7 +146,7 @@ def reproduce(
         from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
 
         text_options = TextOptions(
-            choice=_choice("quick" if quick else schedule, models, seeds),
+            choice=_choice("quick" if quick else schedule, models, seeds, only),
             data=data or ("sample" if quick else None),
             also=also,
             tokenizer=tokenizer,
@@ -189,14 +198,14 @@ def _run_all(
     return summaries
 
 
-def _choice(schedule: "ScheduleName", models: str, seeds: int) -> "Choice":
+def _choice(schedule: "ScheduleName", models: str, seeds: int, only: str) -> "Choice":
     from strongticket.experiments.text_figure import Choice
     from strongticket.models.gpt2 import SIZES
 
     sizes = tuple(models.split(",")) if models else ("nano" if schedule == "quick" else "mini",)
     if unknown := [size for size in sizes if size not in SIZES]:
         _bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
-    return Choice(schedule=schedule, models=sizes, seeds=seeds)
+    return Choice(schedule=schedule, models=sizes, seeds=seeds, only=only)
 
 
 def _bad_usage(message: str) -> NoReturn:

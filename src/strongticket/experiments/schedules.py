@@ -13,7 +13,7 @@ Embeddings = Literal["trained", "masked"]
 
 # Tied embeddings of std 0.02, three in ten kept, bound the logits far below what a text needs.
 MASKED_GAIN = 4.0
-SHORT_STEPS = {"nano": 800, "mini": 800, "small": 400, "medium": 200}
+SHORT_STEPS = {"nano": 3200, "mini": 3200, "small": 1600, "medium": 800}
 
 
 def quick(size: str) -> RunConfig:
@@ -22,10 +22,12 @@ def quick(size: str) -> RunConfig:
 
 
 def short(size: str) -> RunConfig:
-    """One to two minutes on an H200: 105M tokens for mini, 52M for small, 26M for medium, in steps of 131k."""
-    return shortened(
-        RunConfig(size=size, sequences=128, lr=1e-3, final_lr=1e-4, precision="bfloat16"), SHORT_STEPS[size]
-    )
+    """One to two minutes on an H200: 105M tokens for mini, 52M for small, 26M for medium.
+
+    In steps of 33k: at equal tokens, twice the steps of half the batch lowered the loss by 0.46 (`ablation`).
+    """
+    config = RunConfig(size=size, sequences=32, lr=1e-3, final_lr=1e-4, precision="bfloat16")
+    return shortened(config, SHORT_STEPS[size])
 
 
 def shortened(config: RunConfig, steps: int) -> RunConfig:

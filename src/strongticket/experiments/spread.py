@@ -6,6 +6,7 @@ many seeds tell an effect of 0.03 nats from none: a standard error of a quarter 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,13 @@ WANTED_ERROR = EFFECT / 4
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """At half and at full length, for each seed: a ticket without and with the theory's scale, embeddings trained."""
+    """For each length and seed: tickets without and with the theory's scale, embeddings trained."""
     runs = []
     for size in choice.models:
         full = schedules.base(choice.schedule, size)
-        for config in (schedules.shortened(full, full.steps // 2), full):
+        # The last sees the tokens of the first, in batches four times as large: what a spread owes to few steps.
+        coarse = schedules.shortened(replace(full, sequences=4 * full.sequences), full.steps // 8)
+        for config in (schedules.shortened(full, full.steps // 2), full, coarse):
             for seed in range(choice.seeds):
                 for scale in (1.0, schedules.theory_scale(size)):
                     runs.append(schedules.ticket(config, embeddings="trained", scale=scale, seed=seed))
@@ -39,10 +42,10 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     groups: dict[tuple[str, int], list[Json]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
-    return {"lengths": [_length(size, steps, members) for (size, steps), members in groups.items()]}
+    return {"lengths": [_length(members) for members in groups.values()]}
 
 
-def _length(size: str, steps: int, rows: Sequence[Json]) -> dict[str, Json]:
+def _length(rows: Sequence[Json]) -> dict[str, Json]:
     measure = "final_validation_loss"
     by_scale: dict[float, list[Json]] = {}
     for row in rows:
@@ -51,9 +54,9 @@ def _length(size: str, steps: int, rows: Sequence[Json]) -> dict[str, Json]:
     losses = {scale: fig7.by_seed(members, measure) for scale, members in sorted(by_scale.items())}
     difference = paired_difference(*losses.values()) if len(losses) == 2 else None
     return {
-        "size": size,
-        "steps": steps,
-        "tokens": steps * config["sequences"] * config["length"],
+        "size": config["size"],
+        "steps": config["steps"],
+        "tokens": config["steps"] * config["sequences"] * config["length"],
         "losses": [{"scale": scale, **spread(list(found.values()))} for scale, found in losses.items()],
         "difference": difference,
         "seeds_needed": seeds_needed(difference["std"]) if difference and difference["std"] is not None else None,
@@ -82,7 +85,7 @@ def draw(result: Json, path: Path) -> None:
             axes.plot(range(len(values)), values, color=plotting.MEAN, marker="o", ms=4, lw=1, alpha=0.7)
         axes.set_xticks(range(len(labels)), labels)
         axes.set_xlim(-0.4, len(labels) - 0.6)
-        heading = f"{length['size']}, {length['tokens'] / 1e6:.0f}M tokens"
+        heading = f"{length['size']}, {length['tokens'] / 1e6:.3g}M tokens, {length['steps']} steps"
         plotting.style(axes, heading, x="scale of Q and K", y="final validation loss" if axes is panels[0] else "")
     plotting.save(figure, path)
 

@@ -1,5 +1,6 @@
 """What Figures 7 and 8 and the spread behind them share: a plan of runs, and a picture of those that are done."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,6 +29,7 @@ class Choice:
     schedule: ScheduleName = "short"
     models: tuple[str, ...] = ("mini",)
     seeds: int = 3
+    only: str = ""  # begin only runs whose name has this regular expression in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,8 @@ def reproduce_text_figure(
     rows = Rows(out / figure.name, [out / other for other in NAMES if other != figure.name])
     plan = figure.plan(choice)
     if work is not None:
-        run_missing(plan, rows, work, progress=progress, watch=watch)
+        chosen = [config for config in plan if re.search(choice.only, name_of(config))]
+        run_missing(chosen, rows, work, progress=progress, watch=watch)
     found = [(config, rows.find(config)) for config in plan]
     finished = [row for _, row in found if row is not None]
     if not finished:

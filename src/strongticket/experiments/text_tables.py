@@ -49,7 +49,16 @@ def scale_table(result: Json, curve: Json) -> Table:
 
 def spread_table(result: Json) -> Table:
     """Show how much seeds differ at each length."""
-    columns = ("model", "tokens", "scale: final loss", "seeds", "difference", "standard error", "95 % interval")
+    columns = (
+        "model",
+        "tokens",
+        "steps",
+        "scale: final loss",
+        "seeds",
+        "difference",
+        "standard error",
+        "95 % interval",
+    )
     below = "seeds needed: pairs until the standard error of the difference is 0.0075, a quarter of 0.03 nats"
     table = _table("Spread over seeds", (*columns, "seeds needed"), f"{caption(result)}; {below}")
     for length in result["lengths"]:
@@ -57,7 +66,7 @@ def spread_table(result: Json) -> Table:
         difference = length["difference"]
         cells = _difference(difference) if difference else (str(length["losses"][0]["n"]), "", "", "")
         needed = "-" if length["seeds_needed"] is None else str(length["seeds_needed"])
-        table.add_row(length["size"], f"{length['tokens'] / 1e6:.1f}M", losses, *cells, needed)
+        table.add_row(length["size"], f"{length['tokens'] / 1e6:.1f}M", str(length["steps"]), losses, *cells, needed)
     return table
 
 
