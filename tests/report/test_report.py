@@ -78,7 +78,18 @@ def test_equal_results_are_shown_once_and_both_files_named(tmp_path: Path, out: 
     write(tmp_path / "again", (RESULTS / "fig4" / "result.json").read_text())
     page, summary = page_of(RESULTS / "fig4", tmp_path / "again", out=out)
     assert sum(title.startswith("Figure 4") for title in summary["sections"]) == 1
-    assert f"<dt>Same bytes in</dt><dd>{tmp_path / 'again' / 'result.json'}</dd>" in page
+    assert f"<dt>The same in</dt><dd>{tmp_path / 'again' / 'result.json'}</dd>" in page
+
+
+def test_of_two_results_with_the_same_settings_the_first_is_shown(tmp_path: Path, out: Path) -> None:
+    content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
+    content["widths"][0]["error"]["mean"] += 1e-9
+    other = write(tmp_path / "other", content)
+    _, summary = page_of(RESULTS / "fig4", other, out=out)
+    assert sum(title.startswith("Figure 4") for title in summary["sections"]) == 1
+    (left,) = summary["left_out"]
+    assert left["file"] == str(other / "result.json")
+    assert "and other numbers" in left["reason"]
 
 
 def test_figures_on_text_tell_machine_and_command_from_their_rows(text_results: Path, out: Path) -> None:

@@ -1,10 +1,9 @@
 """What there is to show: result files, benchmark rows and tickets under the folders a user names."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strongticket.container import Json
@@ -16,7 +15,7 @@ LARGEST_JSON = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result file: its content, how it was made, and other files that hold the very same bytes."""
+    """A result file: its content, how it was made, and other files that hold the very same."""
 
     path: Path
     content: Json
@@ -41,14 +40,13 @@ def find(paths: Iterable[Path]) -> Found:
     Raises:
         FileNotFoundError: a path does not exist.
     """
-    found, digests = Found(), dict[str, int]()
-    seen = set[Path]()
+    found, seen = Found(), set[Path]()
     for given in paths:
         if not given.exists():
             raise FileNotFoundError(f"{given} does not exist; give folders with results or tickets.")
         before = len(seen) + len(found.left_out)
         for path in _files(given):
-            if path.resolve() not in seen and _take(path, found, digests):
+            if path.resolve() not in seen and _take(path, found):
                 seen.add(path.resolve())
         if len(seen) + len(found.left_out) == before:
             found.left_out.append((str(given), "holds no result.json, results.jsonl or .ticket file"))
@@ -64,14 +62,14 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in sorted(files))
 
 
-def _take(path: Path, found: Found, digests: dict[str, int]) -> bool:
+def _take(path: Path, found: Found) -> bool:
     """Note a file if it is one of ours."""
     if path.suffix == TICKET:
         found.tickets.append(path)
     elif path.name == ROWS:
         _take_rows(path, found)
     elif path.name == RESULT:
-        _take_result(path, found, digests)
+        _take_result(path, found)
     elif path.suffix == ".json" and path.name != RUN:
         return _take_comparison(path, found)
     else:
@@ -79,7 +77,8 @@ def _take(path: Path, found: Found, digests: dict[str, int]) -> bool:
     return True
 
 
-def _take_result(path: Path, found: Found, digests: dict[str, int]) -> None:
+def _take_result(path: Path, found: Found) -> None:
+    """Take a result; of several with the same settings the first is shown, and what the others hold is said."""
     try:
         data = _read(path)
         content = json.loads(data)
@@ -87,13 +86,19 @@ def _take_result(path: Path, found: Found, digests: dict[str, int]) -> None:
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
         found.left_out.append((str(path), f"cannot be read: {error}"))
         return
-    digest = hashlib.sha256(data).hexdigest()
-    if digest in digests:
-        first = found.results[digests[digest]]
-        found.results[digests[digest]] = Result(first.path, first.content, first.run, (*first.copies, path))
-        return
-    digests[digest] = len(found.results)
+    for place, first in enumerate(found.results):
+        if first.content == content:
+            found.results[place] = replace(first, copies=(*first.copies, path))
+            return
+        if _settings(first.content) is not None and _settings(first.content) == _settings(content):
+            reason = f"has the settings of {first.path}, which is shown, and other numbers"
+            found.left_out.append((str(path), reason))
+            return
     found.results.append(Result(path, content, run))
+
+
+def _settings(content: Json) -> Json:
+    return content.get("config") if isinstance(content, dict) else None
 
 
 def _run_of(folder: Path) -> Json:

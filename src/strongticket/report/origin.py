@@ -12,7 +12,7 @@ def origin_of(result: Result) -> dict[str, str]:
     config = result.content.get("config", {}) if isinstance(result.content, dict) else {}
     facts = {"Data": str(result.path)}
     if result.copies:
-        facts["Same bytes in"] = ", ".join(map(str, result.copies))
+        facts["The same in"] = ", ".join(map(str, result.copies))
     run = result.run if isinstance(result.run, Mapping) else {}
     facts["Command"] = str(run.get("command") or _command(config) or "not recorded")
     if "seed" in config:

@@ -76,7 +76,8 @@ def _facts(summary: dict[str, Json]) -> Table:
         "dense numbers": f"{summary['dense_numbers']:,} in {len(summary['dense'])} tensors",
         "strong": "yes: nothing in it was trained" if summary["strong"] else "no: some dense tensors were trained",
         "size": f"{size}, {8 * summary['file_bytes'] / weights:.3f} bits a weight" if weights else size,
-        "architecture": ", ".join(f"{key} {value}" for key, value in summary["architecture"].items()) or "not given",
+        "architecture": f"{', '.join(f'{key} {value}' for key, value in summary['architecture'].items()):.400}"
+        or "not given",
         "certificate": _certificate(summary["certificate"]),
         "identity": summary["identity"],
     }
