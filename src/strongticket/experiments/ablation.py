@@ -92,10 +92,10 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 def draw(result: Json, path: Path) -> None:
     """Draw the losses as dots, one line a variant, the best at the top."""
     found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
-    figure = plotting.new_figure(7.6, 1.4 + 0.3 * len(found))
+    figure = plotting.new_figure(8.6, 1.4 + 0.3 * len(found))
     plotting.title(figure, "One setting changed at a time", caption(result))
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.36, right=0.97, top=1 - 0.8 / figure.get_figheight(), bottom=0.15)
+    figure.subplots_adjust(left=0.43, right=0.97, top=1 - 0.8 / figure.get_figheight(), bottom=0.15)
     for place, line in enumerate(found):
         colour = plotting.MEAN if line["variant"].startswith("trained") else plotting.MEDIAN
         axes.plot(line["final_validation_loss"], place, "o", color=colour, ms=6)

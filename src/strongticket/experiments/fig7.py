@@ -53,6 +53,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "kind": kind,
                 "embeddings": embeddings,
                 "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
+                "tokens": tokens_of(members[0]["config"]),
                 "nonzero": members[0]["nonzero"],
                 "seeds": [row["config"]["seed"] for row in members],
                 **{measure: spread([row[measure] for row in members]) for measure in MEASURES},
@@ -72,6 +73,11 @@ def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
             if (difference := paired_difference(plain, scaled)) is not None:
                 effects.append({"size": size, "embeddings": embeddings, "measure": measure, **difference})
     return effects
+
+
+def tokens_of(config: Json) -> int:
+    """How much text a run learned from."""
+    return int(config["steps"] * config["sequences"] * config["length"])
 
 
 def by_seed(rows: Sequence[Json], measure: str) -> dict[int, float]:
@@ -102,10 +108,25 @@ def draw(result: Json, path: Path) -> None:
         panels, ("all", "without_embeddings"), ("all parameters", "without embeddings"), strict=True
     ):
         _draw_points(axes, result["points"], counted)
+        _label_models(axes, result["points"], counted)
         axes.set_xscale("log")
+        axes.margins(x=0.12)
+        axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
+        axes.xaxis.set_minor_formatter(lambda count, place: "")
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
     plotting.legend(panels[1], loc="best")
     plotting.save(figure, path)
+
+
+def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
+    """Name each model where its trained one stands, with the text it saw: sizes may differ in that, too."""
+    for point in points:
+        if point["kind"] == "dense":
+            place = point["nonzero"][counted], point["best_validation_loss"]["mean"]
+            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
+            axes.annotate(
+                label, place, (0, 8), textcoords="offset points", fontsize=7.5, color=plotting.PALE, ha="center"
+            )
 
 
 def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
@@ -114,6 +135,8 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
         chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
         chosen.sort(key=lambda point: point["nonzero"][counted])
         losses = [point["best_validation_loss"] for point in chosen]
+        # A line says "larger is better or worse", which nobody can say of models that saw different amounts of text.
+        joined = len({point["tokens"] for point in chosen}) == 1
         note = "" if kind == "dense" else f", embeddings {embeddings}"
         axes.errorbar(
             [point["nonzero"][counted] for point in chosen],
@@ -123,6 +146,7 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
             marker="o" if embeddings == "trained" else "s",
             mfc="white" if embeddings == "masked" else None,
             ms=5.5,
+            ls="-" if joined else "none",
             lw=1.3,
             capsize=3,
             label=LABELS[kind] + note,

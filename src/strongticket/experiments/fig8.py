@@ -75,7 +75,7 @@ def draw(result: Json, path: Path) -> None:
         for theory in sorted({curve["theory"] for curve in result["curves"]}):
             axes.axvline(theory, color=plotting.INK, lw=0.9, ls=":", label="$n_K^{1/4}$")
     plotting.style(left, "mean and deviation over seeds", x="scale of Q and K", y="best validation loss")
-    plotting.style(right, "difference to scale 1 of the same seed: each, mean, 95 % interval", x="scale of Q and K")
+    plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval", x="scale of Q and K")
     right.axhline(0, color=plotting.PALE, lw=0.8)
     plotting.legend(left, loc="best")
     plotting.save(figure, path)
