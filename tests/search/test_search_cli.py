@@ -1,0 +1,69 @@
+import inspect
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from typer.testing import CliRunner
+
+from strongticket.cli import app
+from strongticket.search import policy, step
+from strongticket.search.cli import search
+
+RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
+
+
+def invoke(*more: str) -> Any:
+    return CliRunner().invoke(app, [*RUN, *more])
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("attention", policy.Treatment),
+        ("scope", policy.Scope),
+        ("init", policy.Init),
+        ("score_init", policy.ScoreInit),
+        ("precision", step.Precision),
+    ],
+)
+def test_the_command_knows_the_words_of_the_library(option: str, words: Any) -> None:
+    annotation = inspect.signature(search).parameters[option].annotation.__origin__
+    literals = [annotation, *get_args(annotation)]
+    assert get_args(words) in [get_args(literal) for literal in literals if get_origin(literal) is Literal]
+
+
+def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:
+    done = invoke("--steps", "2", "--seed", "5", "--seeds", "2", "--out", str(tmp_path), "--json")
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert [result["seed"] for result in results] == [5, 6]
+    assert {path.name for path in tmp_path.iterdir()} == {"seed-5", "seed-6"}
+    assert results[0]["found"]["identity"] != results[1]["found"]["identity"]
+
+
+def test_the_ticket_is_named_at_the_end(tmp_path: Path) -> None:
+    done = invoke("--steps", "2", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "best validation loss" in done.stdout
+    assert "strong, identity" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--size", "huge"], "unknown GPT-2 size 'huge'"),
+        (["--density", "70"], "density must be in (0, 1]; got 70"),
+        (["--qk-scale", "big"], "--qk-scale must be auto or a number"),
+        (["--device", "tpu"], "--device must be cpu or cuda"),
+        (["--micro-batch", "3"], "multiple of micro_batch"),
+        (["--warmup", "9", "--steps", "4"], "no longer a warm-up"),
+        (["--lr", "-1"], "learning rates must be"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(more: list[str], message: str, tmp_path: Path) -> None:
+    done = invoke(*more, "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
