@@ -118,7 +118,7 @@ def evaluate_ticket(
         text: with the split.
         split: of the text.
         length: tokens in a window; by default as recorded, or all the model can see.
-        sequences: windows in a forward pass; by default as recorded.
+        sequences: windows in a forward pass; by default as recorded, if the precision is.
         device: where to compute.
         precision: by default as recorded on a GPU, and float32 on a CPU.
         progress: called with the windows done so far and all of them.
@@ -127,8 +127,10 @@ def evaluate_ticket(
     model, place = load_model(ticket, device), torch.device(device)
     check_tokenizer(text.tokenizer, recorded, model.config.vocabulary)
     length = length or (recorded.length if recorded else model.config.context)
-    sequences = sequences or (recorded.sequences if recorded else SEQUENCES)
     precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")
+    # In another precision the last digits differ anyway, and what fits a GPU's memory may not fit this one's.
+    as_recorded = recorded is not None and recorded.precision == precision
+    sequences = sequences or (recorded.sequences if recorded and as_recorded else SEQUENCES)
     tokens, windows = text.tokens(split), window_count(text.tokens(split), length)
     done = 0
 
