@@ -269,6 +269,16 @@ def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, t
     assert "compare reads text, and a vit takes images" in str(done.exception)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_gpu_that_is_not_there_is_told(bert: Path, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.ticket"
+    done = invoke("construct", "--model", bert, "--items", 4, "--out", out, "--device", "cuda")
+    assert "torch finds no CUDA device here" in str(done.exception)
+    construct_pretrained(small("bert"), items=4).save(out)
+    done = invoke("compare", "--model", bert, "--ticket", out, "--text", text, "--device", "cuda")
+    assert "torch finds no CUDA device here" in str(done.exception)
+
+
 def test_help_has_examples() -> None:
     for name in ("construct", "compare"):
         done = invoke(name, "-h")

@@ -216,3 +216,18 @@ def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(
     spread = construct_pretrained(model, items=14, dask=address, progress=kill_one)
     assert [worker.poll() for worker in workers] == [-signal.SIGKILL, None]
     assert spread == construct_pretrained(model, items=14)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_gpu_gives_the_same_ticket(family: str) -> None:
+    """Sums of an MLP with 20 items on average have up to 32 and sometimes more, which go to the CPU."""
+    here, there = (
+        construct_pretrained(small(family), items=20, what="attention+mlp", device=device) for device in ("cpu", "cuda")
+    )
+    assert there.identity == here.identity
+    assert there.stored_digests == here.stored_digests
+    for mine, theirs in zip(here.certificate.details["parts"], there.certificate.details["parts"], strict=True):
+        assert mine["error"] <= theirs["error"] * (1 + 1e-9)
+        assert theirs["error"] <= mine["error"] * 1.01

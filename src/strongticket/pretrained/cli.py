@@ -178,12 +178,16 @@ def compare(
 
     Each part's error is measured on the original's own inputs and stands beside its certificate.
     """
+    import torch
+
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
     from strongticket.pretrained.text import read_sentences
     from strongticket.terminal import console, print_json, rate_bar
     from strongticket.ticket import Ticket
 
+    if device is DeviceName.cuda and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' was asked for, but torch finds no CUDA device here. Use --device cpu.")
     chosen = read_sentences(text, sentences)
     found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
     with rate_bar("sentences", len(chosen)) as advance:

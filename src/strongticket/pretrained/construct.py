@@ -18,6 +18,7 @@ from strongticket.bounds.certificate import (
 from strongticket.construct.certify import describe_head, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.container import Json
+from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.pretrained.checkpoint import Checkpoint
@@ -75,6 +76,8 @@ def construct_pretrained(
             "halves the error and costs 1.4 times the work."
         )
     stream_of(seed, "")  # refuses what is no seed
+    if dask is None:
+        check_device(torch.device(device))
     target = Target(model)
     if what == "attention+mlp":
         target.check_activation()
