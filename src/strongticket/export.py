@@ -1,6 +1,7 @@
 """Tickets as plain dense weights, for programs that know nothing of tickets."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -33,6 +34,15 @@ def export_ticket(ticket: Ticket, folder: Path, progress: Progress | None = None
             file.write(dense.to_bytes())
     with atomic_write(folder / DESCRIPTION) as file:
         file.write((json.dumps(describe(ticket), indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write named float tensors as one safetensors file."""
+    with atomic_write(path) as file:
+        entries = [Entry(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()]
+        file.write(header_bytes(header_of(entries, {"format": "pt"})))
+        for tensor in tensors.values():
+            file.write(_bytes_of(tensor.detach().cpu().contiguous()))
 
 
 def describe(ticket: Ticket) -> dict[str, Json]:

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from strongticket import Ticket
 from strongticket.data.text import Text, load_text
 from strongticket.errors import StrongTicketError
+from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
-from strongticket.search.evaluate import evaluate_ticket
+from strongticket.search.evaluate import evaluate_ticket, validation_loss
 from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Moment, StoppedError, run
 
@@ -96,7 +98,11 @@ def test_dense_training_is_the_same_loop(text: Text, tmp_path: Path) -> None:
     result = run(replace(TINY, mode="dense", lr=1e-3), text, tmp_path, Means(place=ALONE))
     assert result["curve"][-1][1] < result["curve"][0][1] - 0.5
     assert "policy" not in result["config"]
-    assert (tmp_path / "model.safetensors").exists()
+    weights = load_file(tmp_path / "model.safetensors")
+    model = GPT2(gpt2_config("nano", context=32))
+    model.load_state_dict(weights)
+    loss = validation_loss(model, text.valid, length=32, sequences=4, device="cpu")
+    assert loss == result["best_validation_loss"]
 
 
 def test_a_finished_run_is_not_done_again(text: Text, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
 
 from strongticket.container import Json
 from strongticket.data.text import Text
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
+from strongticket.export import write_tensors
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
@@ -175,8 +175,7 @@ class _Run:
             file = TICKET if self.means.keep else None
             return {"ticket": file, "identity": ticket.identity, "strong": ticket.strong}
         if self.means.keep:
-            weights = {name: parameter.detach().contiguous() for name, parameter in learner.trainable()}
-            save_file(weights, self.folder.path / WEIGHTS)
+            write_tensors(self.folder.path / WEIGHTS, dict(learner.trainable()))
         return {"weights": WEIGHTS if self.means.keep else None}
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
