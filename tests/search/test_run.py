@@ -22,6 +22,7 @@ from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import evaluate_ticket, validation_loss
+from strongticket.search.folder import RunFolder
 from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Moment, StoppedError, run
 
@@ -168,6 +169,24 @@ def test_nan_stops_the_run_at_its_step(text: Text, tmp_path: Path) -> None:
 def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"no checkpoint")
     with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read .*; delete it to begin anew"):
+        run(TINY, text, tmp_path, Means(place=ALONE))
+
+
+def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()})
+    with other.opened(writes=True):
+        other.save_checkpoint({"step": 12})
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(StrongTicketError, match=r"checkpoint.pt belongs to a run of other settings \(seed: 7 there"):
+        run(TINY, text, tmp_path, Means(place=ALONE))
+    torch.save({"step": 12}, tmp_path / "checkpoint.pt")
+    with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read"):
+        run(TINY, text, tmp_path, Means(place=ALONE))
+
+
+def test_metrics_that_are_not_ours_are_named(text: Text, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"no metrics\n")
+    with pytest.raises(StrongTicketError, match=r"metrics.jsonl is not JSON lines .*; mend it, or choose another"):
         run(TINY, text, tmp_path, Means(place=ALONE))
 
 

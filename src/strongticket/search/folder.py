@@ -68,7 +68,10 @@ class RunFolder:
         """Read the lines, as far as they are whole."""
         path = self.path / METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+        try:
+            return [json.loads(line) for line in lines if line.endswith(b"\n")]
+        except ValueError as error:
+            raise StrongTicketError(f"{path} is not JSON lines ({error}); mend it, or choose another --out.") from None
 
     def rewind_metrics(self, step: int) -> None:
         """Forget lines of steps that will be done again."""
@@ -82,8 +85,11 @@ class RunFolder:
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint; if there is no room for it, the one before stays."""
         try:
+            # What was measured before a checkpoint is not measured again after it.
+            with open(self.path / METRICS, "r+b") as metrics:
+                os.fsync(metrics.fileno())
             with atomic_write(self.path / CHECKPOINT) as file:
-                torch.save(dict(state), file)
+                torch.save({"config": self.config, **state}, file)
         except (OSError, RuntimeError) as error:  # torch answers a failed write with a RuntimeError of its own
             cause = error if isinstance(error, OSError) else error.__context__ or error
             raise StrongTicketError(
@@ -98,9 +104,15 @@ class RunFolder:
             return None
         try:
             state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
+            theirs = state["config"]
         except Exception as error:  # torch raises whatever its unpickler met
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise StrongTicketError(f"{path} cannot be read ({reason:.200}); delete it to begin anew.") from error
+        if theirs != self.config:
+            raise StrongTicketError(
+                f"{path} belongs to a run of other settings ({difference(theirs, self.config)}); "
+                "delete it to begin anew, or choose another --out."
+            )
         return state
 
     def finish(self, result: Json, run: Json) -> None:
