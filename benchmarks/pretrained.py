@@ -68,7 +68,12 @@ def collect(folder: Path, results: Path) -> None:
     runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     runs.sort(key=lambda run: (run["what"], run["items"]))
     results.mkdir(parents=True, exist_ok=True)
-    cost = [{"what": run["what"], "items": run["items"], **run.pop("run")} for run in runs]
+    kept = ("construct", "compare", "workers")
+    spent = [run.pop("run") for run in runs]
+    cost = [
+        {"what": run["what"], "items": run["items"], **{key: how[key] for key in kept}}
+        for run, how in zip(runs, spent, strict=True)
+    ]
     for run in runs:
         if run["what"] == "attention":
             run["hidden_units"] = run["items"] * D_MODEL
