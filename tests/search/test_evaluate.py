@@ -151,6 +151,11 @@ def test_a_loss_without_meaning_is_an_error(text: Text) -> None:
         evaluate_ticket(language_ticket(gain=1e6), text)
 
 
+def test_windows_longer_than_the_model_sees_are_refused(ticket: Ticket, text: Text) -> None:
+    with pytest.raises(ValueError, match="sees at most 128 tokens; got length 129"):
+        evaluate_ticket(ticket, text, length=129)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

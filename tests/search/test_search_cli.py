@@ -49,6 +49,19 @@ def test_the_ticket_is_named_at_the_end(tmp_path: Path) -> None:
     assert "strong, identity" in done.stdout
 
 
+def test_what_was_not_kept_is_not_promised(tmp_path: Path) -> None:
+    for keep in ("--no-keep", "--keep"):  # the second finds the run finished
+        done = invoke("--steps", "1", "--out", str(tmp_path / "none"), keep)
+        assert done.exit_code == 0, done.output
+        assert "only the numbers were kept, as --no-keep asked" in done.stdout
+    for mode, file in (("search", "best.ticket"), ("dense", "model.safetensors")):
+        assert f"{file}: " in invoke("--steps", "1", "--out", str(tmp_path / mode), "--mode", mode).stdout
+        (tmp_path / mode / "seed-0" / file).unlink()
+        done = invoke("--steps", "1", "--out", str(tmp_path / mode), "--mode", mode)
+        assert done.exit_code == 0, done.output
+        assert f"{file}: no longer there" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -59,6 +72,10 @@ def test_the_ticket_is_named_at_the_end(tmp_path: Path) -> None:
         (["--micro-batch", "3"], "multiple of micro_batch"),
         (["--warmup", "9", "--steps", "4"], "no longer a warm-up"),
         (["--lr", "-1"], "learning rates must be"),
+        (["--clip", "0"], "clip must be a positive norm"),
+        (["--clip", "inf"], "clip must be a positive norm"),
+        (["--weight-decay", "inf"], "weight_decay must be 0 or more"),
+        (["--seed", str(2**64 - 1), "--seeds", "2"], "seed must be a whole number in 0 .. 2^64 - 1"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(more: list[str], message: str, tmp_path: Path) -> None:

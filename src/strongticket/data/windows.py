@@ -21,13 +21,13 @@ from strongticket.rng import stream_of
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 
-def window_count(tokens: Tokens, length: int) -> int:
-    """Count the windows; a text shorter than one is an error."""
+def window_count(tokens: Tokens, length: int, what: str = "the text") -> int:
+    """Count the windows; a text shorter than one is an error, which calls it as `what` says."""
     if length < 1:
         raise ValueError(f"a sequence needs at least one token; got length {length}.")
     if len(tokens) <= length:
         raise ValueError(
-            f"the text has {len(tokens):,} tokens, but one sequence of length {length:,} and the token after it "
+            f"{what} has {len(tokens):,} tokens, but one sequence of length {length:,} and the token after it "
             f"need {length + 1:,}. Use more text or a smaller length."
         )
     return (len(tokens) - 1) // length

@@ -100,6 +100,8 @@ def search(
     best.ticket. Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there. Several GPUs:
     torchrun --nproc-per-node 8 -m strongticket search ...
     """
+    from dataclasses import replace
+
     from strongticket.models.gpt2 import gpt2_config
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
@@ -139,6 +141,8 @@ def search(
             activation=activation,
             precision=precision or ("bfloat16" if place == "cuda" else "float32"),
         )
+        for end in (seed, seed + seeds - 1):
+            replace(config, seed=end)  # refuses what is no seed
     except ValueError as error:
         _bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
@@ -204,10 +208,16 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
         f"final {result['final_validation_loss']:.4f}; {nonzero['all']:,} nonzero parameters, "
         f"{nonzero['without_embeddings']:,} without embeddings"
     )
-    if found.get("ticket"):
-        file = folder / found["ticket"]
-        kind = "strong" if found["strong"] else "not strong: it has trained tensors"
-        typer.echo(f"{file}: {file.stat().st_size:,} bytes, {kind}, identity {found['identity']}")
+    if (name := found.get("ticket") or found.get("weights")) is None:
+        typer.echo(
+            f"{folder}: only the numbers were kept, as --no-keep asked; with another --out the run is done again."
+        )
+    elif not (file := folder / name).exists():
+        typer.echo(f"{file}: no longer there; with another --out the run is done again.")
+    else:
+        kind = "strong" if found.get("strong") else "not strong: it has trained tensors"
+        more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
+        typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")
 
 
 def chosen_device(asked: str | None) -> str:

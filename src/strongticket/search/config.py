@@ -1,14 +1,16 @@
 """The settings of a run: everything its numbers depend on."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from strongticket.container import Json
 from strongticket.files import as_json
 from strongticket.models.gpt2 import GPT2Config, gpt2_config
+from strongticket.rng import stream_of
 from strongticket.search.policy import Policy
 from strongticket.search.schedule import Schedule
-from strongticket.search.step import Precision
+from strongticket.search.step import Precision, StepConfig
 
 Mode = Literal["search", "dense"]
 STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, in the paper's counting
@@ -45,9 +47,11 @@ class RunConfig:
             raise ValueError(
                 f"sequences must be a multiple of micro_batch; got {self.sequences} and {self.micro_batch}."
             )
-        if self.weight_decay < 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more; got {self.weight_decay}.")
-        _ = self.schedule, self.model_config(vocabulary=1)  # they check themselves
+        # These check themselves.
+        _ = self.schedule, self.model_config(vocabulary=1), stream_of(self.seed, "")
+        StepConfig(precision=self.precision, clip=self.clip)
 
     @property
     def schedule(self) -> Schedule:

@@ -86,7 +86,7 @@ def search(
     chosen = policy or Policy()
     chosen = chosen if density is None else replace(chosen, density=density)
     settings = StepConfig(precision=precision, compiler=compiler, clip=clip)
-    if weight_decay < 0 or accumulate < 1:
+    if not 0 <= weight_decay < math.inf or accumulate < 1:
         raise ValueError(f"weight_decay must be 0 or more and accumulate at least 1; got {weight_decay}, {accumulate}.")
     steps = _step_count(batches, accumulate) if steps is None else steps
     schedule = Schedule(

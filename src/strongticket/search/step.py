@@ -3,6 +3,7 @@
 Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning rate is a number handed to a kernel.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class StepConfig:
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be float32 or bfloat16; got {self.precision!r}.")
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be a positive norm, or None; got {self.clip}.")
 
 

@@ -29,8 +29,8 @@ class Training:
 
     def __init__(self, config: RunConfig, text: Text, place: Place, compiler: str | None = None) -> None:
         self.config, self.text, self.place = config, text, place
-        for tokens in (text.train, text.valid):
-            window_count(tokens, config.length)  # refuses a text without a single window
+        for split in ("train", "valid"):
+            window_count(text.tokens(split), config.length, f"the {split} text")  # which may be too short
         self.learner = make_learner(config, text.tokenizer.vocabulary, place.device)
         self._parameters = dict(self.learner.trainable())
         optimizer = make_optimizer(self._parameters.values(), lr=config.lr, weight_decay=config.weight_decay)
