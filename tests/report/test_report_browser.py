@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,7 @@ def test_pointer_and_arrow_keys_read_the_same_numbers_as_the_file(visit: Visit, 
     assert f"{first['error']['median']:.3g}" in said
     tip = section.locator(".tip")
     expect(tip).to_be_visible()
+    assert tip.evaluate("e => e.scrollWidth <= e.clientWidth")
     visit.page.keyboard.press("End")
     assert f"hidden width n: {FIG4['widths'][-1]['width']}" in tip.inner_text()
     visit.page.keyboard.press("Escape")
@@ -196,12 +199,36 @@ def _row(name: str) -> dict[str, Any]:
     return {"op": "subset_sum", "engine": name, "label": name, "device": "cpu", "gpu": None, "cpu": name, **numbers}
 
 
+def test_pictures_for_the_docs(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make docs/report-*.png: run this with STRONGTICKET_DOCS_PICTURES=docs, and they are renewed."""
+    folder = Path(os.environ.get("STRONGTICKET_DOCS_PICTURES", tmp_path)).resolve()
+    monkeypatch.chdir(ROOT)  # so that the page names files as a reader of the repository does
+    hide = [sys.executable, "examples/hide_a_matrix.py", "--out", tmp_path / "hidden.ticket"]
+    subprocess.run(hide, check=True, capture_output=True)
+    results = [Path("results") / name for name in ("fig4", "fig5", "fig6")]
+    write_report([*results, Path("benchmarks"), tmp_path / "hidden.ticket"], tmp_path / "report.html")
+    size = {"width": 1180, "height": 900}
+    context = browser.new_context(viewport=size, color_scheme="light", device_scale_factor=1.5)  # type: ignore[arg-type]
+    visit = Visit(context.new_page()).open(tmp_path / "report.html")
+    visit.page.screenshot(path=folder / "report-desktop.png")
+    figure = visit.section("fig4").locator("figure")
+    figure.get_by_role("button", name="Median").click()
+    figure.locator(".plot").focus()
+    for _ in range(5):
+        visit.page.keyboard.press("ArrowRight")
+    figure.screenshot(path=folder / "report-figure4.png")
+    visit.section("ticket-0").locator("figure").screenshot(path=folder / "report-inspector.png")
+    visit.section("maps").locator("figure").screenshot(path=folder / "report-maps.png")
+    assert visit.complaints == []
+    context.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(("name", "width", "height"), [("desktop", 1280, 900), ("phone", 390, 844)])
 def test_screenshots_fit_the_screen(
     browser: Browser, full_page: Path, tmp_path: Path, name: str, width: int, height: int, theme: Any
 ) -> None:
-    """Set STRONGTICKET_SCREENSHOTS to a folder to keep them: pictures are for looking at."""
+    """Pictures are for looking at: set STRONGTICKET_SCREENSHOTS to a folder to keep them."""
     folder = Path(os.environ.get("STRONGTICKET_SCREENSHOTS", tmp_path))
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
     visit = Visit(context.new_page()).open(full_page)
@@ -211,6 +238,11 @@ def test_screenshots_fit_the_screen(
         ".filter(e => e.checkVisibility() && parseFloat(getComputedStyle(e).fontSize) < 12).length"
     )
     assert too_small == 0
+    visit.section("fig6").locator(".plot").focus()
+    visit.page.keyboard.press("ArrowRight")
+    tip = visit.section("fig6").locator(".tip").bounding_box()
+    assert tip["x"] >= 0
+    assert tip["x"] + tip["width"] <= width
     visit.page.screenshot(path=folder / f"report-{name}-{theme}.png", full_page=True)
     assert (folder / f"report-{name}-{theme}.png").stat().st_size > 50_000
     assert visit.complaints == []

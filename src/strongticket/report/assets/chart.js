@@ -255,7 +255,9 @@ class Chart {
     if (aloud) this.said.textContent = lines.join("; ");
     const wide = this.tip.offsetWidth, beside = stop.at + 14 + wide < this.width ? stop.at + 14 : stop.at - 14 - wide;
     this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - wide))}px`;
-    this.tip.style.top = `${stop.down === null ? box.top + 6 : Math.max(0, stop.down - this.tip.offsetHeight - 12)}px`;
+    // On a phone a table over the curves would hide them, so it stands below.
+    const above = stop.down === null ? box.top + 6 : Math.max(0, stop.down - this.tip.offsetHeight - 12);
+    this.tip.style.top = `${this.width < 520 ? box.bottom + 46 : above}px`;
   }
 
   fillTip(view, stop) {
@@ -268,7 +270,8 @@ class Chart {
       make(name, "span", { class: "swatch" }).style.setProperty("--colour", colourOf(series));
       name.append(stop.down === null ? series.name : `${series.name}: ${view.y}`);
       const spread = ends ? ` (${say(ends[0], view.percent)} to ${say(ends[1], view.percent)})` : "";
-      make(row, "td", {}, say(value, view.percent) + spread);
+      const cell = make(row, "td", {}, say(value, view.percent));
+      if (ends) make(cell, "small", {}, spread.trim().slice(1, -1));
       lines.push(`${series.name} ${say(value, view.percent)}${spread}`);
     }
     return lines;
