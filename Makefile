@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-slow check fuzz bench-exact clean
+.PHONY: help setup demo docs test test-slow check fuzz bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,5 +43,10 @@ fuzz: setup  ## a million mutated tickets (about 7 minutes)
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
 	$(BIN)/python benchmarks/check_exact.py
 
+docs: setup  ## build the documentation into site/
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "$(CURDIR)/site/index.html"
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,65 @@
+"""The pages under docs/: their Python runs as it stands, page by page, and their commands have the flags shown.
+
+`search.md` and `adding-a-model.md` have tests of their own, which know more of what they show.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from strongticket.cli import app
+
+ROOT = Path(__file__).parents[1]
+ELSEWHERE = {"search.md", "adding-a-model.md"}
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in BLOCK.findall(page.read_text("utf-8")) if language in languages]
+
+
+COMMANDS = [
+    pytest.param(match[1], id=f"{page.stem}: {match[1][:60]}")
+    for page in PAGES
+    for text in blocks(page, "", "sh")
+    for line in text.splitlines()
+    if (match := re.match(r"(?:\$ )?(?:torchrun .* -m )?strongticket ([a-z].*)", line.strip()))
+]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_examples_run_one_after_another(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for example in blocks(page, "python"):
+        exec(compile(example, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line.partition("  #")[0])
+    # Files that a command wants to exist, do.
+    for word in words:
+        if word.endswith((".ticket", ".safetensors", ".txt")):
+            Path(word).touch()
+        elif word in ("results", "benchmarks", "FOLDER") or word.startswith("$"):
+            Path(word).mkdir(exist_ok=True)
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(command.name, words)  # parses them and runs nothing
+
+
+def test_every_page_is_in_the_contents_and_every_picture_exists() -> None:
+    contents = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f": {page.name}\n" in contents, f"mkdocs.yml does not list {page.name}"
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):
+            assert (page.parent / picture).stat().st_size > 0, f"{page.name} shows {picture}"
