@@ -30,6 +30,10 @@ COMMANDS = [
     for line in text.splitlines()
     if (match := re.match(r"(?:\$ )?(?:torchrun .* -m )?strongticket ([a-z].*)", line.strip()))
 ]
+COMMANDS += [
+    pytest.param(command, id=f"Makefile: {command[:60]}")
+    for command in re.findall(r"^\t\$\(BIN\)/strongticket (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
@@ -48,9 +52,10 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
     # Files that a command wants to exist, do.
     for word in words:
         if word.endswith((".ticket", ".safetensors", ".txt")):
+            Path(word).parent.mkdir(exist_ok=True)
             Path(word).touch()
-        elif word in ("results", "benchmarks", "FOLDER") or word.startswith("$"):
-            Path(word).mkdir(exist_ok=True)
+        elif word in ("results", "benchmarks", "out/fig4", "FOLDER") or word.startswith("$"):
+            Path(word).mkdir(parents=True, exist_ok=True)
     while hasattr(command, "commands"):
         name, *words = words
         command = command.commands[name]

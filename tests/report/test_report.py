@@ -50,8 +50,8 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
     assert time.process_time() - start < 10
     assert summary["left_out"] == []
     assert len(page.encode()) == summary["bytes"] < 8 * 2**20
-    for figure in (4, 5, 6):
-        assert any(title.startswith(f"Figure {figure}:") for title in summary["sections"])
+    for start in ("Figure 4:", "Figure 5:", "Figure 6:", "all-MiniLM-L6-v2"):
+        assert any(title.startswith(start) for title in summary["sections"])
     for fact in ("strongticket reproduce fig4 --out results", "2026-11-15", "Intel(R) Xeon(R)", "fig4/result.json"):
         assert fact in page
 
@@ -109,9 +109,10 @@ def test_pretrained_comparisons_make_a_section(tmp_path: Path, out: Path) -> Non
         content = {"what": "attention", "items": items, "compare": told, "run": {"machine": "a machine"}}
         (tmp_path / f"attention-{items}.json").write_text(json.dumps(content))
     page, summary = page_of(tmp_path, out=out)
-    assert summary["sections"] == ["A pretrained model inside a random one"]
+    assert summary["sections"] == ["A pretrained model inside a random network"]
     assert f"{told['cosine']['min']:.7f}" in page
-    assert "Parts against certificates" in page
+    assert "layer.1.attention" in page
+    assert summary["left_out"] == []
 
 
 def test_folder_without_results_still_gives_a_page(tmp_path: Path, out: Path) -> None:

@@ -9,7 +9,7 @@ from strongticket.report.figures import block_figure, length_figure, width_figur
 from strongticket.report.find import Found, Result
 from strongticket.report.page import data_json
 from strongticket.report.parts import Section
-from strongticket.report.pretrained import pretrained_section
+from strongticket.report.pretrained import collected_section, single_section
 from strongticket.report.speed import speed_sections
 from strongticket.report.text_figures import ablation_figure, parameter_figure, scale_figure, spread_figure
 from strongticket.report.tickets import Budget, ticket_section
@@ -23,7 +23,7 @@ _FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
     "spread": (spread_figure,),
     "ablation": (ablation_figure,),
 }
-_ORDER = ("fig4", "fig5", "fig6", "fig7", "fig8", "maps", "certificate", "spread", "ablation")
+_ORDER = ("fig4", "fig5", "fig6", "fig7", "fig8", "maps", "certificate", "spread", "ablation", "pretrained")
 # A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
 # some such file makes of correct code, and is reported with the file's name.
 _BROKEN = (
@@ -54,7 +54,7 @@ def build_sections(found: Found) -> list[Section]:
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
     if found.comparisons:
         names = ", ".join(str(result.path) for result in found.comparisons)
-        order += _attempt(names, found, lambda: [pretrained_section(found.comparisons)])
+        order += _attempt(names, found, lambda: [single_section(found.comparisons)])
     for path, rows in found.rows:
         order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
     order += _ticket_sections(found)
@@ -65,6 +65,8 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
     config = result.content.get("config") if isinstance(result.content, dict) else None
     name = config.get("figure") if isinstance(config, dict) else None
     makers = _FIGURES.get(name) if isinstance(name, str) else None
+    if config is None and isinstance(result.content, dict) and {"model", "runs"} <= result.content.keys():
+        makers = (collected_section,)
     if makers is None:
         what = f"figure {name!r}" if name is not None else "something"
         found.left_out.append((str(result.path), f"holds {what} this release does not know"))

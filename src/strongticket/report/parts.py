@@ -47,6 +47,7 @@ class Series:
         dash: of the line.
         line: False for points alone.
         marks: whether points are marked; curves have none.
+        notes: a few words on each point, for the reader's pointer.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Series:
     dash: Dash = "solid"
     line: bool = True
     marks: bool = True
+    notes: Sequence[str] | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON, with every number a finite float."""
@@ -73,6 +75,7 @@ class Series:
             "dash": self.dash,
             "line": self.line,
             "marks": self.marks,
+            "notes": [str(note) for note in self.notes] if self.notes is not None else None,
         }
 
 

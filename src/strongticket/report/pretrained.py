@@ -5,109 +5,147 @@ from collections.abc import Mapping, Sequence
 from strongticket.container import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import date_of, machine_of
-from strongticket.report.parts import SERIES, Chart, Section, Series, Table, View, above_zero, number
+from strongticket.report.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number, spell
 
 
-def pretrained_section(results: Sequence[Result]) -> Section:
-    """Put comparisons of one or several tickets with their model into one section."""
-    files = sorted((result for result in results), key=lambda found: (found.content["what"], found.content["items"]))
-    contents = [file.content for file in files]
-    kinds = dict.fromkeys(content["what"] for content in contents)
-    views = [_difference_view({kind: [c for c in contents if c["what"] == kind] for kind in kinds})]
-    views.append(_part_view(contents))
+def collected_section(result: Result) -> Section:
+    """Show a result that holds the comparisons of one model, as `benchmarks/pretrained.py` collects them."""
+    run: Mapping[str, Json] = result.run if isinstance(result.run, Mapping) else {}
+    origin = {
+        "Data": str(result.path),
+        "Command": str(run.get("command", "python benchmarks/pretrained.py --collect")),
+        "Machine": machine_of(run),
+        "Date": date_of(run),
+    }
+    return _section(str(result.content["model"]), result.content["runs"], origin)
+
+
+def single_section(results: Sequence[Result]) -> Section:
+    """Show comparisons that lie about as single files."""
+    run: Mapping[str, Json] = results[-1].run if isinstance(results[-1].run, Mapping) else {}
+    origin = {
+        "Data": ", ".join(str(result.path) for result in results),
+        "Command": "strongticket construct, then strongticket compare",
+        "Machine": machine_of(run),
+        "Date": date_of(run),
+    }
+    return _section("A pretrained model", [result.content for result in results], origin)
+
+
+def _section(model: str, runs: Sequence[Json], origin: Mapping[str, str]) -> Section:
+    runs = sorted(runs, key=lambda run: (str(run["what"]), int(run["items"])))
+    last = runs[-1]["compare"]
+    views = [_output_view(runs), _part_view(runs)]
+    if all("cosine" in run["compare"] for run in runs):
+        views.insert(0, _similarity_view(runs))
+    if all("worst_entry" in run.get("ticket", {}) for run in runs):
+        views.insert(-1, _entry_view(runs))
     chart = Chart(
-        title="A pretrained model and its tickets on the same text",
-        caption=f"{contents[-1]['compare']['texts']:,} texts, {contents[-1]['compare']['tokens']:,} tokens. Dotted: "
-        "what float32 arithmetic alone changes.",
+        title=f"{model} and its tickets on the same text",
+        caption=f"{last['texts']:,} texts, {last['tokens']:,} tokens. Parts: each on the inputs it has in the "
+        "original, its largest error against its certificate, which holds for every input of the norm.",
         views=views,
-        tables=(_table(contents),),
+        tables=(_table(runs),),
     )
-    best = contents[-1]["compare"]
-    run: Mapping[str, Json] = files[-1].run if isinstance(files[-1].run, Mapping) else {}
+    best = min(runs, key=lambda run: float(run["compare"]["largest_difference"]))
     return Section(
         anchor="pretrained",
         name="Pretrained",
-        title="A pretrained model inside a random one",
-        lead="Every matrix that became random is a seed and a mask; nothing was trained. With enough random products "
-        "for each entry the ticket’s outputs are those of the original as far as float32 can tell.",
-        finding=f"{contents[-1]['items']} items: {_closeness(best)}",
+        title=f"{model} inside a random network",
+        lead="Every matrix that became random is a seed and a mask; nothing was trained. The more random products each "
+        "entry can choose from, the closer the ticket’s outputs come to the original’s.",
+        finding=f"{best['what']}, {best['items']} items an entry: {_closeness(best['compare'])}",
         blocks=(chart,),
-        origin={
-            "Data": ", ".join(str(file.path) for file in files),
-            "Command": str(run.get("command", "strongticket construct, then strongticket compare")),
-            "Machine": machine_of(run),
-            "Date": date_of(run),
-        },
+        origin=origin,
     )
 
 
-def _difference_view(groups: Mapping[str, list[Json]]) -> View:
+def _lines(
+    runs: Sequence[Json], lines: Sequence[tuple[str, str, Dash]], values: Mapping[str, list[float]]
+) -> list[Series]:
+    """Draw some values against items, one colour for each kind of ticket."""
     series = []
-    for (kind, contents), colour in zip(groups.items(), SERIES, strict=False):
-        for key, name, dash in (
-            ("largest_difference", f"{kind}: largest difference of an output", "solid"),
-            ("float32_rounding", f"{kind}: rounding of float32", "dotted"),
-        ):
-            values = above_zero(content["compare"][key] for content in contents)
-            points = [(float(c["items"]), value) for c, value in zip(contents, values, strict=True)]
-            marks = dash == "solid"
-            series.append(
-                Series(name=name, points=points, colour=colour, dash="solid" if marks else "dotted", marks=marks)
-            )
-    return View(name="Outputs", x="items an entry", y="difference of an output", series=series)
+    for what, colour in zip(dict.fromkeys(run["what"] for run in runs), SERIES, strict=False):
+        places = [place for place, run in enumerate(runs) if run["what"] == what]
+        for key, label, dash in lines:
+            points = [(float(runs[place]["items"]), values[key][place]) for place in places]
+            series.append(Series(name=f"{what}: {label}", points=points, colour=colour, dash=dash))
+    return series
 
 
-def _part_view(contents: list[Json]) -> View:
-    series = [
-        Series(
-            name=f"{content['what']}, {content['items']} items",
-            points=list(
-                zip(
-                    above_zero(part["certified"] for part in content["compare"]["parts"]),
-                    above_zero(part["error"] for part in content["compare"]["parts"]),
-                    strict=True,
-                )
-            ),
-            colour=colour,
-            line=False,
-        )
-        for content, colour in zip(contents, SERIES, strict=False)
+def _similarity_view(runs: Sequence[Json]) -> View:
+    values = {key: above_zero(1 - run["compare"]["cosine"][key] for run in runs) for key in ("mean", "min")}
+    lines: list[tuple[str, str, Dash]] = [("mean", "mean", "solid"), ("min", "worst text", "dashed")]
+    return View(name="Similarity", x="items an entry", y="1 − cosine similarity", series=_lines(runs, lines, values))
+
+
+def _output_view(runs: Sequence[Json]) -> View:
+    keys = ("largest_difference", "float32_rounding")
+    values = {key: above_zero(run["compare"][key] for run in runs) for key in keys}
+    lines: list[tuple[str, str, Dash]] = [
+        ("largest_difference", "largest difference", "solid"),
+        ("float32_rounding", "what float32 alone changes", "dotted"),
     ]
+    return View(name="Outputs", x="items an entry", y="difference of an output", series=_lines(runs, lines, values))
+
+
+def _entry_view(runs: Sequence[Json]) -> View:
+    values = {key: above_zero(run["ticket"][key] for run in runs) for key in ("worst_entry", "worst_reached")}
+    lines: list[tuple[str, str, Dash]] = [
+        ("worst_entry", "worst entry", "solid"),
+        ("worst_reached", "worst within reach", "dashed"),
+    ]
+    return View(name="Entries", x="items an entry", y="error of a merged entry", series=_lines(runs, lines, values))
+
+
+def _part_view(runs: Sequence[Json]) -> View:
+    series = []
+    for run, colour in zip(runs, SERIES, strict=False):
+        parts = run["compare"]["parts"]
+        certified, errors = (above_zero(part[key] for part in parts) for key in ("certified", "error"))
+        series.append(
+            Series(
+                name=f"{run['what']}, {run['items']} items",
+                points=list(zip(certified, errors, strict=True)),
+                colour=colour,
+                line=False,
+                notes=[str(part["part"]) for part in parts],
+            )
+        )
     return View(
-        name="Parts against certificates",
+        name="Parts",
         x="certified error of a part",
         y="largest error measured",
         series=series,
         x_scale="log",
         y_scales=("log",),
-        diagonal="error = certificate",
+        diagonal="above this line: certificate broken",
     )
 
 
-def _table(contents: list[Json]) -> Table:
+def _table(runs: Sequence[Json]) -> Table:
     rows = []
-    for content in contents:
-        compare = content["compare"]
+    for run in runs:
+        compare, ticket = run["compare"], run.get("ticket", {})
+        ratios = [part["certified"] / part["error"] for part in compare["parts"] if part["error"]]
         rows.append(
             (
-                str(content["what"]),
-                str(content["items"]),
+                str(run["what"]),
+                str(run["items"]),
                 _closeness(compare),
                 number(compare["largest_difference"]),
                 number(compare["float32_rounding"]),
-                number(
-                    max(
-                        (part["error"] / part["certified"] for part in compare["parts"] if part["certified"]), default=0
-                    )
-                ),
+                f"{ticket['unreachable']:,}" if "unreachable" in ticket else "–",
+                f"{ticket['file_bytes'] / 1e6:.1f} MB" if "file_bytes" in ticket else "–",
+                number(min(ratios, default=None)),
             )
         )
-    columns = ("what", "items", "closeness", "largest difference", "float32 rounding", "worst error / certificate")
-    return Table(caption="By the number of items", columns=columns, rows=rows)
+    columns = ("what", "items", "closeness", "largest difference", "float32 rounding", "out of reach", "ticket")
+    return Table(caption="By the number of items", columns=(*columns, "least certificate / error"), rows=rows)
 
 
 def _closeness(compare: Json) -> str:
     if "cosine" in compare:
-        return f"cosine similarity {compare['cosine']['mean']:.7f}, at least {compare['cosine']['min']:.7f}"
+        return f"cosine similarity {compare['cosine']['mean']:.7f}, worst {compare['cosine']['min']:.7f}"
     loss = compare["loss"]
-    return f"loss {loss['ticket']:.4f} (original {loss['original']:.4f}), KL divergence {number(compare['kl'])}"
+    return f"loss {loss['ticket']:.4f} (original {loss['original']:.4f}), KL divergence {spell(compare['kl'])}"

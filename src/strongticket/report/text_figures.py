@@ -15,7 +15,8 @@ def parameter_figure(result: Result) -> Section:
     content = result.content
     chart = Chart(
         title="Loss against nonzero parameters",
-        caption=f"{_setting(content)}. Mean and standard deviation over seeds.",
+        caption=f"{_setting(content)}. Mean and standard deviation over seeds. Points are joined only where all models "
+        "saw the same amount of text.",
         views=(
             _parameter_view(content["points"], "all", "All parameters"),
             _parameter_view(content["points"], "without_embeddings", "Without embeddings"),
@@ -53,9 +54,20 @@ def _parameter_view(points: list[Json], counted: str, name: str) -> View:
                 high=[loss["mean"] + (loss["std"] or 0) for loss in losses],
                 colour=_COLOURS[kind],
                 dash="dashed" if embeddings == "masked" else "solid",
+                line=_comparable(chosen),
+                notes=[f"{point['size']}, {_text_seen(point)}" for point in chosen],
             )
         )
     return View(name=name, x="nonzero parameters", y=_LOSS, series=series, x_scale="log", y_scales=("linear", "log"))
+
+
+def _comparable(points: list[Json]) -> bool:
+    """A line says that larger is better or worse, which nobody can say of models that saw different amounts of text."""
+    return len({point.get("tokens") for point in points}) == 1
+
+
+def _text_seen(point: Json) -> str:
+    return f"{point['tokens'] / 1e6:.3g}M tokens" if point.get("tokens") else "text seen not recorded"
 
 
 def _loss_table(points: list[Json]) -> Table:
@@ -64,6 +76,7 @@ def _loss_table(points: list[Json]) -> Table:
             str(point["size"]),
             _LABELS[point["kind"]],
             str(point["embeddings"]),
+            _text_seen(point),
             f"{point['nonzero']['all']:,}",
             f"{point['nonzero']['without_embeddings']:,}",
             str(len(point["seeds"])),
@@ -72,8 +85,8 @@ def _loss_table(points: list[Json]) -> Table:
         )
         for point in points
     ]
-    columns = ("model", "what", "embeddings", "nonzero", "without embeddings", "seeds", "best loss", "final loss")
-    return Table(caption="Losses over seeds", columns=columns, rows=rows, words=3)
+    columns = ("model", "what", "embeddings", "text seen", "nonzero", "without embeddings", "seeds", "best loss")
+    return Table(caption="Losses over seeds", columns=(*columns, "final loss"), rows=rows, words=3)
 
 
 def _effect_table(effects: list[Json]) -> Table:

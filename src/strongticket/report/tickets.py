@@ -76,12 +76,18 @@ def _facts(summary: dict[str, Json]) -> Table:
         "dense numbers": f"{summary['dense_numbers']:,} in {len(summary['dense'])} tensors",
         "strong": "yes: nothing in it was trained" if summary["strong"] else "no: some dense tensors were trained",
         "size": f"{size}, {8 * summary['file_bytes'] / weights:.3f} bits a weight" if weights else size,
-        "architecture": f"{', '.join(f'{key} {value}' for key, value in summary['architecture'].items()):.400}"
-        or "not given",
+        "architecture": f"{_settings(summary['architecture']):.400}" or "not given",
         "certificate": _certificate(summary["certificate"]),
         "identity": summary["identity"],
     }
     return Table(caption="What the file says", columns=(), rows=list(facts.items()), words=2)
+
+
+def _settings(value: Json, path: str = "") -> str:
+    """Write nested settings in one line, inner ones as outer.inner."""
+    if not isinstance(value, dict):
+        return f"{path} {value}"
+    return ", ".join(_settings(part, f"{path}.{key}" if path else str(key)) for key, part in value.items())
 
 
 def _certificate(certificate: Json) -> str:

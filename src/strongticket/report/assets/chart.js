@@ -156,6 +156,7 @@ class Chart {
 
   drawDiagonal(view, box, x, y, inside) {
     const low = Math.max(x.start, y.start), high = Math.min(x.end, y.end);
+    if (low >= high) return; // far outside of what is shown
     shape(inside, "line", { class: "upright", x1: x.at(low), y1: y.at(low), x2: x.at(high), y2: y.at(high) });
     const [px, py] = [(x.at(low) + x.at(high)) / 2 - 12, (y.at(low) + y.at(high)) / 2 - 4];
     const room = px - box.left > view.diagonal.length * 6.5;
@@ -194,7 +195,7 @@ class Chart {
     const stops = [];
     if (this.now.diagonal) {
       for (const series of this.shown) {
-        for (const [a, b] of series.points) stops.push({ at: x.at(a), down: y.at(b), value: a, rows: [[series, b, null]] });
+        series.points.forEach(([a, b], k) => stops.push({ at: x.at(a), down: y.at(b), value: a, rows: [[series, b, null, k]] }));
       }
     } else {
       const values = new Set(this.shown.filter((s) => s.marks).flatMap((s) => s.points.map(([a]) => a)));
@@ -202,7 +203,7 @@ class Chart {
         const rows = [];
         for (const series of this.shown) {
           const k = series.points.findIndex(([a]) => a === value);
-          if (k >= 0) rows.push([series, series.points[k][1], series.low ? [series.low[k], series.high[k]] : null]);
+          if (k >= 0) rows.push([series, series.points[k][1], series.low ? [series.low[k], series.high[k]] : null, k]);
         }
         stops.push({ at: x.at(value), down: null, value, rows, downs: rows.map(([, b]) => y.at(b)) });
       }
@@ -265,14 +266,15 @@ class Chart {
     this.tip.replaceChildren();
     make(this.tip, "strong", {}, head);
     const table = make(this.tip, "table");
-    for (const [series, value, ends] of stop.rows) {
+    for (const [series, value, ends, k] of stop.rows) {
+      const note = series.notes ? ` (${series.notes[k]})` : "";
       const row = make(table, "tr"), name = make(row, "td");
       make(name, "span", { class: "swatch" }).style.setProperty("--colour", colourOf(series));
-      name.append(stop.down === null ? series.name : `${series.name}: ${view.y}`);
+      name.append((stop.down === null ? series.name : `${series.name}: ${view.y}`) + note);
       const spread = ends ? ` (${say(ends[0], view.percent)} to ${say(ends[1], view.percent)})` : "";
       const cell = make(row, "td", {}, say(value, view.percent));
       if (ends) make(cell, "small", {}, spread.trim().slice(1, -1));
-      lines.push(`${series.name} ${say(value, view.percent)}${spread}`);
+      lines.push(`${series.name}${note} ${say(value, view.percent)}${spread}`);
     }
     return lines;
   }
