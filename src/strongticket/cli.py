@@ -25,9 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command(epilog="Example: strongticket search --size nano --data sample --steps 300 --sequences 16 --lr 1e-2")(
-    search
-)
+app.command(
+    epilog="Example: strongticket search --size nano --data sample --steps 500 --sequences 16 --lr 1e-2 --output-gain 8"
+)(search)
 app.command(epilog="Example: strongticket construct --model FOLDER --items 20 --out minilm.ticket")(construct)
 app.command(epilog="Example: strongticket compare --model FOLDER --ticket minilm.ticket --text articles.txt")(compare)
 app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
