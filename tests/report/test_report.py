@@ -68,6 +68,12 @@ def test_page_asks_for_nothing_and_runs_only_its_own_script(full_page: Path) -> 
     assert "default-src 'none'" in page
 
 
+def test_progress_counts_files(tickets: Path, out: Path) -> None:
+    told: list[tuple[int, int]] = []
+    write_report([RESULTS / "fig5", tickets], out, lambda done, total: told.append((done, total)))
+    assert told == [(0, 3), (1, 3), (2, 3)]
+
+
 def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     first, _ = page_of(RESULTS / "fig4", out=tmp_path / "a.html")
     second, _ = page_of(RESULTS / "fig4", out=tmp_path / "b.html")

@@ -1,12 +1,14 @@
 """Results and tickets as one HTML page that needs no server and no network."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from strongticket.container import Json, atomic_write
 
 
-def write_report(paths: Iterable[Path], out: Path) -> dict[str, Json]:
+def write_report(
+    paths: Iterable[Path], out: Path, progress: Callable[[int, int], object] = lambda done, total: None
+) -> dict[str, Json]:
     """Write the page of everything that results, benchmark rows and tickets under `paths` have to show.
 
     Files that are broken, too large or from a newer release are named on the page, and stop nothing.
@@ -14,6 +16,7 @@ def write_report(paths: Iterable[Path], out: Path) -> dict[str, Json]:
     Args:
         paths: folders, looked through to any depth, or single files.
         out: the page; a file that was there is replaced.
+        progress: called with the files done, and how many there are.
 
     Returns:
         `file`, `bytes`, the titles of its `sections`, and what was `left_out` and why.
@@ -26,7 +29,7 @@ def write_report(paths: Iterable[Path], out: Path) -> dict[str, Json]:
     from strongticket.report.page import render_page
 
     found = find(paths)
-    sections = build_sections(found)
+    sections = build_sections(found, progress)
     page = render_page(sections, found.left_out).encode()
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out, durable=False) as file:

@@ -14,6 +14,9 @@ from strongticket.report.speed import speed_sections
 from strongticket.report.text_figures import ablation_figure, parameter_figure, scale_figure, spread_figure
 from strongticket.report.tickets import Budget, ticket_section
 
+# Called with how many files are done, and how many there are.
+Progress = Callable[[int, int], object]
+
 _FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
     "fig4": (width_figure, map_section),
     "fig5": (length_figure,),
@@ -40,10 +43,17 @@ _BROKEN = (
 )
 
 
-def build_sections(found: Found) -> list[Section]:
-    """Make the sections there is data for; files that cannot be shown are added to `found.left_out`."""
+def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
+    """Make the sections there is data for; files that cannot be shown are added to `found.left_out`.
+
+    Args:
+        found: files.
+        progress: called with the files done, and how many there are.
+    """
+    total = len(found.results) + len(found.tickets)
     sections, certified = list[Section](), list[Result]()
-    for result in found.results:
+    for place, result in enumerate(found.results):
+        progress(place, total)
         shown = _figure_sections(result, found)
         sections += shown
         if shown and "violations" in result.content:
@@ -57,7 +67,7 @@ def build_sections(found: Found) -> list[Section]:
         order += _attempt(names, found, lambda: [single_section(found.comparisons)])
     for path, rows in found.rows:
         order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
-    order += _ticket_sections(found)
+    order += _ticket_sections(found, lambda done: progress(len(found.results) + done, total))
     return _with_own_anchors(order)
 
 
@@ -77,9 +87,10 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
     return sections
 
 
-def _ticket_sections(found: Found) -> list[Section]:
+def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Section]:
     budget, sections = Budget(), list[Section]()
     for place, path in enumerate(found.tickets[: budget.tickets]):
+        progress(place)
         sections += _attempt(str(path), found, lambda place=place, path=path: [ticket_section(path, place, budget)])  # type: ignore[misc]
     for path in found.tickets[budget.tickets :]:
         found.left_out.append((str(path), f"the page shows the first {budget.tickets} tickets"))

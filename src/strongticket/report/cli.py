@@ -16,12 +16,13 @@ def report(
 ) -> None:
     """Write one HTML page with the figures, tickets and timings found in DIR: opens anywhere, needs no network."""
     from strongticket.report import write_report
-    from strongticket.terminal import print_json, printable
+    from strongticket.terminal import count_bar, print_json, printable
 
     for path in paths:
         if not path.exists():
             raise typer.BadParameter(f"{path} does not exist.", param_hint="DIR")
-    summary = write_report(paths, out)
+    with count_bar("report") as progress:
+        summary = write_report(paths, out, progress)
     if as_json:
         print_json(summary)
         return
