@@ -127,13 +127,13 @@ def evaluate_ticket(
     model, place = load_model(ticket, device), torch.device(device)
     check_tokenizer(text.tokenizer, recorded, model.config.vocabulary)
     length = length or (recorded.length if recorded else model.config.context)
-    if length > model.config.context:
-        raise ValueError(f"the ticket's model sees at most {model.config.context:,} tokens; got length {length:,}.")
     precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")
     # In another precision the last digits differ anyway, and what fits a GPU's memory may not fit this one's.
     as_recorded = recorded is not None and recorded.precision == precision
     sequences = sequences or (recorded.sequences if recorded and as_recorded else SEQUENCES)
     tokens, windows = text.tokens(split), window_count(text.tokens(split), length, f"the {split} text")
+    if length > model.config.context:
+        raise ValueError(f"the ticket's model sees at most {model.config.context:,} tokens; got length {length:,}.")
     done = 0
 
     def advance(amount: int) -> None:
