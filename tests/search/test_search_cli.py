@@ -37,7 +37,7 @@ def test_the_command_knows_the_words_of_the_library(option: str, words: Any) -> 
 def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:
     done = invoke("--steps", "2", "--seed", "5", "--seeds", "2", "--out", str(tmp_path), "--json")
     assert done.exit_code == 0, done.output
-    results = json.loads(done.stdout)
+    results = json.loads(done.stdout)["runs"]
     assert [result["seed"] for result in results] == [5, 6]
     assert {path.name for path in tmp_path.iterdir()} == {"seed-5", "seed-6"}
     assert results[0]["found"]["identity"] != results[1]["found"]["identity"]

@@ -182,7 +182,7 @@ def _run_seeds(
             if place.rank == 0 and not as_json:
                 _report(folder, result)
         if place.rank == 0 and as_json:
-            print_json(results)
+            print_json({"runs": results})
 
 
 def _run_one(config: "RunConfig", text: "Text", folder: Path, means: "Means") -> Any:
