@@ -100,7 +100,7 @@ def test_another_configuration_in_the_folder_is_refused_in_one_line(uninterrupte
     [
         (("fig4", "--workers", 2, "--dask", "tcp://127.0.0.1:9"), "--workers and --dask exclude each other"),
         (("fig4", "fig6", "--target", "trained"), "fig6 has untrained targets, as in the paper"),
-        (("fig7",), "'fig9' is not one of"),
+        (("fig9",), "'fig9' is not one of"),
         (("fig4", "--sources", 0), "--sources"),
     ],
 )
