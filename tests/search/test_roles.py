@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,8 +64,7 @@ def test_fused_layers(label: str, shape: tuple[int, ...], attributes: dict[str, 
     assert roles_of(place_in(Layer(label, shape, **attributes))) == (("query", "key", "value") if fused else ())
 
 
-class Settings:
-    num_attention_heads = 6
+SETTINGS = SimpleNamespace(num_attention_heads=6)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ class Settings:
         ({"num_heads": 3}, 4),
         ({"n_heads": 3, "head_dim": 5}, 5),
         ({"attention_head_size": 7}, 7),
-        ({"config": Settings()}, 2),
-        ({"n_heads": 3, "config": Settings()}, 4),
+        ({"config": SETTINGS}, 2),
+        ({"n_heads": 3, "config": SETTINGS}, 4),
         ({"n_heads": 5}, None),  # 12 is no multiple
         ({"n_heads": "3", "head_dim": None, "heads": True, "num_heads": 0}, None),
         ({}, None),
