@@ -1,6 +1,7 @@
 """Small random models of each family, as they come from transformers."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -11,17 +12,32 @@ VOCABULARY = 60
 FAMILIES = ("bert", "gpt2", "vit")
 
 
+def seeded(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """Let a constructor draw the same weights whatever was drawn before."""
+
+    @wraps(make)
+    def made(**settings: Any) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return make(**settings)
+
+    return made
+
+
+@seeded
 def make_bert(**settings: Any) -> nn.Module:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     return BertModel(BertConfig(vocab_size=VOCABULARY, **{**sizes, **settings}))
 
 
+@seeded
 def make_gpt2(**settings: Any) -> nn.Module:
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_inner": 24, "n_positions": 32}
     special = {"bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **special, **{**sizes, **settings}))
 
 
+@seeded
 def make_vit(**settings: Any) -> nn.Module:
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
     return ViTModel(ViTConfig(image_size=8, patch_size=4, **{**sizes, **settings}))

@@ -94,18 +94,22 @@ def prune_layer(
     *,
     seed: int,
     init: Init,
+    sizes: tuple[int, ...] | None = None,
     nonnegative_inputs: bool = False,
     effort: Effort = "default",
     device: torch.device | str | None,
 ) -> Pruned:
-    """Prune one linear map (d_out, d_in), whose tensors are `name` with `.first` and `.second` after it."""
+    """Prune one linear map (d_out, d_in), whose tensors are `name` with `.first` and `.second` after it.
+
+    Blocks are equal unless their `sizes` are given.
+    """
     d_out, d_in = weight.shape
     first, second = layer_matrices(name, d_in, d_out, hidden_width, init)
     return prune_relu(
         weight,
         first,
         second,
-        equal_blocks("hidden_width", hidden_width, d_in),
+        sizes or equal_blocks("hidden_width", hidden_width, d_in),
         seed=seed,
         nonnegative_inputs=nonnegative_inputs,
         effort=effort,

@@ -7,6 +7,7 @@ free, and its mask is found by subset sums.
 
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex, get_args
 
@@ -54,14 +55,11 @@ class RandomMatrix:
 
     def draw_own(self, sizes: tuple[int, ...], seed: int, device: torch.device | str | None) -> Tensor:
         """Draw of each unit only the weight to its own coordinate, u_k, for the units that have a block."""
-        owners, (rows, columns) = owners_of(sizes), self.shape
+        owners = owners_of(sizes)
         own = torch.empty(len(owners), dtype=torch.float32, device=device or "cpu")
-        step = max(1, _DRAWN_AT_ONCE // max(columns, 1))
-        for start in range(0, rows, step):
-            stop = min(start + step, rows)
-            part = random_chunk(
-                seed, self.name, start * columns, stop * columns, "uniform", self.scale, device=device
-            ).view(stop - start, columns)
+        start = 0
+        for part in self.draw_rows(seed, device):
+            stop = start + len(part)
             if self.unit_axis == 0:
                 units = torch.arange(min(start, len(owners)), min(stop, len(owners)))
                 row, column = units - start, owners[units]
@@ -70,7 +68,17 @@ class RandomMatrix:
                 units = torch.arange(*torch.searchsorted(owners, torch.tensor([start, stop])).tolist())
                 row, column = owners[units] - start, units
             own[units.to(own.device)] = part[row.to(own.device), column.to(own.device)]
+            start = stop
         return own
+
+    def draw_rows(self, seed: int, device: torch.device | str | None) -> Iterator[Tensor]:
+        """Draw the stored matrix some rows at a time, so that memory does not grow with it."""
+        rows, columns = self.shape
+        step = max(1, _DRAWN_AT_ONCE // max(columns, 1))
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            flat = random_chunk(seed, self.name, start * columns, stop * columns, "uniform", self.scale, device=device)
+            yield flat.view(stop - start, columns)
 
     def with_blocks(self, sizes: tuple[int, ...]) -> RandomTensor:
         """Mask it so that each unit keeps one coordinate."""

@@ -57,11 +57,13 @@ class Checkpoint:
             with np.load(self._folder / f"{part.name}.npz", allow_pickle=False) as file:
                 facts = json.loads(file[_FACTS].tobytes())
                 bits: dict[str, Bits] = {name: file[name] for name in file.files if name != _FACTS}
-            tensors = list(part.tensors(bits))
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
+            sizes = tuple(found) if (found := facts.pop("sizes")) is not None else None
+            solved = Solved(bits=bits, sizes=sizes, unreachable=missed, **facts)
+            complete = len(list(part.tensors(solved))) == 2 * len(bits)
+        except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
-        return Solved(bits=bits, unreachable=missed, **facts) if len(tensors) == 2 * len(bits) else None
+        return solved if complete else None
 
     def keep(self, solved: Solved) -> None:
         """Keep a finished part."""

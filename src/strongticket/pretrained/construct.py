@@ -55,7 +55,7 @@ def construct_pretrained(
 
     Args:
         model: a Hugging Face model of a family that has an adapter; see `docs/adding-a-model.md`.
-        items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, on average.
+        items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, about so many.
         seed: of the random weights.
         what: "attention" or "attention+mlp".
         device: where subset sums are solved.
@@ -94,7 +94,7 @@ def construct_pretrained(
         by_name = {part.name: part for part in solved}
         ticket = Ticket(
             seed=seed,
-            tensors=[tensor for part in parts for tensor in part.tensors(by_name[part.name].bits)],
+            tensors=[tensor for part in parts for tensor in part.tensors(by_name[part.name])],
             dense=[tensor for i, layer in enumerate(target.layers()) for tensor in exact_biases(layer, i, what)],
             architecture=describe(target, what, items),
             certificate=certify_parts(target, what, by_name, sha256),

@@ -12,6 +12,7 @@ from torch import Tensor
 from strongticket.bounds.certificate import HeadNorms
 from strongticket.construct import certify
 from strongticket.construct.attention import PrunedHead, head_matrices, prune_head
+from strongticket.construct.balance import balanced_blocks
 from strongticket.construct.feedforward import layer_matrices, prune_layer
 from strongticket.construct.product import Miss, Pruned, spectral_norm
 from strongticket.construct.source import Init, RandomMatrix, equal_blocks
@@ -32,6 +33,7 @@ class Solved:
     Args:
         name: the part's.
         bits: packed masks, by the name of their tensor.
+        sizes: of the blocks, where they are not equal.
         norms: of the target and of the errors, for the certificate.
         worst_entry: the largest error of an entry of a merged matrix.
         worst_reached: the largest one among the entries that a subset can reach.
@@ -41,6 +43,7 @@ class Solved:
 
     name: str
     bits: dict[str, Bits]
+    sizes: tuple[int, ...] | None
     norms: dict[str, float]
     worst_entry: float
     worst_reached: float
@@ -73,9 +76,14 @@ class Part:
         """Describe its random matrices, in the order they have in a ticket."""
         raise NotImplementedError
 
-    def tensors(self, bits: Mapping[str, Bits]) -> Iterator[RandomTensor]:
-        """Make its tensors from the masks that were found; the ones without bits are blocks."""
-        raise NotImplementedError
+    def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
+        """Make its tensors from what was found; the ones without bits are blocks."""
+        for matrix in self.matrices():
+            if matrix.name in solved.bits:
+                mask = PackedMask(matrix.shape, solved.bits[matrix.name], copy=False)
+                yield RandomTensor(name=matrix.name, mask=mask, distribution="uniform", scale=matrix.scale)
+            else:
+                yield matrix.with_blocks(solved.sizes or equal_blocks("width", matrix.units, matrix.coordinates))
 
     def solve(self) -> Solved:
         """Find the masks."""
@@ -103,11 +111,6 @@ class HeadPart(Part):
         """Describe query, key, value and output."""
         d, rows, d_out = self._sizes()
         return head_matrices(self.name, rows, d, d_out, self.items * d, self.items * d, _INIT)
-
-    def tensors(self, bits: Mapping[str, Bits]) -> Iterator[RandomTensor]:
-        """Make query, key, value and output."""
-        sizes = equal_blocks("width", self.items * self.key.shape[1], self.key.shape[1])
-        return _tensors(self.matrices(), sizes, bits)
 
     def merged(self) -> tuple[Tensor, Tensor]:
         r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out)."""
@@ -154,7 +157,7 @@ class MapPart(Part):
 
     @property
     def hidden_width(self) -> int:
-        """Units between the two layers: half of them carry positive inputs, so `items` meet a sum on average."""
+        """Units between the two layers: half of them carry positive inputs, so about `items` meet a sum."""
         return 2 * self.items * int(self.weight.shape[1])
 
     def matrices(self) -> tuple[RandomMatrix, ...]:
@@ -162,17 +165,16 @@ class MapPart(Part):
         d_out, d_in = self.weight.shape
         return layer_matrices(self.name, d_in, d_out, self.hidden_width, _INIT)
 
-    def tensors(self, bits: Mapping[str, Bits]) -> Iterator[RandomTensor]:
-        """Make both layers."""
-        sizes = equal_blocks("width", self.hidden_width, self.weight.shape[1])
-        return _tensors(self.matrices(), sizes, bits)
-
     def solve(self) -> Solved:
         """Prune both layers and take the norm of their error."""
         weight = torch.tensor(self.weight, device=self.device).double()
-        found = prune_layer(weight, self.name, self.hidden_width, seed=self.seed, init=_INIT, device=self.device)
+        first, _ = self.matrices()
+        sizes = balanced_blocks(first, weight, self.items, self.seed, self.device)
+        found = prune_layer(
+            weight, self.name, self.hidden_width, seed=self.seed, init=_INIT, sizes=sizes, device=self.device
+        )
         norms = {"norm": spectral_norm(weight), "error": found.norm()}
-        return solved_from(self.name, found.tensors, {"map": found}, norms)
+        return solved_from(self.name, found.tensors, {"map": found}, norms, sizes)
 
 
 def parts_of(target: Target, what: What, items: int, seed: int, device: str) -> list[Part]:
@@ -219,28 +221,19 @@ def _head_part(layer: Layer, j: int, **common: Any) -> HeadPart:
     )
 
 
-def _tensors(
-    matrices: tuple[RandomMatrix, ...], sizes: tuple[int, ...], bits: Mapping[str, Bits]
-) -> Iterator[RandomTensor]:
-    for matrix in matrices:
-        if matrix.name in bits:
-            mask = PackedMask(matrix.shape, bits[matrix.name], copy=False)
-            yield RandomTensor(name=matrix.name, mask=mask, distribution="uniform", scale=matrix.scale)
-        else:
-            yield matrix.with_blocks(sizes)
-
-
 def solved_from(
     name: str,
     tensors: tuple[RandomTensor, ...],
     products: Mapping[str, Pruned],
     norms: HeadNorms | dict[str, float],
+    sizes: tuple[int, ...] | None = None,
 ) -> Solved:
     """Keep of a part's products what the ticket and the certificate need."""
     missed = [(f"{name}.{of}", miss) for of, product in products.items() for miss in product.unreachable]
     return Solved(
         name=name,
         bits={tensor.name: tensor.mask.bits for tensor in tensors if isinstance(tensor.mask, PackedMask)},
+        sizes=sizes,
         norms=asdict(norms) if isinstance(norms, HeadNorms) else norms,
         worst_entry=max(product.worst_entry() for product in products.values()),
         worst_reached=max(product.worst_reached for product in products.values()),
