@@ -1,7 +1,6 @@
 """Strong lottery tickets: a seed and a bit per weight, no weight is trained."""
 
 from strongticket._version import __version__ as __version__
-from strongticket.attach import load_ticket as load_ticket
 from strongticket.construct import construct_attention as construct_attention
 from strongticket.construct import construct_feedforward as construct_feedforward
 from strongticket.construct import construct_linear as construct_linear
@@ -18,6 +17,7 @@ from strongticket.ops.subset_sum import subset_sum as subset_sum
 from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
 from strongticket.pretrained import attach as attach
 from strongticket.pretrained import construct_pretrained as construct_pretrained
+from strongticket.restore import load_ticket as load_ticket
 from strongticket.rng import random_weights as random_weights
 from strongticket.search import Hidden as Hidden
 from strongticket.search import Policy as Policy

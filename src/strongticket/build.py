@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from strongticket.attach import check_fit, load_ticket
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention
 from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.restore import check_fit, load_ticket
 from strongticket.ticket import Ticket
 
 Form = Literal["literal", "merged"]

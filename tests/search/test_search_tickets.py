@@ -19,10 +19,10 @@ from search_models import (
 from torch import nn
 from typer.testing import CliRunner
 
-from strongticket.attach import load_ticket
 from strongticket.cli import app
 from strongticket.errors import StrongTicketError
 from strongticket.models.gpt2 import GPT2
+from strongticket.restore import load_ticket
 from strongticket.search.edge_popup import hide
 from strongticket.search.policy import Policy
 from strongticket.ticket import Ticket

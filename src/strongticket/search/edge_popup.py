@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
-from strongticket.attach import stored_buffers
 from strongticket.container import Json
 from strongticket.models.gpt2 import GPT2
 from strongticket.ops.supermask import Supermask
+from strongticket.restore import stored_buffers
 from strongticket.rng import random_weights, stream_of
 from strongticket.search.checks import check_module, check_tensors
 from strongticket.search.draw import draw_scores, weight_distribution

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from strongticket.attach import implied
 from strongticket.container import Json
 from strongticket.mask import FullMask, PackedMask
 from strongticket.models.gpt2 import Group
 from strongticket.ops.supermask import Refresh, Supermask
+from strongticket.restore import implied
 from strongticket.rng import Distribution
 from strongticket.search.policy import Policy, Treatment
 from strongticket.search.tensors import ModelTensor

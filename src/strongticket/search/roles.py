@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.conv import _ConvTransposeNd
 
-from strongticket.attach import FUSED, Role
+from strongticket.restore import FUSED, Role
 from strongticket.search.groups import Place
 
 _SIGNS: dict[str, Role] = {
