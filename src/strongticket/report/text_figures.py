@@ -33,7 +33,7 @@ def parameter_figure(result: Result) -> Section:
         name="Figure 7",
         title="Figure 7: loss against nonzero parameters",
         lead="GPT-2 models on text: tickets found by edge-popup, no weight trained, beside models trained in full. The "
-        "paper draws query and key weights n_K^¼ times larger, as its theory asks, and finds better tickets.",
+        "paper draws query and key weights n_K^¼ times larger, as its theory asks, and reports better tickets.",
         finding=finding,
         blocks=(chart,),
         origin=origin_of(result),

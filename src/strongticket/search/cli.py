@@ -107,6 +107,10 @@ def search(
     from strongticket.search.policy import Policy
 
     place = chosen_device(device)
+    if place == "cpu" and size == "nano":
+        import torch
+
+        torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
     total = steps or epochs * _STEPS_AN_EPOCH
     try:
         policy = Policy(
