@@ -52,7 +52,12 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
     assert len(page.encode()) == summary["bytes"] < 8 * 2**20
     for start in ("Figure 4:", "Figure 5:", "Figure 6:", "all-MiniLM-L6-v2"):
         assert any(title.startswith(start) for title in summary["sections"])
-    for fact in ("strongticket reproduce fig4 fig5 fig6 --out results", "2026-11-15", "Intel(R) Xeon(R)", "fig4/result.json"):
+    for fact in (
+        "strongticket reproduce fig4 fig5 fig6 --out results",
+        "2026-11-15",
+        "Intel(R) Xeon(R)",
+        "fig4/result.json",
+    ):
         assert fact in page
 
 
