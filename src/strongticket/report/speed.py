@@ -13,7 +13,7 @@ _OURS = "strongticket"
 def speed_sections(path: Path, rows: Sequence[Json]) -> list[Section]:
     """Show what a file of benchmark rows holds: subset sums against peers, search steps against dense ones."""
     # Rates of several threads are in wall time, and would not compare with the peers' on one.
-    alone = [row for row in rows if row.get("threads") == 1 and row.get("engine") != "strongticket-1"]
+    alone = [row for row in rows if row.get("threads", 1) == 1 and row.get("engine") != "strongticket-1"]
     sums = _latest([row for row in alone if row.get("op") == "subset_sum" and "engine" in row])
     steps = [row for row in rows if row.get("op") == "search"]
     sections = []
