@@ -1,7 +1,13 @@
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.experiments.runs import wait_until
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -19,3 +25,24 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the folder of WikiText and Wikipedia text is not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """A scheduler and two workers, each a process."""
+    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "dask"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    at = ["--scheduler-file", str(file), "--no-dashboard"]
+    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)]
+    try:
+        wait_until(file.exists)
+        # Without a nanny, so that a killed worker stays dead.
+        worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *at]
+        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
+        yield json.loads(file.read_text())["address"], processes[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

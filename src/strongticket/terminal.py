@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -51,6 +52,12 @@ def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
 def print_json(content: object) -> None:
     """Print one JSON value for machines."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def bad_usage(message: object) -> NoReturn:
+    """Say in one line what is wrong with the arguments, and exit with 2."""
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(2)
 
 
 @contextmanager

@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -130,27 +128,6 @@ def test_dask_address_that_does_not_answer(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("Error: no Dask scheduler answers at 'tcp://127.0.0.1:9'")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
-    """A scheduler and two workers, each a process."""
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    file = tmp_path / "scheduler.json"
-    dask = [sys.executable, "-m", "dask"]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    at = ["--scheduler-file", str(file), "--no-dashboard"]
-    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)]
-    try:
-        wait_until(file.exists)
-        # Without a nanny, so that a killed worker stays dead.
-        worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *at]
-        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
-        yield json.loads(file.read_text())["address"], processes[1:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(

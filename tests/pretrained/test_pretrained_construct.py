@@ -1,9 +1,7 @@
 """The same ticket however the work is cut, stopped, spread or resumed; and certificates that hold."""
 
-import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.parts import HeadPart, Part, Solved, ordered_product, parts_of, solve_part
-from tests.experiments.runs import wait_until
 from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
 
 QUICK = {"items": 6, "seed": 5}
@@ -173,27 +170,6 @@ def test_parts_are_small_to_send() -> None:
     numbers = 4 * 16 * 128 + 16
     assert len(pickle.dumps(part)) < 4 * numbers + 2000
     assert np.shares_memory(part.query, model.encoder.layer[0].attention.self.query.weight.detach().numpy())
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
-    """A scheduler and two workers, each a process."""
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    file = tmp_path / "scheduler.json"
-    dask = [sys.executable, "-m", "dask"]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    at = ["--scheduler-file", str(file), "--no-dashboard"]
-    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)]
-    try:
-        wait_until(file.exists)
-        # Without a nanny, so that a killed worker stays dead.
-        worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *at]
-        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
-        yield json.loads(file.read_text())["address"], processes[1:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(

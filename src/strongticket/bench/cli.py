@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from strongticket.terminal import bad_usage
+
 if TYPE_CHECKING:
     from strongticket.bench.subset_sum import Comparison, Settings
 
@@ -60,7 +62,7 @@ def subset_sum_command(
         counts = _parse_items(items)
         _check_device(device)
     except ValueError as error:
-        _bad_usage(error)
+        bad_usage(error)
     missing = [peer for peer in chosen if not peer.installed]
     for peer in missing:
         typer.echo(peer.missing, err=True)
@@ -117,7 +119,7 @@ def pensia_command(
                 weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
             )
     except ValueError as error:
-        _bad_usage(error)
+        bad_usage(error)
     except subset_sum.WrongAnswerError as error:
         _refuse(error, as_json)
     measure.append_row(out / "results.jsonl", **outcome.as_row(), **measure.environment(device))
@@ -155,7 +157,7 @@ def search_command(
         for size in settings.models:
             gpt2_config(size)
     except ValueError as error:
-        _bad_usage(error)
+        bad_usage(error)
     measured = []
     try:
         with step_bar(search.count_steps(settings)) as step:
@@ -185,7 +187,7 @@ def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list
                 for measured in comparison.measurements:
                     measure.append_row(results, **measured.as_row(), **measure.environment(settings.device))
     except ValueError as error:
-        _bad_usage(error)
+        bad_usage(error)
     except subset_sum.WrongAnswerError as error:
         _refuse(error, as_json)
     return comparisons
@@ -250,11 +252,6 @@ def _check_device(device: str) -> None:
         raise ValueError(f"device must be cpu or cuda; got {device!r}.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda was asked for, but torch finds no CUDA device here; use --device cpu.")
-
-
-def _bad_usage(error: ValueError) -> NoReturn:
-    typer.echo(f"Error: {error}", err=True)
-    raise typer.Exit(2)
 
 
 def _refuse(error: Exception, as_json: bool) -> NoReturn:

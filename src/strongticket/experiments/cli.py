@@ -2,12 +2,13 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from strongticket.errors import StrongTicketError
 from strongticket.search.cli import chosen_device
+from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Options
@@ -129,7 +130,7 @@ def reproduce(
     from strongticket.parallel import available_cores
 
     if dask is not None and workers is not None:
-        _bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     options = Options(
         quick=quick,
         sources=sources,
@@ -174,7 +175,7 @@ def _run_all(
     try:
         configs = [figure.configure(options) for figure in figures]
     except ValueError as error:
-        _bad_usage(str(error))
+        bad_usage(str(error))
     summaries = {}
     for figure, config in zip(figures, configs, strict=True):
         folder = out / figure.name
@@ -204,10 +205,5 @@ def _choice(schedule: "ScheduleName", models: str, seeds: int, only: str) -> "Ch
 
     sizes = tuple(models.split(",")) if models else ("nano" if schedule == "quick" else "mini",)
     if unknown := [size for size in sizes if size not in SIZES]:
-        _bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
+        bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
     return Choice(schedule=schedule, models=sizes, seeds=seeds, only=only)
-
-
-def _bad_usage(message: str) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
-    raise typer.Exit(2)

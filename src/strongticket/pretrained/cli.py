@@ -2,11 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strongticket.errors import StrongTicketError
+from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +68,9 @@ def construct(
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
-        _bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
+        bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
     if dask is not None and workers is not None:
-        _bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     from strongticket.pretrained.load import load_model
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
@@ -231,8 +232,3 @@ def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
         numbers = (f"{row['error']:.2e}", f"{row['certified']:.2e}")
         parts.add_row(row["part"], *numbers, f"{row['largest_input']:.2f}", f"{row['input_norm']:.2f}")
     yield parts
-
-
-def _bad_usage(message: str) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
-    raise typer.Exit(2)

@@ -1,9 +1,11 @@
 """`strongticket search`: find a ticket in a random GPT-2, or train the ordinary one beside it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from strongticket.data.text import Text
@@ -148,7 +150,7 @@ def search(
         for end in (seed, seed + seeds - 1):
             replace(config, seed=end)  # refuses what is no seed
     except ValueError as error:
-        _bad_usage(str(error))
+        bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
     _run_seeds(
         config,
@@ -239,9 +241,9 @@ def chosen_device(asked: str | None) -> str:
     if asked is None:
         return "cuda" if there else "cpu"
     if asked not in ("cpu", "cuda"):
-        _bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
+        bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
     if asked == "cuda" and not there:
-        _bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
+        bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
     return asked
 
 
@@ -252,8 +254,3 @@ def _qk_scale(text: str) -> "float | Literal['auto']":
         return float(text)
     except ValueError:
         raise ValueError(f"--qk-scale must be auto or a number; got {text!r}.") from None
-
-
-def _bad_usage(message: str) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
-    raise typer.Exit(2)

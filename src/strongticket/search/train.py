@@ -13,7 +13,7 @@ from strongticket.data.windows import Tokens, window_count
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import validation_loss
-from strongticket.search.learner import make_learner
+from strongticket.search.learner import make_learner, set_learned
 from strongticket.search.step import Step, StepConfig, make_optimizer
 
 
@@ -92,15 +92,12 @@ class Training:
             "optimizer": self._step.optimizer.state_dict(),
         }
 
-    @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self.step, self.best_loss, self.best_step = state["step"], state["best_loss"], state["best_step"]
         self._losses, self._best = list(state["losses"]), dict(state["best"])
-        for name, parameter in self._parameters.items():
-            parameter.copy_(state["learned"][name])
+        set_learned(self.learner, state["learned"])
         self._step.optimizer.load_state_dict(state["optimizer"])
-        self.learner.refresh()
 
     def _pending(self) -> Tensor:
         if not self._losses:
