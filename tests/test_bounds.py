@@ -98,7 +98,8 @@ def test_tight_widths_are_never_above_the_papers(theorem: Callable[[Variant], Bo
     paper, tight = as_stack(theorem("paper")), as_stack(theorem("tight"))
     widths = paper.widths(tol)
     assert all(n <= more for n, more in all_lines(paper, tight.widths(tol), widths))
-    assert tight.error(widths) <= paper.error(widths)
+    # Where the two agree they reach one number by different steps, so its last digits may differ.
+    assert tight.error(widths) <= paper.error(widths) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
