@@ -8,7 +8,7 @@ import torch
 from strongticket.container import Json
 from strongticket.data.text import load_text
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import ablation, fig7, fig8, schedules, spread
+from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
 from strongticket.experiments.language import ROWS, Rows, Work, run_missing
 from strongticket.experiments.paired import paired_difference
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
@@ -16,7 +16,7 @@ from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.run import Means
 
-FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE)
+FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
 QUICK = Choice(schedule="quick", models=("nano",), seeds=2)
 
 
@@ -101,6 +101,17 @@ def test_figures_share_their_runs(tmp_path: Path) -> None:
     result = reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
     assert result["runs"] == 4
     assert [point["scale"] for point in result["curves"][0]["points"]] == [1.0, schedules.theory_scale("nano")]
+
+
+def test_inits_are_compared_at_both_scales(tmp_path: Path) -> None:
+    fill(tmp_path, inits.FIGURE, QUICK)
+    result = reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
+    assert [line["init"] for line in result["inits"]] == ["normal", "uniform", "xavier", "kaiming", "signed constant"]
+    theory = schedules.theory_scale("nano")
+    for line in result["inits"]:
+        plain, scaled = line["points"]
+        assert (plain["scale"], scaled["scale"]) == (1.0, theory)
+        assert scaled["best_validation_loss_difference"]["mean"] == pytest.approx(-0.01 * (theory - 1))
 
 
 def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from strongticket.experiments.schedules import ScheduleName
     from strongticket.experiments.text_figure import Choice
 
-TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation")
+TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation", "inits")
 _TEXT = "Figures 7 and 8"
 
 
@@ -29,6 +29,7 @@ class FigureName(StrEnum):
     fig8 = "fig8"
     spread = "spread"
     ablation = "ablation"
+    inits = "inits"
 
 
 class InitName(StrEnum):

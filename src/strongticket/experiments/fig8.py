@@ -35,18 +35,23 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
-    groups: dict[tuple[str, str], dict[float, list[Json]]] = {}
+    groups: dict[tuple[str, str], list[Json]] = {}
     for row in rows:
-        policy = row["config"]["policy"]
-        lines = groups.setdefault((row["config"]["size"], policy["embeddings"]), {})
-        lines.setdefault(policy["qk_scale"], []).append(row)
-    curves = []
-    for (size, embeddings), by_scale in groups.items():
-        points = [_point(scale, by_scale[scale], by_scale.get(1.0, [])) for scale in sorted(by_scale)]
-        curves.append(
-            {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), "points": points}
-        )
-    return {"curves": curves}
+        groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
+    return {
+        "curves": [
+            {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), "points": points(members)}
+            for (size, embeddings), members in groups.items()
+        ]
+    }
+
+
+def points(rows: Sequence[Json]) -> list[Json]:
+    """Sort rows that differ in scale and seed alone: for each scale the losses, and the difference to scale 1."""
+    by_scale: dict[float, list[Json]] = {}
+    for row in rows:
+        by_scale.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
+    return [_point(scale, by_scale[scale], by_scale.get(1.0, [])) for scale in sorted(by_scale)]
 
 
 def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[str, Json]:
@@ -82,23 +87,24 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
-    points, label = curve["points"], f"{curve['size']}, embeddings {curve['embeddings']}"
-    scales = [point["scale"] for point in points]
-    losses = [point["best_validation_loss"] for point in points]
+    label = f"{curve['size']}, embeddings {curve['embeddings']}"
+    scales = [point["scale"] for point in curve["points"]]
+    losses = [point["best_validation_loss"] for point in curve["points"]]
     deviations = [loss["std"] or 0.0 for loss in losses]
     left.errorbar(
         scales, [x["mean"] for x in losses], yerr=deviations, color=colour, marker="o", ms=5, capsize=3, label=label
     )
-    compared = [(p["scale"], p["best_validation_loss_difference"]) for p in points]
+    compared = [(p["scale"], p["best_validation_loss_difference"]) for p in curve["points"]]
     pairs = [(scale, difference) for scale, difference in compared if difference is not None]
     for scale, difference in pairs:
         right.plot([scale] * difference["n"], difference["values"], ".", color=colour, ms=4, alpha=0.5)
     means = [difference["mean"] for _, difference in pairs]
-    reach = [_reach(difference) for _, difference in pairs]
-    right.errorbar([scale for scale, _ in pairs], means, yerr=reach, color=colour, marker="o", ms=5, capsize=3)
+    reaches = [reach(difference) for _, difference in pairs]
+    right.errorbar([scale for scale, _ in pairs], means, yerr=reaches, color=colour, marker="o", ms=5, capsize=3)
 
 
-def _reach(difference: Json) -> float:
+def reach(difference: Json) -> float:
+    """How far the confidence interval goes to either side; 0 where a single seed gives none."""
     return difference["interval"][1] - difference["mean"] if difference["interval"] else 0.0
 
 
@@ -106,7 +112,12 @@ def tables(result: Json) -> "list[Table]":
     """Show the losses at each scale."""
     from strongticket.experiments.text_tables import scale_table
 
-    return [scale_table(result, curve) for curve in result["curves"]]
+    return [scale_table(result, curve, heading(curve)) for curve in result["curves"]]
+
+
+def heading(curve: Json) -> str:
+    """Say which runs a table is about."""
+    return f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
 
 
 FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables)

@@ -19,7 +19,7 @@ from strongticket.search.run import Watch
 if TYPE_CHECKING:
     from rich.table import Table
 
-NAMES = ("fig7", "fig8", "spread", "ablation")
+NAMES = ("fig7", "fig8", "spread", "ablation", "inits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,8 @@ def effect_table(result: Json) -> Table:
     return table
 
 
-def scale_table(result: Json, curve: Json) -> Table:
-    """Show Figure 8's losses for one model."""
-    title = f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
+def scale_table(result: Json, curve: Json, title: str) -> Table:
+    """Show the losses of one model at each scale."""
     columns = ("scale", "best loss", "final loss", "seeds", "best - that of scale 1", "standard error", "95 % interval")
     table = _table(title, columns, caption(result))
     for point in curve["points"]:
