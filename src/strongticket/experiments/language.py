@@ -22,7 +22,7 @@ from strongticket.search.run import Means, Watch, run
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
-SET_UP_SECONDS = 30.0  # compiling and validating, beside the steps themselves
+SET_UP_SECONDS = 10.0  # validating and the like, beside the steps themselves
 
 # Called with the runs done, all of them, and the settings of the next.
 Progress = Callable[[int, int, RunConfig], object]
@@ -79,23 +79,26 @@ class Work:
 
     text: Text
     means: Means
-    seconds: float | None = None  # begin no run that would not end within this time
+    deadline: float | None = None  # begin no run that would not end before this time of `time.monotonic`
 
 
 def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: Progress, watch: Watch) -> None:
     """Do the runs of a plan that have no row yet, in order, as far as the time goes."""
     rows.check_text(work.text)
-    began = time.monotonic()
     for done, config in enumerate(plan):
         progress(done, len(plan), config)
         if rows.find(config) is not None:
             continue
-        speed = rows.speed(config)
-        needed = SET_UP_SECONDS + (config.steps * config.tokens_a_step / speed if speed else 0.0)
-        if work.seconds is not None and time.monotonic() - began + needed > work.seconds:
+        if work.deadline is not None and time.monotonic() + _seconds_needed(config, rows) > work.deadline:
             return
         rows.keep(_run_one(config, rows.folder, work, watch))
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
+
+
+def _seconds_needed(config: RunConfig, rows: Rows) -> float:
+    """What a run takes, with a tenth to spare; where none like it is known, only what is not steps."""
+    speed = rows.speed(config)
+    return SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
 
 
 def _run_one(config: RunConfig, folder: Path, work: Work, watch: Watch) -> Json:

@@ -1,5 +1,6 @@
 """The part of `strongticket reproduce` that is about Figures 7 and 8."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def _work(options: TextOptions) -> "Work":
     from strongticket.search.run import Means
 
     assert options.data is not None
+    deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
     if options.choice.schedule == "quick":
         torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
     text = load_text(options.data, tokenizer=options.tokenizer)
@@ -69,7 +71,7 @@ def _work(options: TextOptions) -> "Work":
         keep=options.keep,
         also={also.name: also.valid} if also else {},
     )
-    return Work(text=text, means=means, seconds=60 * options.minutes if options.minutes else None)
+    return Work(text=text, means=means, deadline=deadline)
 
 
 class _Runs:
