@@ -367,11 +367,11 @@ def tensors_digest(tensors: dict[str, tuple[list[int], bytes]]) -> str:
 
 def recompute(ticket: Ticket) -> dict[str, Any]:
     rows = read_normal_table()
-    weights = hashlib.sha256()
+    weights = hashlib.sha256()  # of the digests of the tensors
     masked = {}
     for tensor in ticket.content["tensors"]:
         name, drawn = tensor["name"], draw(ticket.content["seed"], tensor, rows)
-        weights.update(b"".join(drawn))
+        weights.update(hashlib.sha256(b"".join(drawn)).digest())
         keep = kept(tensor, ticket.packed.get(name, b""))
         data = b"".join(weight if bit else bytes(4) for weight, bit in zip(drawn, keep, strict=True))
         masked[name] = tensor["shape"], data

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from strongticket.container import DTYPE_NAMES, Json, atomic_write, canonical_json
 from strongticket.mask import BlockMask, FullMask, Mask, PackedMask, density
-from strongticket.rng import DISTRIBUTIONS, MAX_SEED, Distribution, random_chunk, random_weights, round_scale
+from strongticket.rng import DISTRIBUTIONS, MAX_SEED, Distribution, random_weights, round_scale
+from strongticket.weights_digest import Weights, digest_of_weights
 
 if TYPE_CHECKING:
     from strongticket.build import Form
@@ -25,13 +26,11 @@ MAX_ELEMENTS = 2**40
 MAX_DIMENSIONS = 16
 MAX_JSON_DEPTH = 64
 
-# Weights are regenerated for hashing in pieces of this many, 4 MiB each.
-_HASH_CHUNK = 1 << 20
 # Letters, digits, '_', '-' and single dots inside: a name can never be mistaken for a path or an option.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _LONGEST_NAME = 200
 
-# Called with the number of weights done since the last call.
+# Called with the number of weights done since the last call; perhaps from other threads, but by one at a time.
 Progress = Callable[[int], object]
 
 
@@ -138,7 +137,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """SHA-256 of all mask bits and of all regenerated random weights, as stored in a file."""
+    """SHA-256 of all mask bits, and of the SHA-256 of every tensor's regenerated weights, as stored in a file."""
 
     masks: str
     weights: str
@@ -264,8 +263,10 @@ class Ticket:
         return build(self, form, dtype=dtype, device=device)
 
     def digests(self, progress: Progress | None = None) -> Digests:
-        """Compute the digests a file stores: regenerates every weight, a few MiB at a time."""
-        return Digests(masks=digest_of_masks(self), weights=_digest_of_weights(self, progress))
+        """Compute the digests a file stores: regenerates every weight, a few MiB at a time, on torch's threads."""
+        weights = [Weights(t.name, t.numel, t.distribution, t.scale) for t in self.tensors.values()]
+        with digest_of_weights(self.seed, weights, progress=progress) as digest:
+            return Digests(masks=digest_of_masks(self), weights=digest())
 
     def verify(self, progress: Progress | None = None) -> Verification:
         """Hold masks and regenerated weights against the stored digests; a ticket never stored has none to fail."""
@@ -414,18 +415,6 @@ def _update_with_masks(digest: "hashlib._Hash", ticket: Ticket) -> None:
     for tensor in ticket.tensors.values():
         if isinstance(tensor.mask, PackedMask):
             digest.update(tensor.mask.bits.data)
-
-
-def _digest_of_weights(ticket: Ticket, progress: Progress | None) -> str:
-    digest = hashlib.sha256()
-    for tensor in ticket.tensors.values():
-        for start in range(0, tensor.numel, _HASH_CHUNK):
-            stop = min(start + _HASH_CHUNK, tensor.numel)
-            chunk = random_chunk(ticket.seed, tensor.name, start, stop, tensor.distribution, tensor.scale)
-            digest.update(chunk.numpy().astype("<f4", copy=False).data)
-            if progress:
-                progress(stop - start)
-    return digest.hexdigest()
 
 
 def check_name(name: str) -> None:

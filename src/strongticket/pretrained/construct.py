@@ -1,5 +1,6 @@
 """A pretrained model's attention, and if asked its MLPs, inside a random network: part by part, then one ticket."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
@@ -22,10 +23,10 @@ from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.digest import WeightsDigest
 from strongticket.pretrained.parts import Part, Solved, ordered_product, parts_of, solve_part
 from strongticket.rng import stream_of
 from strongticket.ticket import Certificate, DenseTensor, Digests, Ticket, digest_of_masks, digest_of_tensors
+from strongticket.weights_digest import Weights, digest_of_weights
 
 FAMILY = "pretrained"
 FEWEST_ITEMS, MOST_ITEMS = 4, 32
@@ -85,10 +86,11 @@ def construct_pretrained(
     parts = parts_of(target, what, items, seed, str(torch.device(device)))
     settings: dict[str, Json] = {"target_sha256": sha256, "what": what, "items": items, "seed": seed}
     matrices = [matrix for part in parts for matrix in part.matrices()]
-    digest_device = str(torch.device(device)) if dask is None else "cpu"
+    weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
         Checkpoint(checkpoint, settings).open() as kept,
-        WeightsDigest().running(seed, matrices, digest_device) as digest,
+        # It depends on the seed and the shapes alone, and so is worked out beside the subset sums.
+        digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):
         solved = _solve_all(parts, kept, workers, dask, progress)
         by_name = {part.name: part for part in solved}
@@ -99,7 +101,7 @@ def construct_pretrained(
             architecture=describe(target, what, items),
             certificate=certify_parts(target, what, by_name, sha256),
         )
-        return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest.result()))
+        return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest()))
 
 
 def _solve_all(
