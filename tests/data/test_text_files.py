@@ -78,6 +78,12 @@ def test_pieces_make_the_text_and_end_where_words_end(text: str, block_size: int
         assert right[0] in " \n"
 
 
+@pytest.mark.parametrize("block_size", [1, 2, 3, 1000])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, block_size: int) -> None:
+    path = write(tmp_path, "\N{BYTE ORDER MARK}The \N{BYTE ORDER MARK}end".encode("utf-8"), packed=False)
+    assert "".join(read_pieces(path, block_size=block_size)) == "The \N{BYTE ORDER MARK}end"
+
+
 def test_a_long_text_comes_in_many_pieces(tmp_path: Path) -> None:
     pieces = list(read_pieces(write(tmp_path, b"a line of words\n" * 1000, packed=True), block_size=100))
     assert len(pieces) == 161
@@ -93,6 +99,7 @@ def test_a_long_text_comes_in_many_pieces(tmp_path: Path) -> None:
         ("\N{EURO SIGN}uro".encode("utf-8") + b"\xe2\x82 cut", 6),
         (b"ends inside \xe2\x82", 12),
         ("caf\xe9 noir".encode("latin-1"), 3),
+        (b"\xef\xbb\xbfgood \xff bad", 8),
     ],
 )
 def test_other_encodings_name_file_and_byte(

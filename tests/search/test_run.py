@@ -135,16 +135,22 @@ def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(unbroken: Path, tmp
     assert steps == [0, 10, 12, 12, 20, 24, 24]
 
 
-def test_ctrl_c_keeps_the_step_that_was_under_way(text: Text, tmp_path: Path, unbroken: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [(10, "Stopped after step 10 of 24.*the same command goes on"), (24, "after the last step: the run is finished")],
+)
+def test_ctrl_c_keeps_the_step_that_was_under_way(
+    step: int, told: str, text: Text, tmp_path: Path, unbroken: Path
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(moment: Moment) -> None:
-        if moment.step == 10:
+        if moment.step == step != moment.validated:  # once: a second signal would end the process
             signal.raise_signal(signal.SIGINT)
 
     try:
-        with pytest.raises(StoppedError, match=r"Stopped after step 10 of 24.*the same command goes on"):
+        with pytest.raises(StoppedError, match=told):
             run(TINY, text, tmp_path, Means(place=ALONE), watch=interrupt)
         run(TINY, text, tmp_path, Means(place=ALONE))
     finally:

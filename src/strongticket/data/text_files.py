@@ -89,7 +89,8 @@ def _last_cut(text: str) -> int:
 
 
 def _read_text(path: Path, advance: Advance | None, block_size: int) -> Iterator[str]:
-    decoder, done = codecs.getincrementaldecoder("utf-8")(), 0
+    # "sig": a byte order mark, which some editors put first, is no text.
+    decoder, done = codecs.getincrementaldecoder("utf-8-sig")(), 0
     for block in _read_bytes(path, advance, block_size):
         try:
             # An empty block is the last: a character begun and not ended is then an error as well.

@@ -95,7 +95,11 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
         under_way = _Run(training, folder, means, watch)
         under_way.resume()
         under_way.go_on(stop)
-        return under_way.finish(text)
+        result = under_way.finish(text)
+        if stop.asked:
+            # Too late for this run, which took a moment more; but whoever begins the next one should know.
+            raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {path}.")
+        return result
 
 
 class _Run:
