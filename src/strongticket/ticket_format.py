@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import BinaryIO
@@ -24,6 +24,8 @@ from strongticket.ticket import (
     content_of,
 )
 
+Piece = bytes | memoryview
+
 VERSION = 1
 MAX_HEADER_BYTES = 8 << 20
 
@@ -31,6 +33,8 @@ _METADATA_KEY = "strongticket"
 _DIGEST_BYTES = 32
 _CHUNK = 1 << 20
 _LONGEST_REASON = 300
+# Of a large mask every eighth piece of this size is coded for a try; zlib codes so many bytes by a table of their own.
+_TRIED_PIECE, _TRIED_EVERY = 1 << 14, 8
 # A Huffman code spends at least one bit on a byte, so honest payloads grow at most eightfold.
 _LARGEST_GROWTH = 8
 
@@ -53,7 +57,7 @@ def write_ticket(ticket: Ticket, digests: Digests, file: BinaryIO) -> None:
         "sha256": asdict(digests),
         "version": VERSION,
     }
-    lengths = {name: sum(len(piece) for piece in pieces) for name, (_, pieces) in coded.items()}
+    lengths = {name: _length(pieces) for name, (_, pieces) in coded.items()}
     header = header_bytes(header_of(_entries(content["dense"], lengths), {_METADATA_KEY: canonical_json(description)}))
     if len(header) - 8 > MAX_HEADER_BYTES:
         raise ValueError(
@@ -79,17 +83,24 @@ def _dense_bytes(ticket: Ticket) -> Iterator[bytes]:
     return (tensor.to_bytes() for tensor in ticket.dense.values())
 
 
-def _encode(mask: PackedMask) -> tuple[str, list[bytes | memoryview]]:
+def _encode(mask: PackedMask) -> tuple[str, list[Piece]]:
     """Huffman-code a mask's bytes where that is smaller; in pieces, so that no second copy is ever joined."""
     raw = mask.bits.data
+    tried = [raw[start : start + _TRIED_PIECE] for start in range(0, len(raw), _TRIED_EVERY * _TRIED_PIECE)]
+    # Masks that keep about half, as constructions do, gain nothing, and coding would take most of the time of writing.
+    if len(tried) > 1 and _length(_huffman(tried)) >= _length(tried):
+        return "raw", [raw]
+    coded = _huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
+    return ("huffman", coded) if _length(coded) < len(raw) else ("raw", [raw])
+
+
+def _huffman(pieces: Iterable[memoryview]) -> list[Piece]:
     compressor = zlib.compressobj(level=9, wbits=-15, strategy=zlib.Z_HUFFMAN_ONLY)
-    pieces: list[bytes | memoryview] = [
-        compressor.compress(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)
-    ]
-    pieces.append(compressor.flush())
-    if sum(map(len, pieces)) < len(raw):
-        return "huffman", pieces
-    return "raw", [raw]
+    return [*(compressor.compress(piece) for piece in pieces), compressor.flush()]
+
+
+def _length(pieces: Iterable[Piece]) -> int:
+    return sum(map(len, pieces))
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
