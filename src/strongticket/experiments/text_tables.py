@@ -58,7 +58,8 @@ def spread_table(result: Json) -> Table:
         "standard error",
         "95 % interval",
     )
-    below = "seeds needed: pairs until the standard error of the difference is 0.0075, a quarter of 0.03 nats"
+    wanted, effect = result["wanted_error"], result["effect"]
+    below = f"seeds needed: until the standard error is {wanted:.4f}, which finds {effect} nats four times in five"
     table = _table("Spread over seeds", (*columns, "seeds needed"), f"{caption(result)}; {below}")
     for length in result["lengths"]:
         losses = "\n".join(f"{line['scale']:g}: {_spread(line)}" for line in length["losses"])
