@@ -416,6 +416,8 @@ def test_command_says_what_it_assumed() -> None:
     assert done.exit_code == 0
     assert "key_width                9,216   144 items a sum" in done.stdout
     assert "input_norm raised from 1 to 8, the least that Theorem 9 covers." in done.stdout
+    # 4 heads, 64 x 64 sums in each for queries and keys, and as many for values and outputs.
+    assert "over the draw of the random weights: exp(-items / C), added up over all 32,768 subset sums." in done.stdout
     assert "the constant C is assumed: 7 for key_width, 7 for value_width. Its true value is not known" in done.stdout
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from strongticket.cli import app
 
@@ -60,6 +61,14 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
         name, *words = words
         command = command.commands[name]
     command.make_context(command.name, words)  # parses them and runs nothing
+
+
+def test_bounds_are_answered_as_shown() -> None:
+    shown = [text for page in PAGES for text in blocks(page, "") if text.startswith("$ strongticket bound")]
+    assert shown
+    for text in shown:
+        line, _, answer = text.partition("\n")
+        assert CliRunner().invoke(app, shlex.split(line)[2:]).stdout == answer
 
 
 def test_every_page_is_in_the_contents_and_every_picture_exists() -> None:

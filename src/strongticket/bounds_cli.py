@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
 
 bound_app = typer.Typer(
-    help="How wide a random network must be for an error, or what error its widths promise.",
+    help="""Say how wide a random network must be for an error.
+
+    Or, the other way, what error given widths promise, by the paper's theorems.
+
+    A theorem speaks of a network before it is drawn, so it may fail. The probability printed is over the draw of the
+    random weights: one subset sum misses with probability at most exp(-items / C), and this is added up over all of
+    them. Nobody knows the constant C; the default is the least that is not ruled out, so the widths are the most
+    hopeful ones (docs/theory.md, sections 5 and 6). The certificate of a ticket (strongticket show) has neither a
+    probability nor a C in it.
+    """,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -45,7 +54,10 @@ def linear(
     constant: Constant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Two random matrices, pruned, against one matrix (Lemma 7); no entry is off by more than tol / (d_1 d_2)."""
+    """Two pruned random matrices against a given one (Lemma 7).
+
+    No entry is off by more than tol / (d_1 d_2).
+    """
     from strongticket.bounds import linear_bound
 
     with _usage_errors():
@@ -53,9 +65,7 @@ def linear(
         _answer(bound, tol, {"hidden_width": hidden_width}, None, as_json)
 
 
-@bound_app.command(
-    epilog="Example: strongticket bound feedforward --d-model 64 --layers 2 --input-norm 8 --hidden-width 20000"
-)
+@bound_app.command(epilog="Example: strongticket bound feedforward --d-model 64 --layers 2 --tol 0.01")
 def feedforward(
     d_model: DModel,
     d_out: DOut = None,
@@ -67,10 +77,10 @@ def feedforward(
     variant: Form = "paper",
     as_json: AsJson = False,
 ) -> None:
-    """A random ReLU network of 2 L layers, pruned, against one of L layers (Lemma 2; Theorem 10 from L = 2).
+    """A pruned random ReLU network against a given one (Lemma 2).
 
-    Hidden layers of the target have d-model units. A width is one number for all layers, or one for each, separated
-    by commas.
+    The random one has 2 L layers, the given one L, its hidden layers d-model units; from L = 2 this is Theorem 10. A
+    width is one number for all layers, or one for each, separated by commas.
     """
     from strongticket.bounds import feedforward_bound, relu_bound
 
@@ -85,7 +95,7 @@ def feedforward(
         _answer(bound, tol, {"hidden_width": hidden_width}, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound attention --d-model 64 --n-heads 4 --input-norm 8 --tol 0.01")
+@bound_app.command(epilog="Example: strongticket bound attention --d-model 64 --input-norm 8 --tol 0.01")
 def attention(
     d_model: DModel,
     d_out: DOut = None,
@@ -98,7 +108,10 @@ def attention(
     variant: Form = "paper",
     as_json: AsJson = False,
 ) -> None:
-    """A random attention, pruned, against any attention (Theorems 3 and 9). Widths are per head."""
+    """A pruned random attention against a given one (Theorem 9).
+
+    Theorem 3 is its short form. Widths are per head.
+    """
     from strongticket.bounds import attention_bound
 
     with _usage_errors():
@@ -113,7 +126,7 @@ def attention(
         _answer(bound, tol, {"key_width": key_width, "value_width": value_width}, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound block --d-model 64 --n-heads 4 --tol 0.01 --variant tight")
+@bound_app.command(epilog="Example: strongticket bound block --d-model 64 --tol 0.01 --variant tight")
 def block(
     d_model: DModel,
     n_heads: NHeads = 1,
@@ -127,7 +140,10 @@ def block(
     variant: Form = "paper",
     as_json: AsJson = False,
 ) -> None:
-    """A random block, pruned, against a block without normalisation (Theorem 11)."""
+    """A pruned random block against a given one (Theorem 11).
+
+    The given block has no normalisation.
+    """
     from strongticket.bounds import block_bound
 
     widths = {"key_width": key_width, "value_width": value_width, "hidden_width": hidden_width}
@@ -143,7 +159,7 @@ def block(
         _answer(bound, tol, widths, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound transformer --d-model 64 --n-heads 4 --blocks 6 --tol 0.01")
+@bound_app.command(epilog="Example: strongticket bound transformer --d-model 64 --blocks 6 --tol 0.01")
 def transformer(
     d_model: DModel,
     blocks: Blocks,
@@ -158,9 +174,10 @@ def transformer(
     variant: Form = "paper",
     as_json: AsJson = False,
 ) -> None:
-    """A random transformer, pruned, against one without normalisation (Theorems 6 and 14), block by block.
+    """A pruned random transformer against a given one (Theorem 14).
 
-    A width is one number for all blocks, or one for each, separated by commas.
+    Theorem 6 is its short form. The given transformer has no normalisation. A width is one number for all blocks, or
+    one for each, separated by commas.
     """
     from strongticket.bounds import transformer_bound
 
@@ -217,7 +234,12 @@ def _print_answer(stack: "Stack", variant: str | None, error: float, widths: lis
             label = line.name if len(widths) == 1 else f"{number}: {line.name}"
             typer.echo(f"  {label:<18}{own[line.name]:>12,}   {own[line.name] // line.blocks:,} items a sum")
     failure = stack.failure(widths)
-    typer.echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g} over the source")
+    typer.echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g}")
+    sums = sum(line.sums for part in stack.parts for line in part.requirements)
+    typer.echo(
+        f"Note: the probability is over the draw of the random weights: exp(-items / C), added up over all {sums:,} "
+        "subset sums."
+    )
     for note in stack.notes:
         typer.echo(f"Note: {note}")
     constants = ", ".join(f"{C:g} for {name}" for name, C in stack.constants.items())
