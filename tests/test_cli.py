@@ -2,11 +2,14 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 import torch
+import typer.main
 from safetensors.torch import load_file, save_file
 
 from strongticket import FullMask, RandomTensor, Ticket, __version__, cli, construct_linear
@@ -48,12 +51,54 @@ def test_version_in_a_process_of_its_own() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"strongticket {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["show", "verify", "export"])
-def test_help_has_an_example(run: Run, command: str) -> None:
-    done = run(command, "-h")
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Give every command and group with the words that call it."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *path, name)
+
+
+HELP_PAGES = [
+    pytest.param(path, command, id=" ".join(path) or "strongticket")
+    for path, command in commands(typer.main.get_command(cli.app))
+]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(("path", "command"), HELP_PAGES)
+def test_help_is_whole_and_its_lines_are_full(
+    run: Run, path: tuple[str, ...], command: Any, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    done = run(*path, "-h")
     assert done.returncode == 0
-    assert f"Example: strongticket {command}" in done.stdout
-    assert "--json" in done.stdout
+    lines = done.stdout.splitlines()
+    width = min(columns, 100) - 2  # click leaves two columns free
+    assert max(map(len, lines)) <= width
+
+    # A line of prose ends where the next word has no room, not where the source has a line break.
+    prose = lines[2 : next(i for i, line in enumerate(lines) if line.endswith(":") and not line.startswith(" "))]
+    for line, after in pairwise(prose):
+        if line and after:
+            assert len(line) + 1 + len(after.split()[0]) > width, f"broken early: {line!r}"
+
+    words = set(re.split(r"[\s,]+", done.stdout))
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts) if name[0] == "-"}
+    assert names <= words
+    if hasattr(command, "commands"):
+        listed = lines[lines.index("Commands:") + 1 :]
+        assert len(listed) == len(command.commands)
+        assert not [line for line in listed if line.endswith("...")]
+    else:
+        assert "--json" in words
+        assert f"  Example: strongticket {' '.join(path)} " in done.stdout
+        assert all(f"  {line}" in lines for line in command.epilog.removeprefix("\b\n").splitlines())
+
+
+def test_help_puts_many_options_under_headings(run: Run) -> None:
+    lines = run("search", "-h").stdout.splitlines()
+    assert lines.index("Options:") < lines.index("Schedule:") < lines.index("Machine:")
+    assert "Arguments:" in run("reproduce", "-h").stdout.splitlines()
 
 
 def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:

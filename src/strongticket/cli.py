@@ -2,9 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from strongticket._version import __version__
 from strongticket.bench.cli import bench_app
@@ -21,16 +22,39 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # On a wide terminal lines may be longer than click's 80, but not so long that an eye loses them.
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    # Rich's help keeps the line breaks of docstrings, cuts long option names and asks flags for a value.
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+class _Sectioned(TyperCommand):
+    """A command with so many options that its help puts them under headings (their `rich_help_panel`)."""
+
+    # Typer has click's classes under a name of its own in some releases and under click's in others.
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                heading = getattr(param, "rich_help_panel", None) or f"{param.param_type_name.capitalize()}s"
+                sections.setdefault(heading, []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+# In an epilog \b keeps the lines as they are, so that they can be copied.
 app.command(
-    epilog="Example: strongticket search --size nano --data sample --steps 500 --sequences 16 --lr 1e-2 --output-gain 8"
+    cls=_Sectioned,
+    epilog="\b\nExample: strongticket search --size nano --data sample --steps 1000 \\\n"
+    "           --sequences 16 --lr 1e-2 --output-gain 8",
 )(search)
-app.command(epilog="Example: strongticket construct --model FOLDER --items 20 --out minilm.ticket")(construct)
-app.command(epilog="Example: strongticket compare --model FOLDER --ticket minilm.ticket --text articles.txt")(compare)
-app.command(epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
+app.command(epilog="Example: strongticket construct --model FOLDER --items 20 --out a.ticket")(construct)
+app.command(epilog="Example: strongticket compare --model FOLDER --ticket a.ticket --text b.txt")(compare)
+app.command(cls=_Sectioned, epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
 app.command(epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
 app.command(epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
 app.command(epilog="Example: strongticket report results benchmarks --out report.html")(report)
@@ -62,11 +86,11 @@ def show(
     every: Annotated[bool, typer.Option("--all", help="List every tensor, however many.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a ticket's seed, tensors, density, dense part, size and certificate."""
+    """Print a ticket's tensors, densities, size and certificate."""
     from strongticket import show as views
     from strongticket.terminal import console, print_json
 
-    summary = views.summarize(_load(file), file.stat().st_size)
+    summary = views.summarize(_load(file), file)
     if as_json:
         print_json(summary)
     else:
@@ -83,9 +107,10 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a ticket: its digest, its masks, and the hash of its regenerated weights.
+    """Check that a ticket is what it says it is.
 
-    With --target the certificate is computed anew. Exits with 1 and the list of failures if anything does not hold.
+    Its digest and its masks are checked, every random weight is made again from the seed, and with --target the
+    certificate is computed anew. Exits with 1 and the list of failures if anything does not hold.
     """
     from strongticket.terminal import print_json, progress_bar
 
@@ -112,7 +137,10 @@ def export(
     to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write the masked weights as plain dense safetensors, with a JSON of names and shapes."""
+    """Write a ticket's masked weights as plain safetensors.
+
+    For programs that know nothing of tickets; a JSON file of names and shapes goes with them.
+    """
     from strongticket.export import DESCRIPTION, WEIGHTS, describe, export_ticket
     from strongticket.terminal import print_json, progress_bar
 

@@ -25,7 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 @bench_app.command(
     "subset-sum",
-    epilog="Example: strongticket bench subset-sum --items 16,20 --peers gurobi,highs --budget 30",
+    epilog="Example: strongticket bench subset-sum --items 16,20 --peers gurobi,highs",
 )
 def subset_sum_command(
     peers: Annotated[
@@ -41,7 +41,7 @@ def subset_sum_command(
         float, typer.Option(min=0.1, help="Seconds for each peer at each number of items; also a problem's limit.")
     ] = 20.0,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each batched engine.")] = 7,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problems.")] = 0,
     out: Out = Path("benchmarks"),
     figure: Annotated[
         Path | None, typer.Option(help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png")
@@ -49,9 +49,10 @@ def subset_sum_command(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rates, errors and true optima of the subset-sum engine beside its peers, on the same problems.
+    """Time our subset sums and other solvers on the same problems.
 
-    A rate is only printed once every answer of ours is at least as good as the reference's and each peer's.
+    The table has rates, errors and shares of true optima. A rate is only printed once every answer of ours is at least
+    as good as the reference's and each peer's.
     """
     from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
@@ -101,13 +102,14 @@ def pensia_command(
     device: Device = "cpu",
     weights: Annotated[int, typer.Option(min=1, help="Fewer for a quick look; the ratios are per weight.")] = 397_000,
     repeats: Annotated[int, typer.Option(min=1, help="Timed runs.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problems.")] = 0,
     out: Out = Path("benchmarks"),
     as_json: AsJson = False,
 ) -> None:
-    """Do the work of experiment 1 in Pensia et al. (2020): 397,000 weights, 21 candidates each.
+    """Do the work of Pensia et al., 2020, experiment 1.
 
-    They report 77,266 s on 36 cores with Gurobi; our time excludes the one-off compilation.
+    That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
+    one-off compilation.
     """
     from strongticket.bench import measure, pensia, render, subset_sum
     from strongticket.terminal import console, print_json, step_bar
@@ -140,9 +142,11 @@ def search_command(
     out: Out = Path("benchmarks"),
     as_json: AsJson = False,
 ) -> None:
-    """Time and memory of a search step of GPT-2 beside an ordinary training step.
+    """Time a search step of GPT-2 beside a training step.
 
-    search masks every matrix; dense trains the same tensors of the same network; gpt2 trains biases and norms as well.
+    Three kinds of steps: search masks every matrix; dense trains the same tensors of the same network; gpt2 trains
+    biases and norms as well. The table has times and memory.
+
     Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
     """

@@ -56,7 +56,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Random sources at each width.", show_default="100, fewer with --quick")
     ] = None,
     targets: Annotated[int, typer.Option(min=1, help="Targets, each with sources of its own.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, max=2**60, help="Of data, targets and sources.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**60, help="Seed of data, targets and sources.")] = 0,
     init: Annotated[
         InitName, typer.Option(help="Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper.")
     ] = InitName.theory,
@@ -123,7 +123,10 @@ def reproduce(
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Rebuild figures of the paper: result.json, run.json, a PNG and an SVG in OUT/FIGURE.
+    """Rebuild figures of the paper.
+
+    Each gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. Figures 4 to 6 take half a minute each on two
+    cores, Figures 7 and 8 want a GPU; --quick shows any of them at work.
 
     Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
     """

@@ -49,7 +49,7 @@ def construct(
     model: ModelName,
     out: Annotated[Path, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")],
     items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Of the random weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
     what: Annotated[WhatName, typer.Option(help="Which matrices become random ones.")] = WhatName.attention,
     device: Annotated[DeviceName, typer.Option(help="Where subset sums are solved.")] = DeviceName.cpu,
     workers: Annotated[
@@ -60,7 +60,9 @@ def construct(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prune a wide random network into a pretrained model: a seed and a bit per weight, nothing trained.
+    """Prune a wide random network into a pretrained model.
+
+    What comes out is a ticket: a seed and a bit per weight, nothing trained.
 
     Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. The ticket does not depend
     on --device, --workers or --dask.
@@ -175,9 +177,10 @@ def compare(
     device: Annotated[DeviceName, typer.Option(help="Where both run.")] = DeviceName.cpu,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model and its ticket on the same sentences, and show how far apart they are.
+    """Show how far a pretrained model and its ticket are apart.
 
-    Each part's error is measured on the original's own inputs and stands beside its certificate.
+    Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
+    certificate.
     """
     import torch
 

@@ -9,12 +9,15 @@ import typer
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", show_default=False, help="Folders with results or tickets, or single files."),
+        typer.Argument(metavar="DIR", show_default=False, help="Folders with results or tickets, or single files."),
     ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="The page to write.")] = Path("report.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Write one HTML page with the figures, tickets and timings found in DIR: opens anywhere, needs no network."""
+    """Write one HTML page of figures, tickets and timings.
+
+    The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
+    """
     from strongticket.report import write_report
     from strongticket.terminal import count_bar, print_json, printable
 

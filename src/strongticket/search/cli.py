@@ -48,7 +48,7 @@ def search(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the runs, one folder a seed.")] = Path(
         "out/search"
     ),
-    seed: Annotated[int, typer.Option(min=0, help="Of the weights, first scores and order of the text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the weights, first scores and order of the text.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
     density: Annotated[float, _masks("Fraction of weights kept, in (0, 1].")] = 0.3,
     qk_scale: Annotated[str, _masks("Factor on query and key weights; auto is n_K^(1/4).")] = "auto",
@@ -78,29 +78,33 @@ def search(
     ] = None,
     lr: Annotated[float, _schedule("Highest learning rate.")] = 1e-4,
     final_lr: Annotated[float | None, _schedule("Last learning rate.", show_default="a tenth of the highest")] = None,
-    weight_decay: Annotated[float, _schedule("AdamW's, on scores or weights.", min=0)] = 0.01,
-    clip: Annotated[float | None, _schedule("Most norm of the gradient.", show_default="none")] = None,
+    weight_decay: Annotated[float, _schedule("AdamW's weight decay, on scores or weights.", min=0)] = 0.01,
+    clip: Annotated[float | None, _schedule("Scale longer gradients down to this norm.", show_default="none")] = None,
     validate_every: Annotated[
         int | None, _schedule("Steps between validations.", min=1, show_default="one epoch")
     ] = None,
-    activation: Annotated[Literal["gelu", "relu"], _schedule("Of the MLP.")] = "gelu",
+    activation: Annotated[Literal["gelu", "relu"], _schedule("Activation of the MLP.")] = "gelu",
     micro_batch: Annotated[int, _machine("Sequences in a forward pass; less takes less memory.", min=1)] = 32,
     device: Annotated[str | None, _machine("cpu or cuda.", show_default="cuda if there is one")] = None,
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None, _machine("Of products.", show_default="bfloat16 on cuda")
+        Literal["float32", "bfloat16"] | None, _machine("Precision of products.", show_default="bfloat16 on cuda")
     ] = None,
     compiled: Annotated[
         bool | None, _machine("Use torch.compile.", "--compile/--no-compile", show_default="on cuda")
     ] = None,
-    checkpoint_seconds: Annotated[float, _machine("Work that a sudden end may cost.", min=0)] = 300.0,
+    checkpoint_seconds: Annotated[float, _machine("Seconds of work that a sudden end may cost.", min=0)] = 300.0,
     keep: Annotated[bool, _machine("Write the ticket, or the trained weights.", "--keep/--no-keep")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Find a strong lottery ticket in a random GPT-2 by edge-popup; no weight is trained.
+    """Find a ticket in a random GPT-2 by edge-popup.
 
-    The defaults are the paper's recipe (B.2). Each run has a folder OUT/seed-N with metrics.jsonl, result.json and
-    best.ticket. Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there. Several GPUs:
-    torchrun --nproc-per-node 8 -m strongticket search ...
+    Every weight gets a score, the scores are trained and the best weights kept; no weight is trained. The defaults are
+    the paper's recipe (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with
+    metrics.jsonl, result.json and best.ticket.
+
+    Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there.
+
+    Several GPUs: torchrun --nproc-per-node 8 -m strongticket search ...
     """
     from dataclasses import replace
 

@@ -63,7 +63,12 @@ def evaluate(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a ticket's loss on a text, from the ticket's file alone, and hold it against the loss on record."""
+    """Measure a ticket's loss on a text.
+
+    The network is built from the ticket's file alone, and its loss held against the one on record.
+
+    Where cores are busy, OMP_NUM_THREADS=1 in front of the command makes a small model faster.
+    """
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.search.evaluate import evaluate_ticket
@@ -100,12 +105,17 @@ def generate(
     tokens: Annotated[int, typer.Option(min=1, help="How many to make.")] = 200,
     temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8,
     top_k: Annotated[int, typer.Option(min=0, help="Draw among so many likeliest tokens; 0: among all.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
     tokenizer: TokenizerName = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write text with the language model a ticket holds, as it comes."""
+    """Write text with the language model a ticket holds.
+
+    The text appears as it is made.
+
+    Where cores are busy, OMP_NUM_THREADS=1 in front of the command makes a small model several times faster.
+    """
     from strongticket.search.evaluate import load_model
     from strongticket.search.generate import EMPTY_PROMPT, decode_stream, generate_tokens
     from strongticket.search.recorded import tokenizer_of
