@@ -71,6 +71,13 @@ def test_bounds_are_answered_as_shown() -> None:
         assert CliRunner().invoke(app, shlex.split(line)[2:]).stdout == answer
 
 
+def test_headings_have_no_formulas() -> None:
+    """The site's table of contents would show their source."""
+    for page in (ROOT / "docs").glob("*.md"):
+        outside_code = BLOCK.sub("", page.read_text("utf-8"))
+        assert not re.findall(r"^#.*\$.*", outside_code, re.MULTILINE), page.name
+
+
 def test_every_page_is_in_the_contents_and_every_picture_exists() -> None:
     contents = (ROOT / "mkdocs.yml").read_text("utf-8")
     for page in (ROOT / "docs").glob("*.md"):
