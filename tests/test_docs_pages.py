@@ -53,7 +53,7 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
     # Files that a command wants to exist, do.
     for word in words:
         if word.endswith((".ticket", ".safetensors", ".txt")):
-            Path(word).parent.mkdir(exist_ok=True)
+            Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
         elif word in ("results", "benchmarks", "out/fig4", "FOLDER") or word.startswith("$"):
             Path(word).mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,28 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from strongticket import __version__
+from strongticket.cli import app
 
 README = Path(__file__).parents[1] / "README.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+TEXT = README.read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 def test_first_screen_shows_both_commands() -> None:
-    first_screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:30])
+    first_screen = "\n".join(TEXT.splitlines()[:10])
     assert "make demo" in first_screen
     assert "make test" in first_screen
+
+
+def test_it_is_read_in_five_minutes() -> None:
     assert EXAMPLES
+    assert len(TEXT.split()) < 1000  # at 200 words a minute
+    assert len(re.findall(r"!\[", TEXT)) == 1, "one picture"
 
 
 def test_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +30,21 @@ def test_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.Monk
     names: dict[str, object] = {}
     for example in EXAMPLES:
         exec(compile(example, "README.md", "exec"), names)
+
+
+def test_commands_are_understood() -> None:
+    whole = [words for words in re.findall(r"`strongticket (\w+ [^`]*)`", TEXT) if "..." not in words]
+    assert len(whole) > 1
+    commands: Any = typer.main.get_command(app)
+    for words in whole:
+        name, *arguments = words.split()
+        commands.commands[name].make_context(name, arguments)  # parses them and runs nothing
+
+
+def test_links_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
+    assert len(links) > 10
+    assert [link for link in links if not (README.parent / link).exists()] == []
 
 
 def test_citation_names_this_version() -> None:
