@@ -1,5 +1,6 @@
 """What docs/search.md shows: its Python runs as it stands, its commands have the flags they are shown with."""
 
+import logging
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,8 @@ import typer.main
 
 from strongticket.cli import app
 
-PAGE = (Path(__file__).parents[1] / "docs" / "search.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "search.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 EXAMPLES = [text for language, text in BLOCKS if language == "python"]
 COMMANDS = [
@@ -21,13 +23,18 @@ COMMANDS = [
 ]
 
 
-def test_examples_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run_one_after_another_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("transformers", reason="the page shows Hugging Face's GPT-2")
     monkeypatch.chdir(tmp_path)
+    # Its messages do not reach the root logger.
+    monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [caplog.handler])
     assert len(EXAMPLES) == 2
     names: dict[str, object] = {}
     for example in EXAMPLES:
         exec(compile(example, "search.md", "exec"), names)
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -44,3 +51,15 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_all_commands_are_there() -> None:
     assert {command.split()[0] for command in COMMANDS} == {"search", "evaluate", "verify", "generate", "reproduce"}
+
+
+def test_there_is_one_first_search() -> None:
+    """README, pages and help show the same short run, so that its numbers can be compared."""
+    first = "strongticket search --size nano --data sample --steps 1000 --sequences 16 --lr 1e-2 --output-gain 8"
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    commands: Any = typer.main.get_command(app)
+    text += " ".join(commands.commands["search"].epilog.replace("\\\n", " ").split())
+    shown = re.findall(r"strongticket search --size nano.*", text)
+    assert len(shown) == 3
+    assert all(line.startswith(first) for line in shown)
