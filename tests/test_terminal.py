@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +18,9 @@ def test_bars_are_as_long_as_the_share(share: float, cells: int, ascii_only: boo
     assert drawn.isascii() == ascii_only or share * cells < 1 / 8
 
 
-def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str]) -> None:
-    for part in show.render(show.summarize(small_ticket(), 2212), "small.ticket", every=True):
+def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small_ticket().save(tmp_path / "small.ticket")
+    for part in show.render(show.summarize(small_ticket(), tmp_path / "small.ticket"), "small.ticket", every=True):
         console().print(part)
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
     assert lines["norm"].count("█") == 12

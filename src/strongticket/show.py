@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -16,9 +17,16 @@ _VALUE_SHOWN = 60
 _DIGEST_SHOWN = 16
 
 
-def summarize(ticket: Ticket, file_bytes: int) -> dict[str, Json]:
-    """Collect everything `show` prints, as JSON."""
+def summarize(ticket: Ticket, file: Path) -> dict[str, Json]:
+    """Collect everything `show` prints, as JSON.
+
+    Args:
+        ticket: as loaded.
+        file: what it was loaded from.
+    """
     certificate = ticket.certificate
+    file_bytes, description_bytes = file.stat().st_size, _description_bytes(file)
+    dense_bytes = sum(dense.value.nbytes for dense in ticket.dense.values())
     return {
         "identity": ticket.identity,
         "seed": ticket.seed,
@@ -27,7 +35,10 @@ def summarize(ticket: Ticket, file_bytes: int) -> dict[str, Json]:
         "kept": ticket.kept(),
         "density": ticket.density,
         "strong": ticket.strong,
+        "norms_at_one": _norms_at_one(ticket),
         "file_bytes": file_bytes,
+        "description_bytes": description_bytes,
+        "mask_bytes": file_bytes - description_bytes - dense_bytes,
         "tensors": [
             {
                 "name": tensor.name,
@@ -61,6 +72,56 @@ def summarize(ticket: Ticket, file_bytes: int) -> dict[str, Json]:
     }
 
 
+def _description_bytes(file: Path) -> int:
+    """Give the size of the header: names, shapes, hashes and settings, which a small ticket has mostly."""
+    with open(file, "rb") as opened:
+        return 8 + int.from_bytes(opened.read(8), "little")
+
+
+def _norms_at_one(ticket: Ticket) -> int:
+    """Count a searched GPT-2's norm scales if they stay 1, which no file needs to hold."""
+    config = ticket.architecture.get("config")
+    trained = any("norm" in name for name in ticket.dense)
+    if ticket.architecture.get("family") != "gpt2" or not isinstance(config, dict) or trained:
+        return 0
+    layers, width = config.get("n_layers"), config.get("d_model")
+    # Two in each block and one at the end.
+    return (2 * layers + 1) * width if isinstance(layers, int) and isinstance(width, int) else 0
+
+
+def weights_words(summary: dict[str, Json]) -> str:
+    """Say how many weights there are, and how many are kept."""
+    return f"{summary['weights']:,} random, {summary['kept']:,} kept (density {summary['density']:.4f})"
+
+
+def nonzero_words(summary: dict[str, Json]) -> str:
+    """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
+    dense, norms = summary["dense_numbers"], summary["norms_at_one"]
+    if not norms and not (dense and "search" in summary["metadata"]):
+        return ""
+    parts = [f"{summary['kept']:,} kept"]
+    if dense:
+        parts.append(f"{dense:,} dense")
+    if norms:
+        parts.append(f"{norms:,} norm scales, which stay 1")
+    return f"{summary['kept'] + dense + norms:,} as search counts: {' + '.join(parts)}"
+
+
+def dense_words(summary: dict[str, Json]) -> str:
+    """Say how many numbers the file holds as they are."""
+    tensors = len(summary["dense"])
+    return f"{summary['dense_numbers']:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
+
+
+def size_words(summary: dict[str, Json]) -> str:
+    """Say how large the file is, and how much of it is masks: only that grows with the network."""
+    masks, description = summary["mask_bytes"], summary["description_bytes"]
+    dense = summary["file_bytes"] - masks - description
+    bits = f" ({8 * masks / summary['weights']:.3f} bits a weight)" if summary["weights"] and masks else ""
+    numbers = f"{dense:,} of dense numbers, " if dense else ""
+    return f"{summary['file_bytes']:,} bytes: {masks:,} of masks{bits}, {numbers}{description:,} of description"
+
+
 def render(summary: dict[str, Json], title: str, *, every: bool) -> Iterator[Table | str]:
     """Lay a summary out for a terminal."""
     yield _facts(summary, title, every)
@@ -70,16 +131,16 @@ def render(summary: dict[str, Json], title: str, *, every: bool) -> Iterator[Tab
 
 def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
     table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
-    bits = 8 * summary["file_bytes"] / summary["weights"] if summary["weights"] else None
-    per_weight = f", {bits:.3f} bits a weight" if bits else ""
+    nonzero = nonzero_words(summary)
     facts = [
         ("identity", summary["identity"]),
         ("seed", str(summary["seed"])),
         *_nested("architecture", summary["architecture"], every),
-        ("weights", f"{summary['weights']:,} random, {summary['kept']:,} kept (density {summary['density']:.4f})"),
-        ("dense", f"{summary['dense_numbers']:,} numbers in {len(summary['dense'])} tensors"),
+        ("weights", weights_words(summary)),
+        *([("nonzero", nonzero)] if nonzero else []),
+        ("dense", dense_words(summary)),
         ("strong", "yes" if summary["strong"] else "no: some dense tensors were trained"),
-        ("size", f"{summary['file_bytes']:,} bytes{per_weight}"),
+        ("size", size_words(summary)),
         ("certificate", _certificate(summary["certificate"])),
         *(_nested("metadata", summary["metadata"], every) if summary["metadata"] else ()),
     ]

@@ -55,7 +55,7 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
     for fact in (
         "strongticket reproduce fig4 fig5 fig6 --out results",
         "2026-11-15",
-        "Intel(R) Xeon(R)",
+        "Intel Xeon (family 6, model 207), 2 cores",
         "fig4/result.json",
     ):
         assert fact in page
@@ -131,7 +131,7 @@ def test_folder_without_results_still_gives_a_page(tmp_path: Path, out: Path) ->
     page, summary = page_of(tmp_path / "empty", out=out)
     assert summary["sections"] == []
     assert "Nothing to show yet" in page
-    assert "holds no result.json, results.jsonl or .ticket file" in page
+    assert "holds no result.json, results.jsonl, search run or .ticket file" in page
 
 
 BROKEN = {

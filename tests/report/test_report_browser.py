@@ -41,8 +41,9 @@ def test_every_figure_is_drawn_and_has_a_title_a_table_and_its_origin(visit: Vis
     for place in range(figures.count()):
         assert figures.nth(place).locator("details.numbers table td").count() > 0
     for section in page.locator("main section:has(figure)").all():
-        origin = section.locator("dl.origin").inner_text()
-        for fact in ("Data", "Command", "Seed" if "Seed" in origin else "Machine"):
+        origin = section.locator("dl.origin").inner_text().lower()
+        # A fact nobody recorded is named as such.
+        for fact in ("data", "command", "machine", "date"):
             assert fact in origin
     unnamed = page.evaluate(
         "[...document.querySelectorAll('button, input, summary')]"
@@ -247,3 +248,62 @@ def test_screenshots_fit_the_screen(
     assert (folder / f"report-{name}-{theme}.png").stat().st_size > 50_000
     assert visit.complaints == []
     context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 820])
+def test_contents_are_seen_whole_and_mark_where_one_is(visit: Visit, full_page: Path, width: int) -> None:
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    visit.open(full_page)
+    links = visit.page.locator("nav a").all()
+    assert len(links) >= 11
+    for link in links:
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    assert visit.page.locator("nav a[aria-current]").count() == 0  # still above the first section
+    visit.page.locator("nav a", has_text="Figure 6").click()
+    expect(visit.page.locator("nav a[aria-current]")).to_have_text("Figure 6")
+    title, bar = visit.section("fig6").locator("h2").bounding_box(), visit.page.locator("nav").bounding_box()
+    assert title["y"] >= bar["y"] + bar["height"]
+    visit.page.keyboard.press("End")
+    expect(visit.page.locator("nav a[aria-current]")).to_have_text("Tickets")
+
+
+def test_contents_on_a_phone_scroll_along(visit: Visit, full_page: Path) -> None:
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    visit.open(full_page)
+    visit.section("speed").scroll_into_view_if_needed()
+    visit.page.evaluate("document.querySelector('#speed').scrollIntoView({ behavior: 'instant' })")
+    link = visit.page.locator("nav a[aria-current]")
+    expect(link).to_have_text("Speed")
+    expect(link).to_be_in_viewport(ratio=1)
+
+
+def test_names_of_tensors_break_at_dots(visit: Visit, tmp_path: Path) -> None:
+    name = "blocks.0.attention.output.weight"
+    Ticket(seed=0, tensors=[RandomTensor(name=name, mask=PackedMask.random((4, 4), 0.5, seed=0))]).save(
+        tmp_path / "t.ticket"
+    )
+    write_report([tmp_path], tmp_path / "report.html")
+    shown = visit.open(tmp_path / "report.html").section("ticket-0").locator(".tensors b")
+    assert shown.inner_html() == "blocks.<wbr>0.<wbr>attention.<wbr>output.<wbr>weight"
+    # Every piece stands on one line.
+    lines = shown.evaluate(
+        "b => [...b.childNodes].filter(n => n.nodeType === 3).map(n => { const r = document.createRange();"
+        " r.selectNodeContents(n); return r.getClientRects().length; })"
+    )
+    assert lines == [1] * 5
+
+
+def test_means_of_a_large_mask_get_all_shades_and_a_key(visit: Visit, tmp_path: Path) -> None:
+    mask = PackedMask.random((960, 960), 0.3, seed=0)
+    Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)]).save(tmp_path / "t.ticket")
+    write_report([tmp_path], tmp_path / "report.html")
+    section = visit.open(tmp_path / "report.html").section("ticket-0")
+    # Ten by ten weights a cell: a deviation of 0.046 around 0.3.
+    assert section.locator(".shades").inner_text().split() == ["density", "0.20", "0.41"]
+    alphas = section.locator("canvas").evaluate(
+        "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].filter((_, k) => k % 4 === 3)"
+    )
+    assert min(alphas) == 0
+    assert max(alphas) == 255

@@ -7,11 +7,14 @@ from strongticket.errors import StrongTicketError
 from strongticket.report.certificates import certificate_section, map_section
 from strongticket.report.figures import block_figure, length_figure, width_figure
 from strongticket.report.find import Found, Result
-from strongticket.report.page import data_json
+from strongticket.report.names import distinct_names
+from strongticket.report.page import render_section
 from strongticket.report.parts import Section
 from strongticket.report.pretrained import collected_section, single_section
+from strongticket.report.searches import search_section
+from strongticket.report.settings_compared import ablation_figure, init_figure, spread_figure
 from strongticket.report.speed import speed_sections
-from strongticket.report.text_figures import ablation_figure, parameter_figure, scale_figure, spread_figure
+from strongticket.report.text_figures import parameter_figure, scale_figure
 from strongticket.report.tickets import Budget, ticket_section
 
 # Called with how many files are done, and how many there are.
@@ -24,9 +27,10 @@ _FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
     "fig7": (parameter_figure,),
     "fig8": (scale_figure,),
     "spread": (spread_figure,),
+    "inits": (init_figure,),
     "ablation": (ablation_figure,),
 }
-_ORDER = ("fig4", "fig5", "fig6", "fig7", "fig8", "maps", "certificate", "spread", "ablation", "pretrained")
+_ORDER = ("fig4", "maps", "fig5", "fig6", "certificate", "fig7", "fig8", "inits", "spread", "ablation", "pretrained")
 # A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
 # some such file makes of correct code, and is reported with the file's name.
 _BROKEN = (
@@ -51,17 +55,22 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         progress: called with the files done, and how many there are.
     """
     total = len(found.results) + len(found.tickets)
-    sections, certified = list[Section](), list[Result]()
+    sections, shown = list[Section](), list[Result]()
     for place, result in enumerate(found.results):
         progress(place, total)
-        shown = _figure_sections(result, found)
-        sections += shown
-        if shown and "violations" in result.content:
-            certified.append(result)
+        if (twin := _twin(result, shown)) is not None:
+            reason = f"has the settings of {twin.path}, which is shown, and other numbers"
+            found.left_out.append((str(result.path), reason))
+        elif made := _figure_sections(result, found):
+            sections += made
+            shown.append(result)
+    certified = [result for result in shown if "violations" in result.content]
     if certified:
         names = ", ".join(str(result.path) for result in certified)
         sections += _attempt(names, found, lambda: [certificate_section(certified)])
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
+    if found.searches:
+        order += _attempt("search runs", found, lambda: [search_section(found)])
     if found.comparisons:
         names = ", ".join(str(result.path) for result in found.comparisons)
         order += _attempt(names, found, lambda: [single_section(found.comparisons)])
@@ -69,6 +78,14 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
     order += _ticket_sections(found, lambda done: progress(len(found.results) + done, total))
     return _with_own_anchors(order)
+
+
+def _twin(result: Result, shown: list[Result]) -> Result | None:
+    """Find a result on the page with the same settings; two figures of the same would only confuse."""
+    config = result.content.get("config") if isinstance(result.content, dict) else None
+    if config is None:
+        return None
+    return next((other for other in shown if other.content.get("config") == config), None)
 
 
 def _figure_sections(result: Result, found: Found) -> list[Section]:
@@ -89,20 +106,26 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
 
 def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Section]:
     budget, sections = Budget(), list[Section]()
+    names = distinct_names(found.tickets)
     for place, path in enumerate(found.tickets[: budget.tickets]):
         progress(place)
-        sections += _attempt(str(path), found, lambda place=place, path=path: [ticket_section(path, place, budget)])  # type: ignore[misc]
+        made = _attempt(
+            str(path),
+            found,
+            lambda place=place, path=path: [ticket_section(path, names[path], place, budget, found.searches)],  # type: ignore[misc]
+        )
+        sections += made
     for path in found.tickets[budget.tickets :]:
         found.left_out.append((str(path), f"the page shows the first {budget.tickets} tickets"))
     return sections
 
 
 def _attempt(name: str, found: Found, make: Callable[[], Iterable[Section]]) -> list[Section]:
-    """Make sections down to the JSON they need; say what is wrong with the file if that does not work."""
+    """Make sections down to their HTML; say what is wrong with the file if that does not work."""
     try:
         sections = list(make())
         for section in sections:
-            data_json(section)
+            render_section(section)
     except _BROKEN as error:
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, StrongTicketError) else str(error)
         found.left_out.append((name, f"broken, or from a newer release ({reason:.200})"))

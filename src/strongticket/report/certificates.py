@@ -7,8 +7,8 @@ import numpy as np
 
 from strongticket.container import Json
 from strongticket.report.find import Result
-from strongticket.report.origin import join_origins, origin_of
-from strongticket.report.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, spell
+from strongticket.report.origin import origin_of
+from strongticket.report.parts import Chart, Maps, Section, Series, Table, View, above_zero, number
 
 
 def certificate_section(results: Sequence[Result]) -> Section:
@@ -26,7 +26,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
         title="Certificate against measured error",
         caption="Each dot is one source: the largest error of any token on any test input, against the error its "
         f"certificate allows. {violations} of {total:,} lie above the line by more than rounding can explain, "
-        f"{spell(max(float(result.content['rounding']) for result in results))}.",
+        f"{number(max(float(result.content['rounding']) for result in results))}.",
         views=views,
         tables=tables,
     )
@@ -38,7 +38,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",
         blocks=(chart,),
-        origin=join_origins([origin_of(result) for result in results]),
+        origin=origin_of(*results),
     )
 
 

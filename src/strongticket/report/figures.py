@@ -19,7 +19,6 @@ from strongticket.report.parts import (
     above_zero,
     number,
     share,
-    spell,
 )
 
 _WIDTH = "hidden width n"
@@ -47,8 +46,8 @@ def width_figure(result: Result) -> Section:
         tables=(_width_table(points), width_fits(fits, points)),
     )
     last = points[-1]
-    finding = f"median error {spell(points[0]['error']['median'])} at width {widths[0]}, "
-    finding += f"{spell(last['error']['median'])} at width {widths[-1]}"
+    finding = f"median error {number(points[0]['error']['median'])} at width {widths[0]}, "
+    finding += f"{number(last['error']['median'])} at width {widths[-1]}"
     lead = (
         "A random attention is pruned into a given one; the wider it is, the closer the best pruning comes. The paper "
         "reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n). The mean tells mostly of sources that "
@@ -178,8 +177,8 @@ def length_figure(result: Result) -> Section:
         title="Figure 5: error against length",
         lead="Longer inputs do not make a ticket worse: one certificate holds for every length, and the error of the "
         "regression token falls as attention averages over more tokens.",
-        finding=f"at width {lines[-1]['width']} the median error is {spell(ends[0]['median'])} at length "
-        f"{lines[-1]['lengths'][0]} and {spell(ends[-1]['median'])} at {lines[-1]['lengths'][-1]:,}",
+        finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
+        f"{lines[-1]['lengths'][0]} and {number(ends[-1]['median'])} at {lines[-1]['lengths'][-1]:,}",
         blocks=(chart,),
         origin=origin_of(result),
     )
@@ -201,13 +200,12 @@ def _length_view(lines: list[Json], what: str) -> View:
             )
         )
         worst = list(zip(lengths, above_zero(errors[what] for errors in every), strict=False))
-        series.append(
-            Series(name=f"n = {line['width']}, worst token", points=worst, colour=colour, dash="dashed", marks=False)
-        )
+        name = f"n = {line['width']}, worst token"
+        series.append(Series(name=name, points=worst, colour=colour, dash="dashed", marks=False, follows=True))
         bound = max(float(line["certificate"][what]), 1e-17)
         certified = [(length, bound) for length in lengths]
         name = f"n = {line['width']}, certificate"
-        series.append(Series(name=name, points=certified, colour=colour, dash="dotted", marks=False))
+        series.append(Series(name=name, points=certified, colour=colour, dash="dotted", marks=False, follows=True))
     ticks = lines[0]["lengths"][::2]
     return View(name=what.capitalize(), x="length T", y=_ERROR, series=series, x_scale="log", x_ticks=ticks)
 
@@ -282,7 +280,7 @@ def _block_view(points: list[Json], fits: Json, what: str) -> View:
         )
         if fit is not None and mean:
             series.append(curve("fit", fit, widths, colour))
-    return View(name=what.capitalize(), x=_WIDTH, y=_ERROR, series=series)
+    return View(name=what.capitalize(), x=_WIDTH, y=_ERROR, series=series, apart=mean)
 
 
 def _block_misses(points: list[Json]) -> View:

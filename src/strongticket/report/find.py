@@ -10,6 +10,7 @@ from strongticket.container import Json
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 RUNS = "rows.jsonl"  # of figures on text: one line for each run
+CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
 
 
@@ -23,11 +24,23 @@ class Result:
     copies: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SearchRun:
+    """The folder of one `strongticket search`; a run without a result is not finished."""
+
+    folder: Path
+    config: Json
+    metrics: list[Json]
+    result: Json | None
+    run: Json | None
+
+
 @dataclass(slots=True)
 class Found:
     """Everything found, and what could not be read, with the reason."""
 
     results: list[Result] = field(default_factory=list)
+    searches: list[SearchRun] = field(default_factory=list)
     comparisons: list[Result] = field(default_factory=list)  # of pretrained models with their tickets
     rows: list[tuple[Path, list[Json]]] = field(default_factory=list)
     tickets: list[Path] = field(default_factory=list)
@@ -49,7 +62,7 @@ def find(paths: Iterable[Path]) -> Found:
             if path.resolve() not in seen and _take(path, found):
                 seen.add(path.resolve())
         if len(seen) + len(found.left_out) == before:
-            found.left_out.append((str(given), "holds no result.json, results.jsonl or .ticket file"))
+            found.left_out.append((str(given), "holds no result.json, results.jsonl, search run or .ticket file"))
     return found
 
 
@@ -70,6 +83,8 @@ def _take(path: Path, found: Found) -> bool:
         _take_rows(path, found)
     elif path.name == RESULT:
         _take_result(path, found)
+    elif path.name == METRICS and not (path.parent / RESULT).exists():
+        return _take_unfinished(path, found)
     elif path.suffix == ".json" and path.name != RUN:
         return _take_comparison(path, found)
     else:
@@ -78,11 +93,14 @@ def _take(path: Path, found: Found) -> bool:
 
 
 def _take_result(path: Path, found: Found) -> None:
-    """Take a result; of several with the same settings the first is shown, and what the others hold is said."""
+    """Take a result; one that holds the very same as another is shown with it."""
     try:
-        data = _read(path)
-        content = json.loads(data)
+        content = json.loads(_read(path))
         run = _run_of(path.parent)
+        if _is_search(content):
+            metrics = _metrics(path.parent / METRICS)
+            found.searches.append(SearchRun(path.parent, content["config"], metrics, content, run))
+            return
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
         found.left_out.append((str(path), f"cannot be read: {error}"))
         return
@@ -90,15 +108,31 @@ def _take_result(path: Path, found: Found) -> None:
         if first.content == content:
             found.results[place] = replace(first, copies=(*first.copies, path))
             return
-        if _settings(first.content) is not None and _settings(first.content) == _settings(content):
-            reason = f"has the settings of {first.path}, which is shown, and other numbers"
-            found.left_out.append((str(path), reason))
-            return
     found.results.append(Result(path, content, run))
 
 
-def _settings(content: Json) -> Json:
-    return content.get("config") if isinstance(content, dict) else None
+def _is_search(content: Json) -> bool:
+    config = content.get("config") if isinstance(content, dict) else None
+    return isinstance(config, dict) and {"mode", "size", "steps"} <= config.keys() and "curve" in content
+
+
+def _take_unfinished(path: Path, found: Found) -> bool:
+    """Take a search that is under way or was stopped: settings and metrics, and no result yet."""
+    folder = path.parent
+    if not (folder / CONFIG).exists():
+        return False
+    try:
+        config = json.loads(_read(folder / CONFIG))
+        found.searches.append(SearchRun(folder, config, _metrics(path), None, None))
+    except (ValueError, RecursionError, OSError) as error:
+        found.left_out.append((str(folder), f"cannot be read: {error}"))
+    return True
+
+
+def _metrics(path: Path) -> list[Json]:
+    """Read the lines of a run, but for the last one if it is only half written."""
+    lines = _read(path).splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
 
 
 def _run_of(folder: Path) -> Json:

@@ -1,34 +1,83 @@
 """Where a figure's numbers come from, in words: every figure on the page says so."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from strongticket.container import Json
 from strongticket.report.find import Result
 
+_EXPECTED = ("Command", "Machine", "Date")
 
-def origin_of(result: Result) -> dict[str, str]:
-    """Say which file holds the data, and what its run.json says of command, machine and date."""
-    config = result.content.get("config", {}) if isinstance(result.content, dict) else {}
-    facts = {"Data": str(result.path)}
-    if result.copies:
-        facts["The same in"] = ", ".join(map(str, result.copies))
-    run = result.run if isinstance(result.run, Mapping) else {}
-    facts["Command"] = str(run.get("command") or _command(config) or "not recorded")
+
+def gather(facts: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Put facts of several files together, each said once; what nobody recorded is named in one line.
+
+    Example:
+        >>> gather({"Data": ["a", "b", "a"], "Command": [], "Machine": ["", "a CPU"], "Date": []})
+        {'Data': 'a, b', 'Machine': 'a CPU', 'Not recorded': 'command, date'}
+    """
+    known = {name: list(dict.fromkeys(fact for fact in found if fact)) for name, found in facts.items()}
+    if dates := sorted(known.get("Date", [])):
+        known["Date"] = [dates[0] if len(dates) == 1 else _period(dates[0], dates[-1])]
+    gathered = {name: (", " if name in ("Data", "Seeds", "Commit") else "; ").join(f) for name, f in known.items() if f}
+    if missing := [name.lower() for name in _EXPECTED if name in facts and name not in gathered]:
+        gathered["Not recorded"] = ", ".join(missing)
+    return gathered
+
+
+def _period(first: str, last: str) -> str:
+    """Write two times of one day as that day and both hours."""
+    same = first[:10] == last[:10]
+    return f"{first.removesuffix(' UTC')} to {last[11:] if same else last}"
+
+
+def origin_of(*results: Result) -> dict[str, str]:
+    """Say which files hold the data, and what their run.json say of command, machine and date."""
+    configs, runs = [_config(result) for result in results], [_run(result) for result in results]
+    seeds = [seed for result, config in zip(results, configs, strict=True) for seed in _seeds(result, config)]
+    return gather(
+        {
+            "Data": [str(result.path) for result in results],
+            "The same in": [str(copy) for result in results for copy in result.copies],
+            "Command": [str(run.get("command") or command_of(c)) for run, c in zip(runs, configs, strict=True)],
+            "Seed" if len(set(seeds)) < 2 else "Seeds": map(str, sorted(set(seeds))),
+            "Machine": map(machine_of, runs),
+            "Date": map(date_of, runs),
+            "Took": [took(sum(float(run["seconds"]) for run in runs if run.get("seconds") is not None))],
+            "Commit": [str(run.get("commit") or "") for run in runs],
+        }
+    )
+
+
+def _config(result: Result) -> Mapping[str, Json]:
+    config = result.content.get("config") if isinstance(result.content, dict) else None
+    return config if isinstance(config, Mapping) else {}
+
+
+def _run(result: Result) -> Mapping[str, Json]:
+    return result.run if isinstance(result.run, Mapping) else {}
+
+
+def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
+    """Give the seeds that were run: the one of the configuration, or of figures on text those their numbers name."""
     if "seed" in config:
-        facts["Seed"] = str(config["seed"])
-    elif "seeds" in config:
-        facts["Seeds"] = ", ".join(map(str, range(config["seeds"])))
-    facts["Machine"] = machine_of(run)
-    facts["Date"] = date_of(run)
-    if run.get("seconds") is not None:
-        facts["Took"] = f"{float(run['seconds']):,.0f} s"
-    if run.get("commit"):
-        facts["Commit"] = str(run["commit"])
-    return facts
+        return [int(config["seed"])]
+    return list(_named_seeds(result.content)) if "seeds" in config else []
 
 
-def _command(config: Mapping[str, Json]) -> str:
+def _named_seeds(content: Json) -> Iterator[int]:
+    parts = content.items() if isinstance(content, Mapping) else enumerate(content) if isinstance(content, list) else ()
+    for name, part in parts:
+        if name == "seed":
+            yield int(part)
+        elif name == "seeds" and isinstance(part, list):
+            yield from map(int, part)
+        elif name != "config":
+            yield from _named_seeds(part)
+
+
+def command_of(config: Mapping[str, Json]) -> str:
     """Spell out the command for figures on text, whose many runs were each started by it."""
     if "schedule" not in config:
         return ""
@@ -37,37 +86,53 @@ def _command(config: Mapping[str, Json]) -> str:
     return f"strongticket reproduce {config['figure']} {options}"
 
 
-def join_origins(origins: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Put the facts of several files together, each said once."""
-    joined: dict[str, dict[str, None]] = {}
-    for origin in origins:
-        for name, fact in origin.items():
-            joined.setdefault(name, {})[fact] = None
-    return {name: "; ".join(facts) for name, facts in joined.items()}
+def took(seconds: float) -> str:
+    """Write a duration.
+
+    Example:
+        >>> took(33.2), took(390), took(9000), took(0)
+        ('33 s', '6.5 min', '2.5 h', '')
+    """
+    if not seconds:
+        return ""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def machine_of(run: Mapping[str, Json]) -> str:
-    """Describe the machine in a few words."""
-    words = [str(run[key]) for key in ("gpu", "cpu", "machine") if run.get(key)]
+    """Describe the machine in a few words; nothing if it is not recorded.
+
+    Example:
+        >>> machine_of({"cpu": "Intel(R) Xeon(R) Processor (family 6, model 207)", "cores": 2})
+        'Intel Xeon (family 6, model 207), 2 cores'
+    """
+    words = [_plain(str(run[key])) for key in ("gpu", "cpu", "machine") if run.get(key)]
     if run.get("cores"):
         words.append(f"{run['cores']} core{'s' if run['cores'] != 1 else ''}")
-    return ", ".join(words) or "not recorded"
+    return ", ".join(words)
+
+
+def _plain(machine: str) -> str:
+    """Leave out what a processor's name has for lawyers."""
+    return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", "", machine)).strip()
 
 
 def date_of(run: Mapping[str, Json]) -> str:
-    """Give date and minute, without what nobody reads."""
-    date = str(run.get("date", ""))
-    return date[:16].replace("T", " ") + " UTC" if date else "not recorded"
+    """Give date and minute, without what nobody reads; nothing if it is not recorded."""
+    date = str(run.get("date") or "")
+    return date[:16].replace("T", " ") + " UTC" if date else ""
 
 
-def origin_of_rows(path: Path, rows: Iterable[Mapping[str, Json]], command: str) -> dict[str, str]:
+def origin_of_rows(path: Path, rows: Sequence[Mapping[str, Json]], command: str) -> dict[str, str]:
     """Say the same of benchmark rows, which carry machine and date each."""
-    rows = list(rows)
-    dates = sorted(date_of(row) for row in rows)
-    return {
-        "Data": str(path),
-        "Command": command,
-        "Machine": "; ".join(dict.fromkeys(machine_of(row) for row in rows)),
-        "Date": dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}",
-        "Commit": ", ".join(dict.fromkeys(str(row.get("commit", "unknown")) for row in rows)),
-    }
+    return gather(
+        {
+            "Data": [str(path)],
+            "Command": [command],
+            "Machine": map(machine_of, rows),
+            "Date": map(date_of, rows),
+            "Commit": [str(row.get("commit") or "") for row in rows],
+        }
+    )

@@ -12,7 +12,8 @@ from html import escape
 from importlib.resources import files
 
 from strongticket._version import __version__
-from strongticket.report.parts import Block, Chart, Inspector, Maps, Section, Table
+from strongticket.report.comparison import render_comparison
+from strongticket.report.parts import Block, Chart, Comparison, Drawn, Section, Table
 
 TITLE = "strongticket report"
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "page.js")
@@ -31,7 +32,7 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
             _header(sections),
             _contents(sections),
             '<main id="main">',
-            *(_section(section) for section in sections),
+            *(render_section(section, _under(sections, section)) for section in sections),
             "" if sections else _empty(),
             _left_out(left_out),
             "</main>",
@@ -57,12 +58,7 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
 """
 
 
-def data_json(section: Section) -> list[str]:
-    """Give each drawn block of a section as JSON that can stand inside a script element."""
-    return [_inert_json(block) for block in section.blocks if not isinstance(block, Table)]
-
-
-def _inert_json(block: Chart | Maps | Inspector) -> str:
+def _inert_json(block: Drawn) -> str:
     text = json.dumps(block.as_json(), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     # Neither an end tag nor a comment can then begin inside the element.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -91,20 +87,33 @@ trained. It is stored as a seed and a bit for each weight. This page shows what 
 def _contents(sections: Sequence[Section]) -> str:
     if not sections:
         return ""
-    links = "".join(f'<li><a href="#{escape(s.anchor)}">{escape(s.name)}</a></li>' for s in sections)
+    entries: dict[str, str] = {}
+    for section in sections:
+        entries.setdefault(section.chapter or section.name, section.anchor)
+    links = "".join(f'<li><a href="#{escape(anchor)}">{escape(name)}</a></li>' for name, anchor in entries.items())
     return f'<nav aria-label="Contents"><ol>{links}</ol></nav>'
 
 
-def _section(section: Section) -> str:
+def _under(sections: Sequence[Section], section: Section) -> str:
+    """Give the anchor of the entry a section is listed under."""
+    name = section.chapter or section.name
+    return next(other.anchor for other in sections if (other.chapter or other.name) == name)
+
+
+def render_section(section: Section, under: str = "") -> str:
+    """Give one section; `under` is the anchor of its entry in the list of contents, if that is another's."""
     anchor = escape(section.anchor)
     blocks = "\n".join(_block(block, f"{section.anchor}-{place}") for place, block in enumerate(section.blocks))
     facts = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in section.origin.items()
     )
-    return f"""<section id="{anchor}" aria-labelledby="{anchor}-title">
+    listed = f' data-under="{escape(under)}"' if under not in ("", section.anchor) else ""
+    return f"""<section id="{anchor}"{listed} aria-labelledby="{anchor}-title">
 <h2 id="{anchor}-title">{escape(section.title)}</h2>
 <p class="lead">{escape(section.lead)}</p>
+<div class="blocks">
 {blocks}
+</div>
 <dl class="origin" aria-label="Where this comes from">{facts}</dl>
 </section>"""
 
@@ -112,9 +121,12 @@ def _section(section: Section) -> str:
 def _block(block: Block, name: str) -> str:
     if isinstance(block, Table):
         return _table(block)
+    if isinstance(block, Comparison):
+        return render_comparison(block)
+    half = " half" if isinstance(block, Chart) and block.half else ""
     tables = "".join(_table(table) for table in block.tables)
     name = escape(name)
-    return f"""<figure class="drawn" data-from="{name}-data" aria-labelledby="{name}-title">
+    return f"""<figure class="drawn{half}" data-from="{name}-data" aria-labelledby="{name}-title">
 <div class="figure-title" id="{name}-title">{escape(block.title)}</div>
 <div class="drawing"><noscript>Figures need JavaScript; the numbers are in the tables below.</noscript></div>
 <figcaption>{escape(block.caption)}</figcaption>
@@ -125,6 +137,8 @@ def _block(block: Block, name: str) -> str:
 
 def _table(table: Table) -> str:
     def side(place: int) -> str:
+        if table.remarks and place >= len(table.columns) - table.remarks:
+            return ' class="remark"'
         return "" if place < table.words else ' class="n"'
 
     head = "".join(f'<th scope="col"{side(place)}>{escape(text)}</th>' for place, text in enumerate(table.columns))
@@ -133,8 +147,10 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    # Without heads it is a list of facts, each with its name.
+    kind = "scroll" if head else "scroll facts"
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f'<div class="{kind}" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
         f"<caption>{escape(table.caption)}</caption>{top}<tbody>{rows}</tbody></table></div>"
     )
 

@@ -5,6 +5,7 @@ hundred lines: a charting library would be a hundred times larger than everythin
 gives each point to a keyboard and a screen reader.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,6 +31,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
+    remarks: int = 0  # how many of the last columns are words, which stand left and break lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,9 @@ class Series:
         line: False for points alone.
         marks: whether points are marked; curves have none.
         notes: a few words on each point, for the reader's pointer.
+        labels: a word beside each point, always seen.
+        each: the values that each point is the mean of, drawn small and pale.
+        follows: whether it belongs to the series before: not in the legend, and hidden together with it.
     """
 
     name: str
@@ -61,6 +66,9 @@ class Series:
     line: bool = True
     marks: bool = True
     notes: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+    each: Sequence[Sequence[float]] | None = None
+    follows: bool = False
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON, with every number a finite float."""
@@ -74,8 +82,11 @@ class Series:
             "ramp": self.ramp,
             "dash": self.dash,
             "line": self.line,
+            "follows": self.follows,
             "marks": self.marks,
             "notes": [str(note) for note in self.notes] if self.notes is not None else None,
+            "labels": [str(label) for label in self.labels] if self.labels is not None else None,
+            "each": [[float(y) for y in values] for values in self.each] if self.each is not None else None,
         }
 
 
@@ -94,6 +105,9 @@ class View:
         percent: whether y is a share.
         upright: vertical lines, x and name.
         diagonal: whether the line y = x is drawn, and its name.
+        zero: whether y is a difference: zero then has a line, and values a sign.
+        apart: whether points of several series at one x stand side by side, so that their bars can be told apart.
+        y_range: what the linear axis shows at least; bars beyond it are cut. By default all there is.
     """
 
     name: str
@@ -106,6 +120,9 @@ class View:
     percent: bool = False
     upright: Sequence[tuple[float, str]] = ()
     diagonal: str = ""
+    zero: bool = False
+    apart: bool = False
+    y_range: tuple[float, float] | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON."""
@@ -119,18 +136,22 @@ class View:
             "percent": self.percent,
             "upright": [[float(x), str(name)] for x, name in self.upright],
             "diagonal": self.diagonal,
+            "zero": self.zero,
+            "apart": self.apart,
+            "yRange": [float(y) for y in self.y_range] if self.y_range is not None else None,
             "series": [series.as_json() for series in self.series],
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """An interactive figure with the table behind it."""
+    """An interactive figure with the table behind it; a half one leaves room for another beside it."""
 
     title: str
     caption: str
     views: Sequence[View]
     tables: Sequence[Table]
+    half: bool = False
 
     def as_json(self) -> dict[str, Json]:
         """Give what the browser draws."""
@@ -173,7 +194,52 @@ class Inspector:
         return {"kind": "inspector", "tensors": [dict(tensor) for tensor in self.tensors]}
 
 
-Block = Chart | Maps | Inspector | Table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A mean with its interval, and the values it is the mean of; for one value without interval, a dot."""
+
+    mean: float
+    interval: tuple[float, float] | None = None
+    values: Sequence[float] = ()
+    colour: Colour = "mean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of a comparison: words, then what is drawn, then numbers."""
+
+    words: Sequence[str]
+    marks: Sequence[Mark]
+    numbers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A table with a picture in it: one line for each thing compared, all on one axis.
+
+    Args:
+        title: what is compared.
+        caption: how to read it.
+        words: heads of the columns left of the picture.
+        axis: what the picture's axis is.
+        numbers: heads of the columns right of it.
+        rows: lines.
+        zero: whether values are differences: the axis then has zero, with a line.
+        key: names of colours, where there are several.
+    """
+
+    title: str
+    caption: str
+    words: Sequence[str]
+    axis: str
+    numbers: Sequence[str]
+    rows: Sequence[Row]
+    zero: bool = False
+    key: Sequence[tuple[Colour, str]] = ()
+
+
+Drawn = Chart | Maps | Inspector  # by the browser
+Block = Drawn | Comparison | Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +254,7 @@ class Section:
         finding: one line for the top of the page; empty for none.
         blocks: its content.
         origin: facts by name: data file, command, seed, machine, date.
+        chapter: sections of one chapter share an entry in the list of contents, which has this name.
     """
 
     anchor: str
@@ -197,33 +264,38 @@ class Section:
     blocks: Sequence[Block]
     finding: str = ""
     origin: Mapping[str, str] = field(default_factory=dict)
+    chapter: str = ""
 
 
 def number(value: float | None) -> str:
-    """Write a number to three digits, short.
+    """Write a number to three digits as people do: no exponents of computers, one minus sign everywhere.
 
     Example:
-        >>> number(0.25), number(1.234e-9), number(12345.0), number(None)
-        ('0.25', '1.23e-09', '12,345', '–')
+        >>> number(0.25), number(-1.234e-9), number(12345.0), number(None)
+        ('0.25', '−1.23 × 10⁻⁹', '12,345', '–')
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
-    value = float(value)
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+    digits, e, power = text.partition("e")
+    return minus(f"{digits} × 10{str(int(power)).translate(_RAISED)}" if e else digits)
 
 
-def spell(value: float | None) -> str:
-    """Write a number for a sentence, powers of ten as people write them.
+def signed(value: float, digits: int = 3) -> str:
+    """Write a difference with its sign.
 
     Example:
-        >>> spell(0.131), spell(3.904e-15)
-        ('0.131', '3.9 × 10⁻¹⁵')
+        >>> signed(0.0312), signed(-0.25)
+        ('+0.031', '−0.250')
     """
-    text = number(value)
-    if "e" not in text:
-        return text
-    digits, power = text.split("e")
-    return f"{digits} × 10{str(int(power)).translate(_RAISED)}"
+    return minus(f"{value:+.{digits}f}")
+
+
+def minus(text: str) -> str:
+    """Turn a computer's hyphen into a minus sign."""
+    return text.replace("-", "−")
 
 
 def share(value: float) -> str:

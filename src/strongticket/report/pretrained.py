@@ -4,32 +4,37 @@ from collections.abc import Mapping, Sequence
 
 from strongticket.container import Json
 from strongticket.report.find import Result
-from strongticket.report.origin import date_of, machine_of
-from strongticket.report.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number, spell
+from strongticket.report.origin import date_of, gather, machine_of
+from strongticket.report.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number
 
 
 def collected_section(result: Result) -> Section:
     """Show a result that holds the comparisons of one model, as `benchmarks/pretrained.py` collects them."""
-    run: Mapping[str, Json] = result.run if isinstance(result.run, Mapping) else {}
-    origin = {
-        "Data": str(result.path),
-        "Command": str(run.get("command", "python benchmarks/pretrained.py --collect")),
-        "Machine": machine_of(run),
-        "Date": date_of(run),
-    }
-    return _section(str(result.content["model"]), result.content["runs"], origin)
+    how = _how(result)
+    each = [run for run in how.get("runs", ()) if isinstance(run, Mapping)]
+    return _section(str(result.content["model"]), result.content["runs"], _origin([result], [how, *each]))
 
 
 def single_section(results: Sequence[Result]) -> Section:
     """Show comparisons that lie about as single files."""
-    run: Mapping[str, Json] = results[-1].run if isinstance(results[-1].run, Mapping) else {}
-    origin = {
-        "Data": ", ".join(str(result.path) for result in results),
-        "Command": "strongticket construct, then strongticket compare",
-        "Machine": machine_of(run),
-        "Date": date_of(run),
-    }
+    origin = _origin(results, [_how(result) for result in results])
     return _section("A pretrained model", [result.content for result in results], origin)
+
+
+def _how(result: Result) -> Mapping[str, Json]:
+    return result.run if isinstance(result.run, Mapping) else {}
+
+
+def _origin(results: Sequence[Result], hows: Sequence[Mapping[str, Json]]) -> dict[str, str]:
+    return gather(
+        {
+            "Data": [str(result.path) for result in results],
+            "Command": [str(how.get("command") or "") for how in hows],
+            "Machine": map(machine_of, hows),
+            "Date": map(date_of, hows),
+            "Commit": [str(how.get("commit") or "") for how in hows],
+        }
+    )
 
 
 def _section(model: str, runs: Sequence[Json], origin: Mapping[str, str]) -> Section:
@@ -148,4 +153,4 @@ def _closeness(compare: Json) -> str:
     if "cosine" in compare:
         return f"cosine similarity {compare['cosine']['mean']:.7f}, worst {compare['cosine']['min']:.7f}"
     loss = compare["loss"]
-    return f"loss {loss['ticket']:.4f} (original {loss['original']:.4f}), KL divergence {spell(compare['kl'])}"
+    return f"loss {loss['ticket']:.4f} (original {loss['original']:.4f}), KL divergence {number(compare['kl'])}"

@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from strongticket.container import Json
 from strongticket.mask import FullMask, PackedMask
-from strongticket.report.parts import Inspector, Section, Table
+from strongticket.report.architecture import architecture_words
+from strongticket.report.find import SearchRun
+from strongticket.report.origin import date_of, gather, machine_of
+from strongticket.report.parts import Inspector, Section, Table, number
 from strongticket.rng import random_chunk
-from strongticket.show import summarize
+from strongticket.show import dense_words, nonzero_words, size_words, summarize, weights_words
 from strongticket.ticket import RandomTensor, Ticket
 
 CELLS = 96  # of a picture, along each side
@@ -33,16 +36,18 @@ class Budget:
     bits: int = 2**28
 
 
-def ticket_section(path: Path, place: int, budget: Budget) -> Section:
+def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: Sequence[SearchRun] = ()) -> Section:
     """Show one ticket.
 
     Args:
         path: of the file.
+        name: what to call it.
         place: its number on the page, which tells anchors apart.
         budget: reduced by what is drawn here.
+        searches: runs on the page, one of which may have found the ticket.
     """
     ticket = Ticket.load(path)
-    summary = summarize(ticket, path.stat().st_size)
+    summary = summarize(ticket, path)
     tensors = [_draw(ticket, tensor, budget) for tensor in ticket.tensors.values()]
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Dark cells are kept weights, light ones dropped."
@@ -53,49 +58,69 @@ def ticket_section(path: Path, place: int, budget: Budget) -> Section:
     )
     return Section(
         anchor=f"ticket-{place}",
-        name=path.name,
-        title=f"Inside a ticket: {path.name}",
+        name=name,
+        chapter="Tickets",
+        title=f"Inside a ticket: {name}",
         lead="The file holds a seed, which gives every random weight, and for each tensor which of them are kept. That "
         "is the whole network.",
         finding=f"{summary['kept']:,} of {summary['weights']:,} random weights kept, {summary['file_bytes']:,} bytes",
         blocks=(_facts(summary), inspector),
-        origin={
-            "Data": str(path),
-            "Command": str(ticket.metadata.get("command", "not recorded")),
-            "Seed": str(ticket.seed),
-        },
+        origin=_origin(path, ticket, searches),
+    )
+
+
+def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:
+    """Say what the ticket's metadata tell of how it was made; a search also left that beside it."""
+    hows = [ticket.metadata, *(part for part in ticket.metadata.values() if isinstance(part, Mapping))]
+    for search in searches:
+        found = search.result.get("found") if isinstance(search.result, Mapping) else None
+        same = isinstance(found, Mapping) and found.get("identity") == ticket.identity
+        if same and search.folder.resolve() == path.parent.resolve() and isinstance(search.run, Mapping):
+            hows.append(search.run)
+    return gather(
+        {
+            "Data": [str(path)],
+            "Command": [str(how.get("command") or "") for how in hows],
+            "Seed": [str(ticket.seed)],
+            "Machine": map(machine_of, hows),
+            "Date": map(date_of, hows),
+        }
     )
 
 
 def _facts(summary: dict[str, Json]) -> Table:
-    weights = summary["weights"]
-    size = f"{summary['file_bytes']:,} bytes"
     facts = {
-        "weights": f"{weights:,} random, {summary['kept']:,} kept",
-        "density": f"{summary['density']:.4f}",
-        "dense numbers": f"{summary['dense_numbers']:,} in {len(summary['dense'])} tensors",
+        "weights": weights_words(summary),
+        "nonzero": nonzero_words(summary),
+        "dense": dense_words(summary),
         "strong": "yes: nothing in it was trained" if summary["strong"] else "no: some dense tensors were trained",
-        "size": f"{size}, {8 * summary['file_bytes'] / weights:.3f} bits a weight" if weights else size,
-        "architecture": f"{_settings(summary['architecture']):.400}" or "not given",
+        "size": size_words(summary),
+        "network": f"{architecture_words(summary['architecture']):.400}" or "not given",
+        "found by": _search_words(summary["metadata"].get("search")),
         "certificate": _certificate(summary["certificate"]),
         "identity": summary["identity"],
     }
-    return Table(caption="What the file says", columns=(), rows=list(facts.items()), words=2)
+    rows = [(name, fact) for name, fact in facts.items() if fact]
+    return Table(caption="What the file says", columns=(), rows=rows, words=2)
 
 
-def _settings(value: Json, path: str = "") -> str:
-    """Write nested settings in one line, inner ones as outer.inner."""
-    if not isinstance(value, dict):
-        return f"{path} {value}"
-    return ", ".join(_settings(part, f"{path}.{key}" if path else str(key)) for key, part in value.items())
+def _search_words(search: Json) -> str:
+    """Say how a search ended; metadata are free, so what is not there is not said."""
+    if not isinstance(search, Mapping):
+        return ""
+    words = [f"search on {search.get('data', 'a text')}"]
+    if isinstance(loss := search.get("validation_loss"), int | float):
+        words.append(f"validation loss {loss:.4f} nats a token")
+    if isinstance(step := search.get("step"), int):
+        words.append(f"at step {step:,}")
+    return ", ".join(words)
 
 
 def _certificate(certificate: Json) -> str:
     if certificate is None:
         return "none"
-    return (
-        f"error at most {certificate['error']:.3e} for inputs of norm at most {certificate['input_norm']:g}, as stored"
-    )
+    error, norm = number(certificate["error"]), number(certificate["input_norm"])
+    return f"error at most {error} for inputs of norm at most {norm}, as stored"
 
 
 def _tensor_table(tensors: Sequence[dict[str, Json]]) -> Table:
@@ -107,7 +132,7 @@ def _tensor_table(tensors: Sequence[dict[str, Json]]) -> Table:
 def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> dict[str, Json]:
     described: dict[str, Json] = {
         "name": tensor.name,
-        "shape": " × ".join(map(str, tensor.shape)) or "scalar",
+        "shape": " × ".join(f"{side:,}" for side in tensor.shape) or "scalar",
         "drawn": f"{tensor.distribution}, scale {tensor.scale:.4g}",
         "kind": tensor.mask.kind,
         "kept": tensor.mask.count(),

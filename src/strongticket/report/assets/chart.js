@@ -55,7 +55,9 @@ class Chart {
 
   addLegend() {
     this.legend.replaceChildren();
-    this.now.series.forEach((series, place) => {
+    const { series: all } = this.now;
+    all.forEach((series, place) => {
+      if (series.follows) return;
       const button = make(make(this.legend, "li"), "button", { type: "button", "aria-pressed": "true" });
       const swatch = shape(button, "svg", { width: 26, height: 12, "aria-hidden": "true" });
       const group = shape(swatch, "g", { class: series.dash });
@@ -64,7 +66,10 @@ class Chart {
       if (series.marks) shape(group, "circle", { class: "mark-dot", cx: 13, cy: 6, r: 4 });
       button.append(series.name);
       button.addEventListener("click", () => {
-        if (!this.hidden.delete(place)) this.hidden.add(place);
+        const together = [place];
+        for (let next = place + 1; all[next]?.follows; next += 1) together.push(next);
+        const hide = !this.hidden.has(place);
+        together.forEach((one) => (hide ? this.hidden.add(one) : this.hidden.delete(one)));
         button.setAttribute("aria-pressed", String(!this.hidden.has(place)));
         this.cursor = -1;
         this.draw();
@@ -76,7 +81,7 @@ class Chart {
 
   draw() {
     this.width = this.plot.clientWidth;
-    if (!this.width) return;
+    if (this.width < 120) return; // hidden, or about to be laid out
     const view = this.now, narrow = this.width < 520;
     const height = Math.round(Math.min(440, Math.max(290, this.width * 0.5)));
     const box = { left: narrow ? 50 : 60, right: this.width - 14, top: 34, bottom: height - 44 };
@@ -94,7 +99,12 @@ class Chart {
     shape(limits, "rect", frame);
     const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
     if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
-    for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
+    const barred = view.apart ? this.shown.filter((series) => series.low && series.spread === "bars") : [];
+    this.shifts = new Map(barred.map((series, place) => [series, 5 * (place - (barred.length - 1) / 2)]));
+    for (const series of this.shown) {
+      const moved = this.shifts.get(series) ?? 0;
+      this.drawSeries(series, { ...x, at: (value) => x.at(value) + moved }, y, log, inside);
+    }
     this.pointer = shape(this.svg, "g");
     this.box = box;
     this.stops = this.findStops(x, y);
@@ -105,9 +115,11 @@ class Chart {
     const xs = [], ys = [];
     for (const series of this.shown.length ? this.shown : view.series) {
       for (const [a, b] of series.points) { xs.push(a); ys.push(b); }
+      for (const values of series.each ?? []) ys.push(...values);
+      if (view.yRange && !log) continue; // bars may leave the frame
       for (const ends of [series.low, series.high]) {
         // Errors are never negative, so a bar that reaches below zero is cut there, and leaves the axis alone.
-        const signed = series.points.some(([, b]) => b < 0);
+        const signed = view.zero || series.points.some(([, b]) => b < 0);
         if (ends) ys.push(...ends.filter((value) => (log ? value > 0 && series.spread === "band" : signed || value >= 0)));
       }
     }
@@ -116,10 +128,12 @@ class Chart {
     const finite = ys.filter(Number.isFinite);
     let [left, right] = [Math.min(...xs), Math.max(...xs)];
     let [low, high] = [Math.min(...finite), Math.max(...finite)];
+    if (view.yRange && !log) [low, high] = [Math.min(low, view.yRange[0]), Math.max(high, view.yRange[1])];
+    if (view.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
     if (view.percent) { low = 0; high = Math.max(high, 1); }
     const across = narrow ? 6 : 9;
     const x = view.xScale === "log"
-      ? logScale(left, right, box.left + 4, box.right - 4, across, narrow ? view.xTicks.filter((_, k) => k % 2 === 0) : view.xTicks)
+      ? logScale(left, right, box.left + 4, box.right - 4, across, view.xTicks)
       : linearScale(left, right, box.left + 4, box.right - 4, across, false, true);
     const y = log
       ? logScale(low, high, box.bottom, box.top, 8)
@@ -143,7 +157,8 @@ class Chart {
       free = at + half + 6;
       shape(axes, "text", { x: at, y: box.bottom + 18, "text-anchor": "middle" }, label);
     }
-    shape(axes, "line", { class: "base", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom });
+    const floor = view.zero ? y.at(0) : box.bottom;
+    shape(axes, "line", { class: "base", x1: box.left, x2: box.right, y1: floor, y2: floor });
     shape(axes, "text", { class: "name", x: 0, y: 14 }, view.y);
     shape(axes, "text", { class: "name", x: box.right, y: box.bottom + 38, "text-anchor": "end" }, view.x);
     for (const [value, name] of view.upright) {
@@ -173,6 +188,7 @@ class Chart {
       shape(group, "path", { class: "band", d: `M${[...upper, ...lower].map(place).join("L")}Z` });
     } else if (series.low) {
       const d = series.points.map(([a], k) => {
+        if (series.low[k] === series.high[k]) return "";
         // Where the lower end has no logarithm, only the upper half of a bar can be drawn.
         const low = log && !(series.low[k] > 0) ? series.points[k][1] : series.low[k];
         const at = x.at(a), [from, to] = [y.at(low), y.at(series.high[k])];
@@ -182,12 +198,19 @@ class Chart {
       shape(group, "path", { class: "whisker", d: d.join("") });
     }
     if (series.line) shape(group, "path", { class: "line", d: `M${series.points.map(place).join("L")}` });
+    series.each?.forEach((values, k) => {
+      for (const value of values) shape(group, "circle", { class: "one", cx: x.at(series.points[k][0]), cy: y.at(value), r: 2.5 });
+    });
     if (!series.marks) return;
     if (this.now.diagonal) {
       shape(group, "path", { class: "dots", d: series.points.map((point) => `M${place(point)}h0`).join("") });
     } else {
       for (const [a, b] of series.points) shape(group, "circle", { class: "mark-dot", cx: x.at(a), cy: y.at(b), r: 4 });
     }
+    series.labels?.forEach((label, k) => {
+      const [a, b] = series.points[k], late = x.at(a) > this.width - 80;
+      shape(group, "text", { class: "halo", x: x.at(a) + (late ? -9 : 9), y: y.at(b) + 4, "text-anchor": late ? "end" : "start" }, label);
+    });
   }
 
   // Where the cursor can stand: at each point of a cloud; else at each x that has a marked point, with all lines there.
@@ -198,14 +221,16 @@ class Chart {
         series.points.forEach(([a, b], k) => stops.push({ at: x.at(a), down: y.at(b), value: a, rows: [[series, b, null, k]] }));
       }
     } else {
-      const values = new Set(this.shown.filter((s) => s.marks).flatMap((s) => s.points.map(([a]) => a)));
+      const marked = this.shown.filter((series) => series.marks);
+      const values = new Set((marked.length ? marked : this.shown).flatMap((series) => series.points.map(([a]) => a)));
       for (const value of values) {
         const rows = [];
         for (const series of this.shown) {
           const k = series.points.findIndex(([a]) => a === value);
           if (k >= 0) rows.push([series, series.points[k][1], series.low ? [series.low[k], series.high[k]] : null, k]);
+          else if (!series.marks && between(series.points, value) !== null) rows.push([series, between(series.points, value), null, -1]);
         }
-        stops.push({ at: x.at(value), down: null, value, rows, downs: rows.map(([, b]) => y.at(b)) });
+        stops.push({ at: x.at(value), down: null, value, rows, rings: rows.map(([series, b]) => [x.at(value) + (this.shifts.get(series) ?? 0), y.at(b)]) });
       }
     }
     return stops.sort((a, b) => a.value - b.value);
@@ -246,8 +271,8 @@ class Chart {
     const view = this.now, { box } = this;
     if (stop.down === null) {
       shape(this.pointer, "line", { class: "cursor", x1: stop.at, x2: stop.at, y1: box.top, y2: box.bottom });
-      for (const down of stop.downs) {
-        if (down <= box.bottom + 1) shape(this.pointer, "circle", { class: "ring", cx: stop.at, cy: down, r: 5.5 });
+      for (const [across, down] of stop.rings) {
+        if (down <= box.bottom + 1) shape(this.pointer, "circle", { class: "ring", cx: across, cy: down, r: 5.5 });
       }
     } else {
       shape(this.pointer, "circle", { class: "ring", cx: stop.at, cy: stop.down, r: 6 });
@@ -266,15 +291,17 @@ class Chart {
     this.tip.replaceChildren();
     make(this.tip, "strong", {}, head);
     const table = make(this.tip, "table");
-    for (const [series, value, ends, k] of stop.rows) {
-      const note = series.notes ? ` (${series.notes[k]})` : "";
+    const write = (number) => (view.zero && number > 0 ? "+" : "") + say(number, view.percent);
+    for (const [series, value, bar, k] of stop.rows) {
+      const ends = bar && bar[0] < bar[1] ? bar : null; // a single run has no spread
+      const note = series.notes?.[k] ? ` (${series.notes[k]})` : "";
       const row = make(table, "tr"), name = make(row, "td");
       make(name, "span", { class: "swatch" }).style.setProperty("--colour", colourOf(series));
       name.append((stop.down === null ? series.name : `${series.name}: ${view.y}`) + note);
-      const spread = ends ? ` (${say(ends[0], view.percent)} to ${say(ends[1], view.percent)})` : "";
-      const cell = make(row, "td", {}, say(value, view.percent));
+      const spread = ends ? ` (${write(ends[0])} to ${write(ends[1])})` : "";
+      const cell = make(row, "td", {}, write(value));
       if (ends) make(cell, "small", {}, spread.trim().slice(1, -1));
-      lines.push(`${series.name}${note} ${say(value, view.percent)}${spread}`);
+      lines.push(`${series.name}${note} ${write(value)}${spread}`);
     }
     return lines;
   }

@@ -44,6 +44,22 @@ function say(value, percent = false) {
   return text.replace("-", "−");
 }
 
+// The value of a line where it has no point; null before its first and after its last.
+function between(points, x) {
+  const k = points.findIndex(([a]) => a > x);
+  if (k < 1) return null;
+  const [[a, b], [c, d]] = [points[k - 1], points[k]];
+  return b + ((d - b) * (x - a)) / (c - a);
+}
+
+// Names of tensors break at their dots.
+function addName(parent, name) {
+  name.split(/(?<=\.)/).forEach((piece, place) => {
+    if (place) make(parent, "wbr");
+    parent.append(piece);
+  });
+}
+
 function niceStep(range, most) {
   const rough = range / most, unit = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((k) => k * unit).find((step) => step >= rough * (1 - 1e-9));
@@ -92,8 +108,10 @@ function logScale(low, high, from, to, most, wanted = []) {
     start = Math.floor(start + 1e-9); end = Math.ceil(end - 1e-9);
     const step = Math.max(1, Math.ceil((end - start) / most));
     ticks = [];
+    // Written out if all of them can be; else as powers, which then all are.
+    const written = start >= -3 && end <= 4;
     for (let decade = end; decade >= start; decade -= step) {
-      ticks.unshift([10 ** decade, decade >= -2 && decade <= 3 ? plain(10 ** decade) : power(decade)]);
+      ticks.unshift([10 ** decade, written || decade === 0 ? plain(10 ** decade) : power(decade)]);
     }
   }
   const at = (value) => from + ((Math.log10(value) - start) / (end - start)) * (to - from);

@@ -20,7 +20,7 @@ class Inspector {
     this.choices = this.tensors.map((tensor, place) => {
       const row = make(list, "label");
       const choice = make(row, "input", { type: "radio", name: group, value: place });
-      make(row, "b", {}, tensor.name);
+      addName(make(row, "b"), tensor.name);
       const bar = shape(row, "svg", { width: 60, height: 8, "aria-hidden": "true" });
       shape(bar, "rect", { class: "meter-back", width: 60, height: 8, rx: 2 });
       shape(bar, "rect", { class: "meter-fill", width: (60 * tensor.density).toFixed(1), height: 8, rx: 2 });
@@ -38,7 +38,7 @@ class Inspector {
     const { pane, tensor } = this;
     pane.replaceChildren();
     this.canvas = null;
-    make(pane, "h3", {}, `Mask of ${tensor.name}, ${tensor.shape}`);
+    addName(make(pane, "h3"), `Mask of ${tensor.name}, ${tensor.shape}`);
     if (!tensor.grid) {
       make(pane, "p", {}, `No picture: ${tensor.note}.`);
       return;
@@ -52,21 +52,35 @@ class Inspector {
     // Cells are square where that does not leave a thread.
     this.canvas.style.maxWidth = `${columns > 1.5 * rows ? 560 : 400}px`;
     this.canvas.style.aspectRatio = String(Math.min(columns / rows, 14));
+    this.cells = Uint8Array.from(atob(tensor.grid.cells), (sign) => sign.charCodeAt(0));
+    this.addShades(pane);
     const notes = [tensor.note, this.turned ? "turned: rows run across" : ""].filter(Boolean);
     if (notes.length) make(pane, "p", {}, `${notes.join("; ")}.`);
     this.paint();
     this.drawDistribution(pane, tensor.histogram);
   }
 
+  // Means of many weights are all alike, near the density: they get the whole range of shades, and a key to it.
+  addShades(pane) {
+    const sorted = [...this.cells].sort((a, b) => a - b), at = (share) => sorted[Math.round(share * (sorted.length - 1))];
+    const mixed = this.cells.some((value) => value > 0 && value < 255);
+    this.shades = mixed && at(0.01) < at(0.99) ? [at(0.01), at(0.99)] : [0, 255];
+    if (!mixed) return;
+    const key = make(pane, "div", { class: "shades", "aria-hidden": "true" });
+    const [low, high] = this.shades.map((value) => (value / 255).toFixed(2));
+    make(key, "span", {}, `density ${low}`);
+    make(key, "i");
+    make(key, "span", {}, high);
+  }
+
   paint() {
     if (!this.canvas) return;
-    const { columns, cells } = this.tensor.grid;
-    const density = Uint8Array.from(atob(cells), (sign) => sign.charCodeAt(0));
+    const { columns } = this.tensor.grid, [low, high] = this.shades;
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.fillStyle = getComputedStyle(this.canvas).getPropertyValue("--mean").trim();
-    density.forEach((value, place) => {
-      context.globalAlpha = value / 255;
+    this.cells.forEach((value, place) => {
+      context.globalAlpha = Math.min(1, Math.max(0, (value - low) / (high - low)));
       const [row, column] = [Math.floor(place / columns), place % columns];
       context.fillRect(this.turned ? row : column, this.turned ? column : row, 1, 1);
     });

@@ -19,3 +19,32 @@ for (const button of themes) {
   });
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tellTheme);
+
+// The list of contents marks the section one is in: the last whose top has passed the upper third of the window.
+const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+const places = [...document.querySelectorAll("main section")].filter((section) => section.id);
+let current = null;
+
+function markSection() {
+  const passed = places.filter((section) => section.getBoundingClientRect().top < innerHeight / 3);
+  const atEnd = scrollY > 0 && scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
+  const here = atEnd ? places.at(-1) : passed.at(-1);
+  const link = here && links.get(here.dataset.under ?? here.id);
+  if (link === current) return;
+  current?.removeAttribute("aria-current");
+  current = link;
+  if (!link) return;
+  link.setAttribute("aria-current", "true");
+  // Where the list is a row that scrolls, the mark stays in sight.
+  const list = link.closest("ol");
+  list.scrollTo({ left: link.offsetLeft - (list.clientWidth - link.offsetWidth) / 2 });
+}
+
+let asked = false;
+addEventListener("scroll", () => {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => { asked = false; markSection(); });
+}, { passive: true });
+addEventListener("resize", markSection);
+markSection();

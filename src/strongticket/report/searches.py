@@ -1,0 +1,220 @@
+"""Runs of `strongticket search`: how the losses fell, and what each run was."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strongticket.container import Json
+from strongticket.models.gpt2 import gpt2_config
+from strongticket.report.find import Found, SearchRun
+from strongticket.report.names import distinct_names
+from strongticket.report.origin import date_of, gather, machine_of
+from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
+from strongticket.search.policy import Policy
+
+_POINTS = 80  # of a training curve, at most: each is the mean of some steps
+_USUAL = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One run as the section shows it; x is in tokens."""
+
+    name: str
+    colour: Colour
+    training: list[tuple[float, float]]
+    validation: list[tuple[float, float]]
+
+
+def search_section(found: Found) -> Section:
+    """Draw the losses of all runs in one figure, with a table of what they were."""
+    runs = found.searches
+    folders = distinct_names([run.folder for run in runs])
+    lines = _lines(runs, [folders[run.folder] for run in runs])
+    chart = Chart(
+        title="Loss against tokens",
+        caption="Solid, with points: validation. Dashed: training, each place the mean of the steps around it. One "
+        "colour for each setting; its seeds share it.",
+        views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
+        tables=(_curve_table(lines),),
+    )
+    table = _run_table(runs, folders)
+    open_runs = sum(run.result is None for run in runs)
+    unfinished = f" {open_runs} of {len(runs)} not finished: the same command goes on from there." if open_runs else ""
+    return Section(
+        anchor="searches",
+        name="Search runs",
+        title="Search runs",
+        lead="Each run learns a score for every weight and keeps the best; no weight is trained, unless the table says "
+        f"so. Losses are in nats a token.{unfinished}",
+        finding=_finding(runs),
+        blocks=(chart, table),
+        origin=_origin(runs),
+    )
+
+
+def _lines(runs: Sequence[SearchRun], folders: Sequence[str]) -> list[_Line]:
+    colours: dict[str, Colour] = {}
+    names = [run_name(run) for run in runs]
+    lines = []
+    for run, name, folder in zip(runs, names, folders, strict=True):
+        setting = f"{run.config['size']} {policy_words(run.config)} {scale_words(run.config)}"
+        colour = colours.setdefault(setting, SERIES[len(colours) % len(SERIES)])
+        shown = name if names.count(name) == 1 else f"{name}, {folder}"
+        if run.result is None:
+            shown += ", not finished"
+        lines.append(_Line(shown, colour, _training(run), _validation(run)))
+    return lines
+
+
+def run_name(run: SearchRun) -> str:
+    """Name a run in a few words.
+
+    Example:
+        >>> from pathlib import Path
+        >>> config = {"size": "nano", "mode": "dense", "seed": 3}
+        >>> run_name(SearchRun(Path("a"), config, [], None, None))
+        'nano, trained, seed 3'
+    """
+    config = run.config
+    what = "trained" if config["mode"] == "dense" else f"scale {scale_words(config)}"
+    return f"{config['size']}, {what}, seed {config['seed']}"
+
+
+def scale_words(config: Json) -> str:
+    """Write the factor on query and key weights; "auto" is worked out."""
+    if config["mode"] == "dense":
+        return "–"
+    scale = config["policy"]["qk_scale"]
+    if scale != "auto":
+        return f"{float(scale):.3g}"
+    return f"{gpt2_config(str(config['size'])).key_width ** 0.25:.3g} (auto)"
+
+
+def policy_words(config: Json) -> str:
+    """Say what was done with the weights: density, and what is not as usual."""
+    if config["mode"] == "dense":
+        return "all weights trained"
+    policy = config["policy"]
+    words = [f"density {float(policy['density']):.3g}"]
+    for name, value in policy.items():
+        if name not in ("density", "qk_scale") and value != getattr(_USUAL, name, None):
+            words.append(_change(name, value))
+    return ", ".join(words)
+
+
+def _change(name: str, value: Json) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return f"{words} {value:.3g}" if isinstance(value, float) else f"{words} {value}"
+
+
+def _tokens_a_step(run: SearchRun) -> int:
+    return int(run.config["sequences"]) * int(run.config["length"])
+
+
+def _validation(run: SearchRun) -> list[tuple[float, float]]:
+    if run.result is not None:
+        steps = [(int(step), float(loss)) for step, loss in run.result["curve"]]
+    else:
+        rows = [row for row in run.metrics if "validation_loss" in row]
+        steps = [(int(row["step"]), float(row["validation_loss"])) for row in rows]
+    return [(float(step * _tokens_a_step(run)), loss) for step, loss in steps]
+
+
+def _training(run: SearchRun) -> list[tuple[float, float]]:
+    """Give the training loss, neighbours averaged so that a long run is a line and not a cloud."""
+    rows = [row for row in run.metrics if "loss" in row]
+    size = -(-len(rows) // _POINTS) or 1
+    points = []
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        step, loss = (sum(float(row[key]) for row in part) / len(part) for key in ("step", "loss"))
+        points.append((step * _tokens_a_step(run), loss))
+    return points
+
+
+def _view(lines: Sequence[_Line], name: str) -> View:
+    series = []
+    for line in lines:
+        if name != "Training" and line.validation:
+            series.append(Series(name=line.name, points=line.validation, colour=line.colour))
+        if name != "Validation" and line.training:
+            below = name == "Both" and bool(line.validation)  # the training loss goes with the validation loss
+            label = f"{line.name}, training" if below else line.name
+            dash: Dash = "dashed" if name == "Both" else "solid"
+            series.append(
+                Series(name=label, points=line.training, colour=line.colour, dash=dash, marks=False, follows=below)
+            )
+    return View(name=name, x="tokens", y="loss, nats a token", series=series, y_scales=("linear", "log"))
+
+
+def _curve_table(lines: Sequence[_Line]) -> Table:
+    rows = [(line.name, f"{tokens:,.0f}", f"{loss:.4f}") for line in lines for tokens, loss in line.validation]
+    return Table(caption="Validation losses", columns=("run", "tokens", "loss"), rows=rows)
+
+
+def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
+    rows = []
+    for run in runs:
+        how: Mapping[str, Json] = run.run if isinstance(run.run, Mapping) else {}
+        rate = how.get("tokens_per_second")
+        best = _best(run)
+        rows.append(
+            (
+                folders[run.folder],
+                str(run.config["size"]),
+                policy_words(run.config),
+                scale_words(run.config),
+                str(run.config["seed"]),
+                "–" if best is None else f"{best:.4f}",
+                "–" if rate is None else f"{float(rate):,.0f}",
+                state_of(run),
+                machine_of(how) or "–",
+                date_of(how).removesuffix(" UTC") or "–",
+            )
+        )
+    columns = ("run", "model", "policy", "scale", "seed", "best loss", "tokens/s", "state", "machine", "date, UTC")
+    return Table(caption="What each run was", columns=columns, rows=rows, words=3, remarks=3)
+
+
+def state_of(run: SearchRun) -> str:
+    """Say whether a run is done, and whether in one go."""
+    steps = int(run.config["steps"])
+    if run.result is None:
+        done = max((int(row["step"]) for row in run.metrics), default=0)
+        return f"not finished: step {done:,} of {steps:,}"
+    at = run.run.get("resumed_at_step") if isinstance(run.run, Mapping) else None
+    return f"{steps:,} steps" + (f", resumed at {int(at):,}" if at else "")
+
+
+def _best(run: SearchRun) -> float | None:
+    if run.result is not None:
+        return float(run.result["best_validation_loss"])
+    return min((loss for _, loss in _validation(run)), default=None)
+
+
+def _finding(runs: Sequence[SearchRun]) -> str:
+    measured = [(best, run) for run in runs if (best := _best(run)) is not None]
+    found = []
+    for mode, what in (("search", "ticket"), ("dense", "trained model")):
+        own = [(best, run) for best, run in measured if run.config["mode"] == mode]
+        if own:
+            best, run = min(own, key=lambda pair: pair[0])
+            found.append(f"best {what} {best:.3f} ({run_name(run)})")
+    return "validation loss: " + "; ".join(found) if found else ""
+
+
+def _origin(runs: Sequence[SearchRun]) -> dict[str, str]:
+    hows: list[Mapping[str, Json]] = [run.run for run in runs if isinstance(run.run, Mapping)]
+    return gather(
+        {
+            "Data": [str(run.folder) for run in runs],
+            "Command": [str(how["command"]) for how in hows if how.get("command")],
+            "Seeds": [str(run.config["seed"]) for run in runs],
+            "Machine": [machine_of(how) for how in hows],
+            "Date": [date_of(how) for how in hows],
+            "Commit": [str(how["commit"]) for how in hows if how.get("commit")],
+        }
+    )

@@ -1,0 +1,212 @@
+"""Settings compared on text, line by line: the spread over seeds, one setting changed, ways to draw the weights."""
+
+from collections.abc import Mapping, Sequence
+
+from strongticket.container import Json
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.report.find import Result
+from strongticket.report.origin import origin_of
+from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
+from strongticket.report.text_words import caution, difference, interval, loss, million, paired_mark, seeds, setting
+
+_FINAL = "final validation loss, nats a token"
+_BEST = "best_validation_loss"
+
+
+def spread_figure(result: Result) -> Section:
+    """The spread over seeds: how many runs it takes to see an effect."""
+    content = result.content
+    lengths = content["lengths"]
+    rows = [
+        Row(
+            words=(str(length["size"]), million(length["tokens"]), f"{float(losses['scale']):.3g}"),
+            marks=(_losses(losses, "mean"),),
+            numbers=(str(losses["n"]), loss(losses)),
+        )
+        for length in lengths
+        for losses in length["losses"]
+    ]
+    shown = Comparison(
+        title="Final losses, seed by seed",
+        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        words=("model", "tokens", "scale"),
+        axis=_FINAL,
+        numbers=("seeds", "final loss"),
+        rows=rows,
+    )
+    needed = [length["seeds_needed"] for length in lengths if length["seeds_needed"] is not None]
+    return Section(
+        anchor="spread",
+        name="Spread over seeds",
+        title="How much seeds differ",
+        lead=f"{setting(content)}. Before an effect of the scale can be claimed, the spread over seeds says how many "
+        "runs it takes to see one.",
+        finding=f"an effect of {number(content.get('effect', 0.03))} nats would take {max(needed)} pairs of runs to see"
+        if needed
+        else "",
+        blocks=(shown, _paired_table(lengths, content.get("wanted_error", 0.0075))),
+        origin=origin_of(result),
+    )
+
+
+def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
+    rows = [
+        (
+            str(length["size"]),
+            million(length["tokens"]),
+            difference(length["difference"]),
+            interval(length["difference"]),
+            "–" if length["seeds_needed"] is None else str(length["seeds_needed"]),
+        )
+        for length in lengths
+    ]
+    caption = f"Scaled − unscaled, seed by seed; seeds needed: until its standard error is {number(wanted)} nats"
+    columns = ("model", "tokens", "mean difference", "95 % interval", "seeds needed")
+    return Table(caption=caption, columns=columns, rows=rows)
+
+
+def ablation_figure(result: Result) -> Section:
+    """One setting changed at a time."""
+    content = result.content
+    by_setting = _losses_by_setting(content["variants"])
+    order = sorted(by_setting, key=lambda key: _mean(by_setting[key]))
+    rows, compared = [], list[Row]()
+    for size, variant in order:
+        own = by_setting[size, variant]
+        trained = variant.startswith("trained model")
+        found = spread(list(own.values()))
+        colour: Colour = "mean" if trained else "median"
+        rows.append(
+            Row(
+                words=(variant, size),
+                marks=(_losses(found, colour),),
+                numbers=(str(found["n"]), loss(found)),
+            )
+        )
+        base = _base_of(size, variant, by_setting)
+        pair = paired_difference(by_setting[size, base], own) if base else None
+        if base and pair:
+            compared.append(
+                Row(
+                    words=(variant, base),
+                    marks=(paired_mark(pair, colour),),
+                    numbers=(str(pair["n"]), difference(pair), interval(pair)),
+                )
+            )
+    counts = [len(found) for found in by_setting.values()]
+    losses = Comparison(
+        title="Final losses, the lowest first",
+        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        words=("setting", "model"),
+        axis=_FINAL,
+        numbers=("seeds", "final loss"),
+        rows=rows,
+        key=(("median", "tickets"), ("mean", "trained models")),
+    )
+    return Section(
+        anchor="ablation",
+        name="Ablation",
+        title="One setting changed at a time",
+        lead=f"{setting(content)}: {len(by_setting)} settings, {seeds(counts)}. {caution(counts)}",
+        finding=f"lowest final loss: {order[0][1]}, {_mean(by_setting[order[0]]):.3f}" if order else "",
+        blocks=(losses, *([_against_bases(compared)] if compared else [])),
+        origin=origin_of(result),
+    )
+
+
+def _losses_by_setting(variants: Sequence[Json]) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for line in variants:
+        losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
+        losses[int(line["seed"])] = float(line["final_validation_loss"])
+    return found
+
+
+def _base_of(size: str, variant: str, found: Mapping[tuple[str, str], object]) -> str | None:
+    """Find what a setting is a change of: itself without its last change, or as many as it takes to be among the runs.
+
+    Example:
+        >>> there = {("mini", "batch x 4"): 0, ("mini", "ticket"): 0}
+        >>> _base_of("mini", "batch x 4, learning rate x 3", there), _base_of("mini", "batch x 4", there)
+        ('batch x 4', 'ticket')
+    """
+    changes = variant.split(", ")
+    first = "trained model" if changes[0] == "trained model" else "ticket"
+    for kept in range(len(changes) - 1, -1, -1):
+        base = ", ".join(changes[:kept]) or first
+        if base != variant and (size, base) in found:
+            return base
+    return None
+
+
+def _against_bases(rows: Sequence[Row]) -> Comparison:
+    return Comparison(
+        title="Each setting against what it is a change of, seed by seed",
+        caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
+        words=("setting", "compared with"),
+        axis="difference of the final loss",
+        numbers=("seeds", "mean", "95 % interval"),
+        rows=rows,
+        zero=True,
+    )
+
+
+def _losses(found: Json, colour: Colour) -> Mark:
+    return Mark(mean=found["mean"], values=found["values"], colour=colour)
+
+
+def _mean(losses: Mapping[int, float]) -> float:
+    return sum(losses.values()) / len(losses)
+
+
+def init_figure(result: Result) -> Section:
+    """The scale of Q and K, for weights drawn in several ways."""
+    content = result.content
+    lines = content["inits"]
+    rows, compared, counts = [], [], []
+    for line in lines:
+        plain, scaled = line["points"]
+        pair = scaled[f"{_BEST}_difference"]
+        counts.append(int(pair["n"]))
+        words = (str(line["init"]), str(line["size"]))
+        rows.append(
+            Row(
+                words=words,
+                marks=(_losses(plain[_BEST], "miss"), _losses(scaled[_BEST], "median")),
+                numbers=(str(pair["n"]), loss(plain[_BEST]), loss(scaled[_BEST])),
+            )
+        )
+        compared.append(
+            Row(
+                words=words,
+                marks=(paired_mark(pair, "median"),),
+                numbers=(str(pair["n"]), difference(pair), interval(pair)),
+            )
+        )
+    losses = Comparison(
+        title="Best losses at both scales",
+        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        words=("weights", "model"),
+        axis="best validation loss, nats a token",
+        numbers=("seeds", "scale 1", "scaled"),
+        rows=rows,
+        key=(("miss", "scale 1"), ("median", "the theory’s scale")),
+    )
+    differences = Comparison(
+        title="Scaled minus unscaled, seed by seed",
+        caption=f"Left of zero: the scale lowers the loss. {caution(counts)}",
+        words=("weights", "model"),
+        axis="difference of the best loss",
+        numbers=("seeds", "mean", "95 % interval"),
+        rows=compared,
+        zero=True,
+    )
+    return Section(
+        anchor="inits",
+        name="Ways to draw",
+        title="The scale of Q and K, however the weights are drawn",
+        lead=f"{setting(content)}, {seeds(counts)}. Does the theory’s scale help whatever distribution the random "
+        "weights come from?",
+        blocks=(losses, differences),
+        origin=origin_of(result),
+    )

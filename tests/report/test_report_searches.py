@@ -1,0 +1,189 @@
+"""Runs of `strongticket search` on the page: finished, stopped, resumed; and what is called alike."""
+
+import json
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+from strongticket import Ticket
+from strongticket.data.text import load_text
+from strongticket.parallel import Place
+from strongticket.report import write_report
+from strongticket.report.names import distinct_names
+from strongticket.search.config import RunConfig
+from strongticket.search.policy import Policy
+from strongticket.search.run import Means, Moment, StoppedError, run
+from strongticket.show import nonzero_words, size_words, summarize
+from tests.report.conftest import Visit
+
+MEANS = Means(place=Place(0, 1, torch.device("cpu")))
+SCALED = RunConfig(
+    size="nano", length=32, sequences=4, micro_batch=4, steps=30, warmup=4, lr=1e-2, final_lr=1e-3, validate_every=10
+)
+PLAIN = replace(SCALED, policy=Policy(qk_scale=1.0, output_gain=4.0, embeddings="trained"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two searches of equal names below, a trained model, a run that was stopped, and one that went on after that."""
+    out, folder = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("my-text")
+    for split in ("train", "valid"):
+        (folder / f"{split}.txt").write_text(f"A text to {split} on. " * 40)
+    text = load_text(str(folder), tokenizer="bytes", cache=folder / "cache")
+    threads, before = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(moment: Moment) -> None:
+        if moment.step == 20 != moment.validated:
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        run(SCALED, text, out / "scaled" / "seed-0", MEANS)
+        run(PLAIN, text, out / "plain" / "seed-0", MEANS)
+        run(replace(SCALED, mode="dense"), text, out / "dense" / "seed-0", MEANS)
+        for name in ("stopped", "resumed"):
+            with pytest.raises(StoppedError):
+                run(replace(SCALED, seed=1), text, out / name / "seed-1", MEANS, watch=interrupt)
+        run(replace(SCALED, seed=1), text, out / "resumed" / "seed-1", MEANS)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        torch.set_num_threads(threads)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The page of all of them."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    return file, write_report([runs], file)
+
+
+def cells(visit: Visit) -> dict[str, list[str]]:
+    rows = visit.section("searches").locator(".blocks > .scroll tbody tr").all()
+    return {(texts := row.locator("td").all_inner_texts())[0]: texts for row in rows}
+
+
+def test_all_runs_are_shown_and_nothing_is_left_out(page: tuple[Path, dict[str, Any]]) -> None:
+    _, summary = page
+    assert summary["left_out"] == []
+    assert summary["sections"] == [
+        "Search runs",
+        "Inside a ticket: plain/seed-0/best.ticket",
+        "Inside a ticket: seed-1/best.ticket",
+        "Inside a ticket: scaled/seed-0/best.ticket",
+    ]
+
+
+def test_table_says_what_each_run_was(visit: Visit, page: tuple[Path, dict[str, Any]], runs: Path) -> None:
+    visit.open(page[0])
+    rows = cells(visit)
+    result = json.loads((runs / "scaled" / "seed-0" / "result.json").read_bytes())
+    assert rows["scaled/seed-0"][1:6] == [
+        "nano",
+        "density 0.3",
+        "2.38 (auto)",
+        "0",
+        f"{result['best_validation_loss']:.4f}",
+    ]
+    assert rows["scaled/seed-0"][7] == "30 steps"
+    assert rows["plain/seed-0"][2:4] == ["density 0.3, embeddings trained, output gain 4", "1"]
+    assert rows["dense/seed-0"][2:4] == ["all weights trained", "–"]
+    assert rows["stopped/seed-1"][7] == "not finished: step 20 of 30"
+    assert rows["resumed/seed-1"][7] == "30 steps, resumed at 20"
+    assert "1 of 5 not finished" in visit.section("searches").inner_text()
+
+
+def test_curves_are_those_of_the_files(visit: Visit, page: tuple[Path, dict[str, Any]], runs: Path) -> None:
+    section = visit.open(page[0]).section("searches")
+    shown = json.loads(section.locator("script[type='application/json']").text_content())["views"]
+    result = json.loads((runs / "scaled" / "seed-0" / "result.json").read_bytes())
+    tokens_a_step = SCALED.tokens_a_step
+    (validation,) = [series for series in shown[1]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
+    assert validation["points"] == [[step * tokens_a_step, loss] for step, loss in result["curve"]]
+    metrics = [json.loads(line) for line in (runs / "scaled" / "seed-0" / "metrics.jsonl").read_text().splitlines()]
+    (training,) = [series for series in shown[2]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
+    assert training["points"] == [[row["step"] * tokens_a_step, row["loss"]] for row in metrics if "loss" in row]
+
+
+def test_hover_reads_training_and_validation_and_a_legend_entry_hides_both(
+    visit: Visit, page: tuple[Path, dict[str, Any]]
+) -> None:
+    section = visit.open(page[0]).section("searches")
+    lines = section.locator(".plot .line")
+    before = lines.count()
+    assert before == 10  # two of each run
+    section.locator(".legend button", has_text="trained, seed 0").click()
+    assert lines.count() == before - 2
+    section.get_by_role("button", name="Training").click()
+    assert lines.count() == 5
+    section.locator(".plot").focus()
+    visit.page.keyboard.press("ArrowRight")
+    expect(section.locator(".tip")).to_be_visible()
+    assert "tokens: 1,280" in section.locator(".tip").inner_text()  # ten steps of 128 tokens
+
+
+def test_two_runs_that_say_the_same_name_are_told_apart(visit: Visit, runs: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs / "scaled" / "seed-0", tmp_path / name / "seed-0")
+    summary = write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "report.html")
+    assert summary["left_out"] == []
+    legend = visit.open(tmp_path / "report.html").section("searches").locator(".legend").inner_text()
+    assert "seed 0, a/seed-0" in legend
+    assert "seed 0, b/seed-0" in legend
+
+
+def test_ticket_of_a_run_says_when_and_where_it_was_found(visit: Visit, page: tuple[Path, dict[str, Any]]) -> None:
+    section = visit.open(page[0]).section("ticket-2")
+    assert "scaled/seed-0/best.ticket" in section.locator("h2").inner_text()
+    origin, facts = section.locator("dl.origin").inner_text(), section.locator(".facts").inner_text()
+    assert "Date" in origin
+    assert "core" in origin
+    assert "GPT-2: 2 layers, width 64, 2 heads" in facts
+    assert "no biases" in facts
+    assert "config." not in facts
+    assert "False" not in facts
+    assert "search on my-text" in facts
+    assert "validation loss" in facts
+
+
+def test_broken_runs_are_named(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "scaled", tmp_path / "whole")
+    shutil.copytree(runs / "stopped", tmp_path / "torn")
+    with open(tmp_path / "torn" / "seed-1" / "metrics.jsonl", "ab") as file:
+        file.write(b'{"step": 30, "lo')  # as a run under way may leave it
+    shutil.copytree(runs / "stopped", tmp_path / "junk")
+    (tmp_path / "junk" / "seed-1" / "config.json").write_text("{")
+    summary = write_report([tmp_path], tmp_path / "report.html")
+    assert [left["file"] for left in summary["left_out"]] == [str(tmp_path / "junk" / "seed-1")]
+    assert "torn/seed-1" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["scaled", "plain"])
+def test_nonzero_of_show_is_that_of_search(runs: Path, name: str) -> None:
+    folder = runs / name / "seed-0"
+    summary = summarize(Ticket.load(folder / "best.ticket"), folder / "best.ticket")
+    counted = json.loads((folder / "result.json").read_bytes())["nonzero"]["all"]
+    assert nonzero_words(summary).startswith(f"{counted:,} as search counts: {summary['kept']:,} kept + ")
+
+
+def test_size_names_its_parts(runs: Path) -> None:
+    file = runs / "plain" / "seed-0" / "best.ticket"
+    summary = summarize(Ticket.load(file), file)
+    assert summary["mask_bytes"] + summary["description_bytes"] + 4 * summary["dense_numbers"] == file.stat().st_size
+    bits = 8 * summary["mask_bytes"] / summary["weights"]
+    assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
+    assert f"({bits:.3f} bits a weight)" in size_words(summary)
+
+
+def test_names_grow_only_where_they_must() -> None:
+    paths = [Path("x/a/s/t"), Path("x/b/s/t"), Path("x/b/r/t"), Path("u")]
+    assert list(distinct_names(paths).values()) == ["a/s/t", "b/s/t", "r/t", "u"]
+    assert distinct_names([Path("a"), Path("a")]) == {Path("a"): "a"}
+    assert distinct_names([]) == {}

@@ -1,0 +1,176 @@
+"""Figures on text where only some runs are there: one seed, scales missing, no base; and tables with pictures."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
+from strongticket.report import write_report
+from strongticket.report.comparison import axis_of
+from strongticket.report.parts import Mark
+from tests.report.conftest import Visit
+
+Keep = Callable[[Any], bool]
+
+
+def figure_of(name: str, keep: Keep, folder: Path, *, models: tuple[str, ...] = ("nano",), seeds: int = 3) -> Path:
+    """Make a figure of the planned runs that `keep` chooses; a run's loss falls with its scale, and differs by seed."""
+    choice, figure = Choice(schedule="short", models=models, seeds=seeds), load_text_figure(name)
+    rows = []
+    for config in filter(keep, figure.plan(choice)):
+        scale = 0.0 if config.mode == "dense" else float(config.policy.qk_scale)
+        loss = 5 + 0.1 * config.seed - 0.01 * (1 + config.seed) * scale + 0.001 * config.lr
+        rows.append(
+            {
+                "config": config.as_json(),
+                "text": {"data": "a text", "digest": "0"},
+                "best_validation_loss": loss,
+                "final_validation_loss": loss,
+                "curve": [[0, 6.0], [10, loss]],
+                "nonzero": {"all": 10_000, "without_embeddings": 1000},
+                "also": {},
+                "run": {"seconds": 2.0, "gpu": "a GPU", "date": "2026-11-15T00:00:00+00:00"},
+            }
+        )
+    (folder / name).mkdir(parents=True)
+    (folder / name / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reproduce_text_figure(figure, choice, folder, None)
+    return folder / name
+
+
+def page_of(result: Path) -> tuple[Path, dict[str, Any]]:
+    out = result.parent / "report.html"
+    return out, write_report([result], out)
+
+
+def trained(config: Any) -> bool:
+    return bool(config.policy.embeddings == "trained")
+
+
+PARTS: dict[str, tuple[Keep, int, str]] = {
+    "one seed": (lambda config: config.seed == 0, 2, "Single runs have no interval"),
+    "two seeds": (lambda config: config.seed < 2, 2, "one that holds zero shows no effect"),
+    "a scale of one seed only": (lambda config: config.seed == 0 or config.policy.qk_scale < 3, 2, "there is one seed"),
+    "no scale 1 for one policy": (lambda c: trained(c) or c.policy.qk_scale > 1, 2, "no run at scale 1"),
+    "no scale 1 at all": (lambda config: config.policy.qk_scale > 1, 1, "planned runs"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_figure_8_draws_whatever_runs_there_are(name: str, visit: Visit, tmp_path: Path) -> None:
+    keep, charts, said = PARTS[name]
+    page, summary = page_of(figure_of("fig8", keep, tmp_path))
+    assert summary["left_out"] == []
+    section = visit.open(page).section("fig8")
+    assert section.locator("figure.half .plot > svg .mark-dot").count() >= charts
+    assert section.locator("figure.half").count() == charts
+    assert said in section.inner_text()
+    assert "NaN" not in section.inner_html()
+    assert "undefined" not in section.inner_html()
+
+
+def test_losses_and_their_differences_stand_side_by_side(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("fig8", lambda config: True, tmp_path))
+    left, right = (figure.bounding_box() for figure in visit.open(page).section("fig8").locator("figure.half").all())
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] < right["x"]
+
+
+def test_interval_of_two_seeds_does_not_flatten_the_figure(visit: Visit, tmp_path: Path) -> None:
+    """With two seeds a 95 % interval is 12.7 standard errors; the axis shows the differences themselves."""
+    page, _ = page_of(figure_of("fig8", lambda config: config.seed < 2, tmp_path))
+    section = visit.open(page).section("fig8")
+    view = json.loads(section.locator("script[type='application/json']").nth(1).text_content())["views"][0]
+    values = [value for series in view["series"] for point in series["each"] for value in point]
+    widest = max(
+        high - low for series in view["series"] for low, high in zip(series["low"], series["high"], strict=True)
+    )
+    low, high = view["yRange"]
+    assert high - low < widest
+    assert low <= min(values)
+    assert high >= max(values)
+    assert high - low <= 4 * (max(*values, 0) - min(*values, 0)) + 1e-9
+
+
+def test_ablation_compares_with_the_nearest_base_there_is(visit: Visit, tmp_path: Path) -> None:
+    few = ("batch x 4", "batch x 4, learning rate x 3", "trained model", "no weight decay")
+    from strongticket.experiments.ablation import variants
+
+    wanted = {json.dumps(variants("nano", "short", seed)[name].as_json()) for seed in (0, 1) for name in few}
+    page, _ = page_of(figure_of("ablation", lambda config: json.dumps(config.as_json()) in wanted, tmp_path))
+    section = visit.open(page).section("ablation")
+    assert "4 settings, 2 seeds each" in section.inner_text()
+    assert "Single runs" not in section.inner_text()
+    losses, against = section.locator("figure.comparison").all()
+    assert losses.locator("tbody tr").count() == 4
+    (row,) = against.locator("tbody tr").all()
+    texts = row.locator("td").all_inner_texts()
+    assert texts[:2] == ["batch x 4, learning rate x 3", "batch x 4"]
+    assert texts[3] == "2"
+
+
+def test_ablation_of_single_runs_says_so(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("ablation", lambda config: config.seed == 0, tmp_path))
+    section = visit.open(page).section("ablation")
+    assert "one seed each. Single runs have no interval" in section.inner_text()
+    rows = section.locator("figure.comparison").nth(1).locator("tbody tr").all()
+    assert len(rows) == 16  # all but the ticket and the trained model that they are changes of
+
+
+def test_inits_are_compared(visit: Visit, tmp_path: Path) -> None:
+    page, summary = page_of(figure_of("inits", lambda config: config.policy.init != "kaiming", tmp_path))
+    assert summary["left_out"] == []
+    losses, differences = visit.open(page).section("inits").locator("figure.comparison").all()
+    assert losses.locator("tbody tr").count() == differences.locator("tbody tr").count() == 4
+    assert losses.locator("tbody tr").first.locator(".mark-dot").count() == 2
+    assert "signed constant" in differences.inner_text()
+
+
+def test_spread_says_the_difference_once(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("spread", lambda config: True, tmp_path))
+    section = visit.open(page).section("spread")
+    table = section.locator(".blocks > .scroll tbody tr").all()
+    assert len(table) == 3  # lengths, not lengths times scales
+    assert section.locator("figure.comparison tbody tr").count() == 6
+
+
+def test_one_minus_sign_everywhere(full_page: Path) -> None:
+    page = re.sub(r"<(script|style).*?</\1>", "", full_page.read_text(), flags=re.DOTALL)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert any("−" in cell for cell in cells)
+    # An exponent only as part of an engine's name, which is the benchmark's own.
+    hyphens = [cell for cell in cells if re.search(r"(^|\s)-\d|^\S*\de-\d", cell)]
+    assert hyphens == []
+
+
+def test_comparison_is_read_without_its_heads_on_a_phone(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("inits", lambda config: True, tmp_path))
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    figure = visit.open(page).section("inits").locator("figure.comparison").nth(1)
+    assert figure.locator(".scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
+    interval = figure.locator("tbody tr").first.locator("td.n").last
+    assert interval.evaluate("e => getComputedStyle(e, '::before').content") == '"95 % interval "'
+
+
+def finite() -> st.SearchStrategy[float]:
+    return st.floats(-1e6, 1e6)
+
+
+@given(st.lists(st.tuples(finite(), st.floats(0, 1e6)), min_size=1, max_size=5), st.booleans())
+def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], zero: bool) -> None:
+    marks = [Mark(mean=mean, values=[mean], interval=(mean - reach, mean + reach)) for mean, reach in means]
+    axis = axis_of(marks, zero=zero)
+    assert axis.low < min(mean for mean, _ in means)
+    assert axis.high > max(mean for mean, _ in means)
+    assert not zero or axis.low < 0 < axis.high
+    ticks = axis.ticks()
+    assert 1 <= len(ticks) <= 7
+    assert all(0 <= place <= 100 for place, _ in ticks)
+    assert len({label for _, label in ticks}) == len(ticks) or math.isclose(axis.low, axis.high, rel_tol=1e-9)
