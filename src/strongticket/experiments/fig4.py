@@ -216,20 +216,29 @@ def _draw_in_logs(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
 
 
 def _draw_slope(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
-    """Draw the predicted halving per item through the median, with the slope that was found."""
+    """Draw the predicted halving per item beside the median, on which it would lie unseen, and name both slopes."""
     found = fits["median_slope"]
     low, high = found["widths"]
     inside = [point for point in points if low <= point["width"] <= high and point["error"]["median"] > 0]
     if found["slope"] is None or not inside:
         return
     middle = inside[len(inside) // 2]
-    decay = Decay(middle["error"]["median"] * math.exp(found["predicted"] * middle["width"]), found["predicted"])
+    beside = 0.03 * middle["error"]["median"]
+    decay = Decay(beside * math.exp(found["predicted"] * middle["width"]), found["predicted"])
     widths = [inside[0]["width"], inside[-1]["width"]]
-    plotting.draw_decay(axes, decay, widths, color=plotting.INK, lw=1, ls="--")
-    text = (
-        f"dashed: $2^{{-n/2}}$, slope {found['predicted']:.3f}\nmedian, n = {low} to {high}: slope {found['slope']:.3f}"
+    label = f"slope of $2^{{-n/2}}$: {found['predicted']:.3f}"
+    plotting.draw_decay(axes, decay, widths, color=plotting.INK, lw=1.4, ls="--", label=label)
+    text = f"median, n = {low} to {high}:\nslope {found['slope']:.3f}"
+    place = (middle["width"], middle["error"]["median"])
+    axes.annotate(
+        text,
+        place,
+        (60, 14),
+        textcoords="offset points",
+        fontsize=8,
+        color=plotting.MEDIAN,
+        arrowprops={"arrowstyle": "-", "color": plotting.MEDIAN, "lw": 0.7},
     )
-    axes.text(0.985, 0.6, text, fontsize=8, color=plotting.INK, ha="right", transform=axes.transAxes)
 
 
 def _draw_thin(axes: plotting.Axes, points: list[Json]) -> None:
