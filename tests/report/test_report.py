@@ -35,8 +35,9 @@ def write(folder: Path, content: Any) -> Path:
 
 
 def page_of(*paths: Path, out: Path) -> tuple[str, dict[str, Any]]:
+    """Give the page, without the marks that keep the pieces of a command together, and its summary."""
     summary = write_report(paths, out)
-    return out.read_text(), summary
+    return re.sub(r'<span class="whole">(.*?)</span>', r"\1", out.read_text()), summary
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
     page, summary = page_of(RESULTS, ROOT / "benchmarks", out=out)
     assert time.process_time() - start < 10
     assert summary["left_out"] == []
-    assert len(page.encode()) == summary["bytes"] < 8 * 2**20
+    assert out.stat().st_size == summary["bytes"] < 8 * 2**20
     for start in ("Figure 4:", "Figure 5:", "Figure 6:", "all-MiniLM-L6-v2"):
         assert any(title.startswith(start) for title in summary["sections"])
     for fact in (
@@ -191,6 +192,18 @@ def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
     assert "torn.ticket" in reasons
     assert "results.jsonl" in reasons
     assert any("1 of 3 lines are not JSON" in left["reason"] for left in summary["left_out"])
+
+
+def test_a_glance_has_the_first_tickets_and_says_how_many_there_are(tmp_path: Path, out: Path) -> None:
+    for place in range(7):
+        small_ticket().save(tmp_path / f"{place:02}.ticket")
+    page, _ = page_of(tmp_path, out=out)
+    (listed,) = re.findall(r'<ul class="glance".*?</ul>', page, flags=re.DOTALL)
+    glance = re.findall(r"<li><a href=\"#ticket-(\d)\">(.*?)</a>", listed)
+    assert [place for place, _ in glance] == ["0", "1", "2", "3", "4"]
+    assert glance[-1][1] == "3 more"
+    (contents,) = re.findall(r"<nav.*?</nav>", page)
+    assert contents.count("<li>") == 1
 
 
 def test_too_many_tickets_are_counted_out(tmp_path: Path, out: Path) -> None:

@@ -100,6 +100,12 @@ def test_table_says_what_each_run_was(visit: Visit, page: tuple[Path, dict[str, 
     assert "1 of 5 not finished" in visit.section("searches").inner_text()
 
 
+def test_table_of_usual_runs_fits_a_desktop(visit: Visit, runs: Path, tmp_path: Path) -> None:
+    write_report([runs / "scaled", runs / "dense"], tmp_path / "report.html")
+    table = visit.open(tmp_path / "report.html").section("searches").locator(".blocks > .scroll")
+    assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 def test_curves_are_those_of_the_files(visit: Visit, page: tuple[Path, dict[str, Any]], runs: Path) -> None:
     section = visit.open(page[0]).section("searches")
     shown = json.loads(section.locator("script[type='application/json']").text_content())["views"]

@@ -7,7 +7,8 @@ else in it and asks no network for anything, whatever a name or a caption holds.
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -16,6 +17,7 @@ from strongticket.report.comparison import render_comparison
 from strongticket.report.parts import Block, Chart, Comparison, Drawn, Section, Table
 
 TITLE = "strongticket report"
+_MOST_OF_A_CHAPTER = 4  # at a glance
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "page.js")
 
 
@@ -65,10 +67,7 @@ def _inert_json(block: Drawn) -> str:
 
 
 def _header(sections: Sequence[Section]) -> str:
-    findings = [section for section in sections if section.finding]
-    items = "\n".join(
-        f'<li><a href="#{escape(s.anchor)}">{escape(s.name)}</a><span>{escape(s.finding)}</span></li>' for s in findings
-    )
+    items = "\n".join(_findings(sections))
     glance = f'<ul class="glance" aria-label="At a glance">{items}</ul>' if items else ""
     return f"""<header>
 <div class="bar"><p class="mark">strongticket</p>
@@ -82,6 +81,28 @@ def _header(sections: Sequence[Section]) -> str:
 trained. It is stored as a seed and a bit for each weight. This page shows what was measured, and from which files.</p>
 {glance}
 </header>"""
+
+
+def _findings(sections: Sequence[Section]) -> Iterator[str]:
+    """Give a line for each section that found something; of a long chapter, for the first few."""
+    listed: Counter[str] = Counter()
+    for section in sections:
+        if not section.finding:
+            continue
+        listed[section.chapter] += 1
+        name, finding = _whole(section.name, "/"), escape(section.finding)
+        if section.chapter and listed[section.chapter] > _MOST_OF_A_CHAPTER:
+            if listed[section.chapter] > _MOST_OF_A_CHAPTER + 1:
+                continue
+            more = sum(other.chapter == section.chapter for other in sections) - _MOST_OF_A_CHAPTER
+            name, finding = f"{more} more", f"{escape(section.chapter.lower())}, further down"
+        yield f'<li><a href="#{escape(section.anchor)}">{name}</a><span>{finding}</span></li>'
+
+
+def _whole(text: str, between: str) -> str:
+    """Let lines break between the pieces of a path or a command, and nowhere inside them."""
+    pieces = [piece for piece in text.split(between) if piece] or [text]
+    return between.join(f'<span class="whole">{escape(piece)}</span>' for piece in pieces)
 
 
 def _contents(sections: Sequence[Section]) -> str:
@@ -105,7 +126,8 @@ def render_section(section: Section, under: str = "") -> str:
     anchor = escape(section.anchor)
     blocks = "\n".join(_block(block, f"{section.anchor}-{place}") for place, block in enumerate(section.blocks))
     facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in section.origin.items()
+        f"<div><dt>{escape(name)}</dt><dd>{_whole(fact, ' ') if name == 'Command' else escape(fact)}</dd></div>"
+        for name, fact in section.origin.items()
     )
     listed = f' data-under="{escape(under)}"' if under not in ("", section.anchor) else ""
     return f"""<section id="{anchor}"{listed} aria-labelledby="{anchor}-title">

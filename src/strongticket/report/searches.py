@@ -1,5 +1,6 @@
 """Runs of `strongticket search`: how the losses fell, and what each run was."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,8 @@ def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
                 "–" if best is None else f"{best:.4f}",
                 "–" if rate is None else f"{float(rate):,.0f}",
                 state_of(run),
-                machine_of(how) or "–",
+                # The model's numbers stand below, where there is room.
+                re.sub(r" \(.*?\)", "", machine_of(how)) or "–",
                 date_of(how).removesuffix(" UTC") or "–",
             )
         )

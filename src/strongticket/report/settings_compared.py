@@ -1,6 +1,7 @@
 """Settings compared on text, line by line: the spread over seeds, one setting changed, ways to draw the weights."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
@@ -140,13 +141,14 @@ def _base_of(size: str, variant: str, found: Mapping[tuple[str, str], object]) -
 
 
 def _against_bases(rows: Sequence[Row]) -> Comparison:
+    sure = any(mark.interval for row in rows for mark in row.marks)
     return Comparison(
         title="Each setting against what it is a change of, seed by seed",
         caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
         words=("setting", "compared with"),
         axis="difference of the final loss",
-        numbers=("seeds", "mean", "95 % interval"),
-        rows=rows,
+        numbers=("seeds", "mean", "95 % interval") if sure else ("seeds", "mean"),
+        rows=rows if sure else [replace(row, numbers=row.numbers[:2]) for row in rows],
         zero=True,
     )
 

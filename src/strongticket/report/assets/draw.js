@@ -111,7 +111,7 @@ function logScale(low, high, from, to, most, wanted = []) {
     // Written out if all of them can be; else as powers, which then all are.
     const written = start >= -3 && end <= 4;
     for (let decade = end; decade >= start; decade -= step) {
-      ticks.unshift([10 ** decade, written || decade === 0 ? plain(10 ** decade) : power(decade)]);
+      ticks.unshift([10 ** decade, written || decade === 0 || decade === 1 ? plain(10 ** decade) : power(decade)]);
     }
   }
   const at = (value) => from + ((Math.log10(value) - start) / (end - start)) * (to - from);
