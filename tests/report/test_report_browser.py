@@ -23,8 +23,10 @@ def test_first_paint_comes_within_a_second(browser: Browser, full_page: Path) ->
     for _ in range(3):  # the best of three: the machine may be busy with something else
         page = browser.new_page()
         page.goto(full_page.as_uri())
-        page.wait_for_function("performance.getEntriesByName('first-paint').length > 0")
-        paints.append(page.evaluate("performance.getEntriesByName('first-paint')[0].startTime"))
+        # Asked again and again from here: playwright's own waiting needs eval, which the page's policy forbids.
+        while (paint := page.evaluate("performance.getEntriesByName('first-paint')[0]?.startTime ?? null")) is None:
+            page.wait_for_timeout(20)
+        paints.append(paint)
         page.close()
     assert min(paints) < 1000
 
