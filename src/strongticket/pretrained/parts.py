@@ -168,8 +168,8 @@ class MapPart(Part):
     def solve(self) -> Solved:
         """Prune both layers and take the norm of their error."""
         weight = torch.tensor(self.weight, device=self.device).double()
-        first, _ = self.matrices()
-        sizes = balanced_blocks(first, weight, self.items, self.seed, self.device)
+        first, second = self.matrices()
+        sizes = balanced_blocks(first, second, weight, self.items, self.seed, self.device)
         found = prune_layer(
             weight, self.name, self.hidden_width, seed=self.seed, init=_INIT, sizes=sizes, device=self.device
         )
