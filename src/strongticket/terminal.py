@@ -1,6 +1,8 @@
 """What every command shares in front of its user: results on stdout, progress on stderr, errors in one line."""
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -52,6 +54,11 @@ def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
 def print_json(content: object) -> None:
     """Print one JSON value for machines."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def command_line() -> str:
+    """What was typed, to be kept beside what it gave."""
+    return shlex.join(["strongticket", *sys.argv[1:]])
 
 
 def bad_usage(message: object) -> NoReturn:

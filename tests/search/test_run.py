@@ -130,7 +130,9 @@ def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(unbroken: Path, tmp
     assert not (folder / "result.json").exists()
     finish(start(tmp_path))
     assert files(folder) == files(unbroken)
-    assert json.loads((folder / "run.json").read_text())["resumed_at_step"] in (10, 12, 20)
+    circumstances = json.loads((folder / "run.json").read_text())
+    assert circumstances["resumed_at_step"] in (10, 12, 20)
+    assert circumstances["command"].startswith("strongticket search ")
     steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert steps == [0, 10, 12, 12, 20, 24, 24]
 

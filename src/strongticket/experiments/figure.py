@@ -1,7 +1,5 @@
 """What a figure consists of, and how any of them is run: configuration -> tasks -> rows -> result -> picture."""
 
-import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -139,8 +137,9 @@ def _run(
 
 def _circumstances() -> dict[str, Json]:
     from strongticket.bench.measure import environment
+    from strongticket.terminal import command_line
 
-    return {"command": shlex.join(["strongticket", *sys.argv[1:]]), **environment()}
+    return {"command": command_line(), **environment()}
 
 
 def _check_packages() -> None:

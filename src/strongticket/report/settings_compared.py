@@ -42,10 +42,10 @@ def spread_figure(result: Result) -> Section:
         title="How much seeds differ",
         lead=f"{setting(content)}. Before an effect of the scale can be claimed, the spread over seeds says how many "
         "runs it takes to see one.",
-        finding=f"an effect of {number(content.get('effect', 0.03))} nats would take {max(needed)} pairs of runs to see"
+        finding=f"an effect of {number(content['effect'])} nats would take {max(needed)} pairs of runs to see"
         if needed
         else "",
-        blocks=(shown, _paired_table(lengths, content.get("wanted_error", 0.0075))),
+        blocks=(shown, _paired_table(lengths, content["wanted_error"])),
         origin=origin_of(result),
     )
 

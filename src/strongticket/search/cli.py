@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strongticket.terminal import bad_usage
+from strongticket.terminal import bad_usage, command_line
 
 if TYPE_CHECKING:
     from strongticket.data.text import Text
@@ -187,7 +187,9 @@ def _run_seeds(
         text = _load_text(*data)
         for seed in seeds:
             folder = out / f"seed-{seed}"
-            result = _run_one(replace(config, seed=seed), text, folder, Means(place=place, **means))
+            result = _run_one(
+                replace(config, seed=seed), text, folder, Means(place=place, command=command_line(), **means)
+            )
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
             if place.rank == 0 and not as_json:
                 _report(folder, result)

@@ -40,6 +40,7 @@ class Means:
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
     also: Mapping[str, Tokens] = field(default_factory=dict)  # more texts to measure the best state on, by name
+    command: str | None = None  # what was typed, for the record
 
 
 @dataclass(slots=True)
@@ -247,6 +248,7 @@ class _Run:
         device = self.means.place.device
         cuda = device.type == "cuda"
         return {
+            "command": self.means.command,
             "seconds": round(time.monotonic() - self.began, 3),
             "resumed_at_step": self.resumed_step,
             "tokens_per_second": steps * self.training.config.tokens_a_step / max(self.step_seconds, 1e-9),
