@@ -48,6 +48,7 @@ def measure(model: str, text: Path, what: str, items: int, workers: int, folder:
     out = folder / f"{what}-{items}.json"
     if out.exists():
         return
+    about = environment()
     ticket = folder / f"{what}-{items}.ticket"
     ticket.unlink(missing_ok=True)
     settings = ("--items", items, "--what", what, "--workers", workers)
@@ -55,7 +56,7 @@ def measure(model: str, text: Path, what: str, items: int, workers: int, folder:
     compared, compare_cost = run_json("compare", "--model", model, "--ticket", ticket, "--text", text)
     # Neither a machine's paths nor its load belong among the numbers.
     del constructed["file"]
-    run = {"construct": cost, "compare": compare_cost, "workers": workers, **environment()}
+    run = {"construct": cost, "compare": compare_cost, "workers": workers, **about}
     out.write_text(json.dumps({"what": what, "items": items, "ticket": constructed, "compare": compared, "run": run}))
 
 
@@ -71,9 +72,9 @@ def collect(folder: Path, results: Path) -> None:
     runs.sort(key=lambda run: (run["what"], run["items"]))
     results.mkdir(parents=True, exist_ok=True)
     spent = [run.pop("run") for run in runs]
-    kept = ("date", "construct", "compare", "workers")
+    kept = ("date", "commit", "construct", "compare", "workers")
     cost = [
-        {"what": run["what"], "items": run["items"], **{key: how[key] for key in kept}}
+        {"what": run["what"], "items": run["items"], **{key: how[key] for key in kept if key in how}}
         for run, how in zip(runs, spent, strict=True)
     ]
     last = max(spent, key=lambda how: str(how["date"]))
