@@ -19,7 +19,7 @@ def read_json(path: Path) -> Json | None:
         return None
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StrongTicketError(f"{path} is not JSON ({error}); move it away and run again.") from None
 
 

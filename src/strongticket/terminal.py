@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -33,9 +34,12 @@ _STEP_COLUMNS = (
 
 
 def console() -> Console:
-    """Give stdout; wide enough for a whole table when it is not a terminal."""
-    stdout = Console(highlight=False)
-    return stdout if stdout.is_terminal else Console(width=120, highlight=False)
+    """Give stdout; wide enough for a whole table when it is not a terminal.
+
+    Brackets are printed as they are: names in files may hold some.
+    """
+    stdout = Console(highlight=False, markup=False)
+    return stdout if stdout.is_terminal else Console(width=120, highlight=False, markup=False)
 
 
 def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
@@ -132,13 +136,24 @@ def step_bar(total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total."""
+def count_bar(description: str, line_seconds: float | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total.
+
+    Args:
+        description: of what is counted.
+        line_seconds: where stderr is no terminal, print a line at the first call and then this often at most.
+    """
+    start, next_line = time.monotonic(), 0.0
     with _bar(*_STEP_COLUMNS) as bar:
         task = bar.add_task(description, total=None)
 
         def show(done: int, total: int) -> None:
+            nonlocal next_line
             bar.update(task, completed=done, total=total)
+            now = time.monotonic()
+            if bar.disable and line_seconds is not None and now >= next_line:
+                typer.echo(f"{description}: {done:,} of {total:,} parts done, {now - start:.0f} s", err=True)
+                next_line = now + line_seconds
 
         yield show
 

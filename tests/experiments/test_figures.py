@@ -1,5 +1,6 @@
 """Every figure, small but real."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from strongticket.construct import construct_attention, construct_transformer
 from strongticket.data.angular import draw_angular, with_token
+from strongticket.errors import StrongTicketError
 from strongticket.experiments import fig4, fig5, fig6
 from strongticket.experiments.figure import Options, load_figure, reproduce_figure
 from strongticket.experiments.statistics import summarize
@@ -51,6 +53,14 @@ def test_a_finished_result_is_drawn_again_not_computed(
     monkeypatch.setattr("strongticket.experiments.figure.run_tasks", None)
     assert run_small(name, out) == results[name]
     assert picture.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_result_of_another_release_is_named(results: dict[str, Any], name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "result.json").write_text(json.dumps({"config": results[name]["config"]}))
+    with pytest.raises(StrongTicketError, match=r"result\.json is broken, or from another release \(KeyError"):
+        run_small(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -74,7 +74,18 @@ def test_another_configuration_is_refused(tmp_path: Path, other: dict[str, objec
     assert (tmp_path / "begun" / "partial.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"not json", b"[]", b'{"no": "config"}'])
+@pytest.mark.parametrize("line", [b"7", b"[]", b'{"task": "b"}', b"[" * 100_000])
+def test_a_line_that_is_none_of_ours_is_dropped(tmp_path: Path, line: bytes) -> None:
+    folder = ResultFolder(tmp_path, CONFIG)
+    with folder.partial() as partial:
+        partial.keep("a", [1])
+    with open(tmp_path / "partial.jsonl", "ab") as file:
+        file.write(line + b"\n")
+    with folder.partial() as partial:
+        assert partial.rows == {"a": [1]}
+
+
+@pytest.mark.parametrize("content", [b"not json", b"[]", b'{"no": "config"}', b"[" * 100_000])
 def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(StrongTicketError, match=r"is not JSON|another configuration"):

@@ -16,6 +16,7 @@ from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_t
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.run import Means
+from strongticket.terminal import console
 
 FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
 QUICK = Choice(schedule="quick", models=("nano",), seeds=2)
@@ -149,10 +150,60 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
         reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
 
 
-def test_broken_rows_are_named(tmp_path: Path) -> None:
-    (tmp_path / ROWS).write_text("{\n")
-    with pytest.raises(StrongTicketError, match=r"rows\.jsonl is not JSON lines"):
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{\n", "is not JSON lines"),
+        ("[" * 100_000, "is not JSON lines"),
+        ("7\n", "line 1 is no finished run"),
+        ('{"config": {}, "text": {"data": "a", "digest": "b"}, "run": {}}\n', "line 1 is no finished run"),
+    ],
+)
+def test_broken_rows_are_named(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / ROWS).write_text(content)
+    with pytest.raises(StrongTicketError, match=rf"rows\.jsonl:? {told}"):
         Rows(tmp_path)
+
+
+def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
+    config = fig7.plan(QUICK)[0]
+    row = made_up(config, 4.0)
+    del row["nonzero"]
+    Rows(tmp_path / "fig7").keep(row)
+    with pytest.raises(
+        StrongTicketError, match=r"rows\.jsonl is broken, or from another release \(KeyError: 'nonzero'\)"
+    ):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    assert not (tmp_path / "fig7" / "result.json").exists()
+
+
+def test_rows_on_two_texts_are_not_drawn_together(tmp_path: Path) -> None:
+    first, second = (made_up(config, 4.0) for config in fig7.plan(QUICK)[:2])
+    Rows(tmp_path / "fig7").keep(first)
+    Rows(tmp_path / "fig8").keep(second | {"text": {"data": "other", "digest": "2" * 64}})
+    with pytest.raises(StrongTicketError, match="runs on several texts: sample, other"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+
+
+def test_two_outcomes_of_one_run_are_refused(tmp_path: Path) -> None:
+    config = fig7.plan(QUICK)[0]
+    for folder, loss in (("fig7", 4.0), ("fig8", 5.0)):
+        Rows(tmp_path / folder).keep(made_up(config, loss))
+    with pytest.raises(StrongTicketError, match=r"two outcomes of one run \(nano, seed 0\): 4.01 and 5.01"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+
+
+def test_names_from_files_are_no_markup(tmp_path: Path) -> None:
+    row = made_up(fig7.plan(QUICK)[0], 4.0)
+    row["text"]["data"], row["also"] = "[/]\x1b[2J", {"[/red]": 5.0}
+    Rows(tmp_path / "fig7").keep(row)
+    result = reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    out = console()
+    with out.capture() as shown:
+        for table in fig7.FIGURE.tables(result):
+            out.print(table)
+    assert r"[/]\x1b[2J" in shown.get()
+    assert "[/red]" in shown.get()
 
 
 def test_one_pair_has_no_interval() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from strongticket.construct.source import Init
 from strongticket.container import Json
 from strongticket.errors import MissingExtraError
-from strongticket.experiments.results import ResultFolder
+from strongticket.experiments.results import RESULT, ResultFolder, naming
 from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import as_json
 from strongticket.parallel import run_tasks
@@ -91,10 +91,14 @@ def reproduce_figure(
     """
     _check_packages()
     folder = ResultFolder(out / figure.name, as_json({"figure": figure.name, **asdict(config)}))
+    picture = folder.path / figure.name
     result = folder.finished()
     if result is None:
         result = _run(figure, config, folder, workers, dask, progress)
-    figure.draw(result, folder.path / figure.name)
+        figure.draw(result, picture)
+        return result
+    with naming(folder.path / RESULT):
+        figure.draw(result, picture)
     return result
 
 

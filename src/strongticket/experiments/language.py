@@ -6,6 +6,7 @@ So a figure is gathered over many short stretches of GPU time, and drawn from it
 import gc
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ class Rows:
         self.folder = folder
         self._own = _read(folder / ROWS)
         self._others = [row for path in others for row in _read(path / ROWS)]
+        _check_alike(self.all(), folder)
 
     def all(self) -> list[Json]:
         """Every row there is."""
@@ -59,7 +61,7 @@ class Rows:
 
     def check_text(self, text: Text) -> None:
         """Refuse to mix runs on one text with runs on another."""
-        for row in self.all():
+        for row in self.all()[:1]:  # the others are on the same
             if row["text"]["digest"] != text.digest:
                 raise StrongTicketError(
                     f"{self.folder} has runs on other text ({row['text']['data']}); {text.name} needs another --out."
@@ -126,6 +128,34 @@ def name_of(config: RunConfig) -> str:
 
 def _read(path: Path) -> list[Json]:
     try:
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-    except ValueError as error:
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    except (ValueError, RecursionError) as error:
         raise StrongTicketError(f"{path} is not JSON lines ({error}); mend it or move it away.") from None
+    for number, row in enumerate(rows, 1):
+        if not _is_row(row):
+            raise StrongTicketError(f"{path}: line {number} is no finished run; mend it or move the file away.")
+    return rows
+
+
+def _is_row(row: Json) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in ("config", "text", "run")):
+        return False
+    losses = [row.get("best_validation_loss"), row.get("final_validation_loss")]
+    return {"digest", "data"} <= row["text"].keys() and all(
+        isinstance(loss, int | float) and math.isfinite(loss) for loss in losses
+    )
+
+
+def _check_alike(rows: Sequence[Json], folder: Path) -> None:
+    """Refuse rows that cannot stand in one figure: on different texts, or of one run with different outcomes."""
+    if len(texts := {row["text"]["digest"]: row["text"]["data"] for row in rows}) > 1:
+        raise StrongTicketError(f"{folder} and its neighbours have runs on several texts: {', '.join(texts.values())}.")
+    losses: dict[str, float] = {}
+    for row in rows:
+        loss = losses.setdefault(canonical_json(row["config"]), row["final_validation_loss"])
+        if loss != row["final_validation_loss"]:
+            name = f"{row['config'].get('size')}, seed {row['config'].get('seed')}"
+            raise StrongTicketError(
+                f"{folder} and its neighbours have two outcomes of one run ({name}): "
+                f"{loss} and {row['final_validation_loss']}. Remove one of these rows."
+            )

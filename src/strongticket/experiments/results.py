@@ -60,6 +60,17 @@ class ResultFolder:
         )
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Say which file is to blame if its content is not what a release like this one wrote."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StrongTicketError(
+            f"{path} is broken, or from another release ({type(error).__name__}: {error}); move it away and run again."
+        ) from error
+
+
 class Partial:
     """Finished tasks, kept line by line; a line cut short by a crash is dropped when it is opened again."""
 
@@ -105,9 +116,12 @@ class Partial:
 
 
 def _parse(line: bytes) -> Json | None:
+    """Read a line; None if it is only half written, or none of ours."""
     if not line.endswith(b"\n"):
         return None
     try:
-        return json.loads(line)
-    except ValueError:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    ours = isinstance(entry, dict) and ("config" in entry or "targets" in entry or {"task", "rows"} <= entry.keys())
+    return entry if ours else None

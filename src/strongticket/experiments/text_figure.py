@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
-from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
+from strongticket.experiments.language import ROWS, Progress, Rows, Work, name_of, run_missing
+from strongticket.experiments.results import naming
 from strongticket.experiments.schedules import ScheduleName
 from strongticket.files import as_json, write_json
 from strongticket.search.config import RunConfig
 from strongticket.search.folder import RESULT
 from strongticket.search.run import Watch
+from strongticket.terminal import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -88,19 +90,20 @@ def reproduce_text_figure(
     finished = [row for _, row in found if row is not None]
     if not finished:
         raise StrongTicketError(f"{figure.name} has no finished run in {out}; give --data to begin.")
-    result: dict[str, Any] = as_json(
-        {
-            "config": {"figure": figure.name, **_settings(choice)},
-            "text": finished[0]["text"],
-            "runs": len(finished),
-            "missing": [name_of(config) for config, row in found if row is None],
-            **figure.summarize(finished),
-        }
-    )
     folder = out / figure.name
     folder.mkdir(parents=True, exist_ok=True)
+    with naming(folder / ROWS):
+        result: dict[str, Any] = as_json(
+            {
+                "config": {"figure": figure.name, **_settings(choice)},
+                "text": finished[0]["text"],
+                "runs": len(finished),
+                "missing": [name_of(config) for config, row in found if row is None],
+                **figure.summarize(finished),
+            }
+        )
+        figure.draw(result, folder / figure.name)
     write_json(folder / RESULT, result)
-    figure.draw(result, folder / figure.name)
     return result
 
 
@@ -111,4 +114,5 @@ def _settings(choice: Choice) -> dict[str, Json]:
 def caption(result: Json) -> str:
     """Say under a figure what it was made with."""
     missing = f", {len(result['missing'])} runs missing" if result["missing"] else ""
-    return f"{result['config']['schedule']} schedule on {result['text']['data']}, {result['runs']} runs{missing}"
+    text = printable(str(result["text"]["data"]))
+    return f"{result['config']['schedule']} schedule on {text}, {result['runs']} runs{missing}"

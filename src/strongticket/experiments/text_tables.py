@@ -4,13 +4,14 @@ from rich.table import Table
 
 from strongticket.container import Json
 from strongticket.experiments.text_figure import caption
+from strongticket.terminal import printable
 
 
 def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
     also = sorted({name for point in result["points"] for name in point["also"]})
     columns = ("model", "what", "embeddings", "nonzero", "without emb.", "seeds", "best loss", "final loss")
-    table = _table("Figure 7", (*columns, *(f"best, on {name}" for name in also)), caption(result))
+    table = _table("Figure 7", (*columns, *(f"best, on {printable(name)}" for name in also)), caption(result))
     for point in result["points"]:
         scale = "trained weights" if point["kind"] == "dense" else f"ticket, scale {point['scale']:g}"
         table.add_row(
