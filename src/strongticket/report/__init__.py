@@ -23,14 +23,17 @@ def write_report(
 
     Raises:
         FileNotFoundError: a path does not exist.
+        ValueError: `out` has the name of a result or ticket, or is no regular file.
     """
     from strongticket.report.build import build_sections
-    from strongticket.report.find import find
+    from strongticket.report.find import check_out, find
     from strongticket.report.page import render_page
 
+    check_out(out)
     found = find(paths)
     sections = build_sections(found, progress)
-    page = render_page(sections, found.left_out).encode()
+    # Names and texts may hold what UTF-8 cannot: halves of characters. They are spelled out.
+    page = render_page(sections, found.left_out).encode(errors="backslashreplace")
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out, durable=False) as file:
         file.write(page)

@@ -46,6 +46,10 @@ class Found:
     tickets: list[Path] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
+    def leave_out(self, path: object, error: object) -> None:
+        """Note that something cannot be shown."""
+        self.left_out.append((str(path), f"cannot be read: {error}"))
+
 
 def find(paths: Iterable[Path]) -> Found:
     """Look through folders and single files; a broken one is named and passed over.
@@ -57,33 +61,54 @@ def find(paths: Iterable[Path]) -> Found:
     for given in paths:
         if not given.exists():
             raise FileNotFoundError(f"{given} does not exist; give folders with results or tickets.")
-        before = len(seen) + len(found.left_out)
-        for path in _files(given):
-            if path.resolve() not in seen and _take(path, found):
-                seen.add(path.resolve())
-        if len(seen) + len(found.left_out) == before:
+        before, ours = len(found.left_out), 0
+        for path in _files(given, found):
+            try:
+                # Not Path.resolve, which raises another kind of error for a link to itself.
+                file = Path(os.path.realpath(path, strict=True))
+                if file in seen or _take(path, found):
+                    seen.add(file)
+                    ours += 1
+            except (OSError, ValueError) as error:
+                found.leave_out(path, error)
+        if not ours and len(found.left_out) == before:
             found.left_out.append((str(given), "holds no result.json, results.jsonl, search run or .ticket file"))
     return found
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
+def check_out(out: Path) -> None:
+    """Refuse to write over a result, a pipe or a device."""
+    if out.suffix in (TICKET, ".json", ".jsonl"):
+        raise ValueError(
+            f"{out} is the name of a result, not of a page; choose another --out, report.html for example."
+        )
+    if out.exists() and not out.is_file():
+        raise ValueError(f"{out} is no regular file; choose another --out.")
+
+
+def _files(path: Path, found: Found) -> Iterator[Path]:
+    if not path.is_dir():
         yield path
         return
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path, onerror=lambda error: found.leave_out(error.filename, error.strerror)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(folder) / name for name in sorted(files))
+        yield from (Path(folder) / name for name in sorted(files) if _is_ours(name))
+
+
+def _is_ours(name: str) -> bool:
+    return name.endswith((TICKET, ".json")) or name in (ROWS, METRICS)
 
 
 def _take(path: Path, found: Found) -> bool:
     """Note a file if it is one of ours."""
     if path.suffix == TICKET:
+        _check_regular(path)
         found.tickets.append(path)
     elif path.name == ROWS:
         _take_rows(path, found)
     elif path.name == RESULT:
         _take_result(path, found)
-    elif path.name == METRICS and not (path.parent / RESULT).exists():
+    elif path.name == METRICS and not (path.parent / RESULT).is_file():
         return _take_unfinished(path, found)
     elif path.suffix == ".json" and path.name != RUN:
         return _take_comparison(path, found)
@@ -102,7 +127,7 @@ def _take_result(path: Path, found: Found) -> None:
             found.searches.append(SearchRun(path.parent, content["config"], metrics, content, run))
             return
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
-        found.left_out.append((str(path), f"cannot be read: {error}"))
+        found.leave_out(path, error)
         return
     for place, first in enumerate(found.results):
         if first.content == content:
@@ -125,7 +150,7 @@ def _take_unfinished(path: Path, found: Found) -> bool:
         config = json.loads(_read(folder / CONFIG))
         found.searches.append(SearchRun(folder, config, _metrics(path), None, None))
     except (ValueError, RecursionError, OSError) as error:
-        found.left_out.append((str(folder), f"cannot be read: {error}"))
+        found.leave_out(folder, error)
     return True
 
 
@@ -161,20 +186,31 @@ def _take_rows(path: Path, found: Found) -> None:
     try:
         lines = _read(path).splitlines()
     except (ValueError, OSError) as error:
-        found.left_out.append((str(path), f"cannot be read: {error}"))
+        found.leave_out(path, error)
         return
     rows, broken = [], 0
     for line in lines:
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
             broken += 1
     if broken:
-        found.left_out.append((str(path), f"{broken} of {len(lines)} lines are not JSON"))
+        found.left_out.append((str(path), f"{broken} of {len(lines)} lines are no JSON objects"))
     found.rows.append((path, rows))
 
 
 def _read(path: Path) -> bytes:
+    _check_regular(path)
     if (size := path.stat().st_size) > LARGEST_JSON:
         raise ValueError(f"{size:,} bytes are more than the {LARGEST_JSON:,} a page can use")
     return path.read_bytes()
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse pipes and the like, which may never end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")
