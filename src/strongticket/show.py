@@ -113,6 +113,26 @@ def dense_words(summary: dict[str, Json]) -> str:
     return f"{summary['dense_numbers']:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
 
 
+def besides_words(summary: dict[str, Json]) -> str:
+    """Say what the file holds besides random weights and masks; nothing where that is all."""
+    count = summary["dense_numbers"]
+    if not count:
+        return ""
+    numbers = f"{count:,} number{'s' * (count != 1)}"
+    if not summary["strong"]:
+        return f"{numbers}, trained ones among them"
+    # Only a construction has a target, and takes from it what is exact: its biases.
+    return f"{numbers} {'copied from the target' if summary['certificate'] else 'stored in full'}"
+
+
+def strong_words(summary: dict[str, Json]) -> str:
+    """Say whether nothing was trained to find the ticket."""
+    if not summary["strong"]:
+        return "no: some dense tensors were trained"
+    besides = besides_words(summary)
+    return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+
+
 def size_words(summary: dict[str, Json]) -> str:
     """Say how large the file is, and how much of it is masks: only that grows with the network."""
     masks, description = summary["mask_bytes"], summary["description_bytes"]
@@ -139,7 +159,7 @@ def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
         ("weights", weights_words(summary)),
         *([("nonzero", nonzero)] if nonzero else []),
         ("dense", dense_words(summary)),
-        ("strong", "yes" if summary["strong"] else "no: some dense tensors were trained"),
+        ("strong", strong_words(summary)),
         ("size", size_words(summary)),
         ("certificate", _certificate(summary["certificate"])),
         *(_nested("metadata", summary["metadata"], every) if summary["metadata"] else ()),

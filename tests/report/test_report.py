@@ -5,16 +5,18 @@ import hashlib
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from strongticket import BlockMask, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
+from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
 from strongticket.cli import app
 from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
@@ -191,7 +193,7 @@ def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
     reasons = {Path(left["file"]).name: left["reason"] for left in summary["left_out"]}
     assert "torn.ticket" in reasons
     assert "results.jsonl" in reasons
-    assert any("1 of 3 lines are not JSON" in left["reason"] for left in summary["left_out"])
+    assert any("2 of 3 lines are no JSON objects" in left["reason"] for left in summary["left_out"])
 
 
 def test_a_glance_has_the_first_tickets_and_says_how_many_there_are(tmp_path: Path, out: Path) -> None:
@@ -212,6 +214,27 @@ def test_too_many_tickets_are_counted_out(tmp_path: Path, out: Path) -> None:
     _, summary = page_of(tmp_path, out=out)
     assert len(summary["sections"]) == 12
     assert [Path(left["file"]).name for left in summary["left_out"]] == ["12.ticket", "13.ticket"]
+
+
+def test_numbers_that_are_no_random_weights_are_named(tickets: Path, tmp_path: Path, out: Path) -> None:
+    mask = PackedMask.random((3, 5), 0.5, seed=0)
+    frozen = DenseTensor(name="b", value=torch.ones(1), trained=False)
+    for name, dense in (("bare", []), ("frozen", [frozen]), ("trained", [replace(frozen, trained=True)])):
+        Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)], dense=dense).save(tmp_path / f"{name}.ticket")
+    page, _ = page_of(tmp_path, tickets / "attention.ticket", out=out)
+    leads = re.findall(r"<p class=\"lead\">(The file holds.*?)</p>", page)
+    strong = re.findall(r"<td>strong</td><td>(.*?)</td>", page)
+    kept = "for each tensor which of them are kept"
+    for place, (held, said) in enumerate(
+        (
+            (f"and {kept}.", "yes: random weights and masks, nothing else"),
+            (f"{kept}, and 1 number stored in full.", "yes: random weights and masks, plus 1 number stored in full"),
+            (f"{kept}, and 1 number, trained ones among them.", "no: some dense tensors were trained"),
+            (f"{kept}, and 4 numbers copied", "yes: random weights and masks, plus 4 numbers copied from the target"),
+        )
+    ):
+        assert held in leads[place]
+        assert strong[place] == said
 
 
 def drawn(tensor: RandomTensor) -> Any:

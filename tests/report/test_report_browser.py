@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from playwright.sync_api import Browser, expect
 
-from strongticket import PackedMask, RandomTensor, Ticket
+from strongticket import PackedMask, RandomTensor, Ticket, construct_linear
 from strongticket.report import write_report
 from tests.report.conftest import ROOT, Visit
 
@@ -142,11 +143,27 @@ def test_inspector_paints_the_mask_itself(visit: Visit, tmp_path: Path) -> None:
 
 
 def _painted(section: Any) -> Any:
-    return section.locator("canvas").evaluate(
+    return section.locator(".pane canvas").evaluate(
         "c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
         " const kept = (i, j) => d[4 * (i * c.width + j) + 3] > 127 ? 1 : 0, range = n => [...Array(n).keys()];"
         " return range(c.height).map(i => range(c.width).map(j => kept(i, j))) }"
     )
+
+
+def test_small_linear_ticket_shows_what_it_computes(visit: Visit, tmp_path: Path) -> None:
+    target = torch.linspace(-1, 1, 15).view(3, 5)
+    construct_linear(target, hidden_width=120).save(tmp_path / "t.ticket")
+    construct_linear(torch.zeros(2, 65), hidden_width=130).save(tmp_path / "wide.ticket")
+    write_report([tmp_path], tmp_path / "report.html")
+    section = visit.open(tmp_path / "report.html").section("ticket-0")
+    alphas = section.locator(".matrix canvas").evaluate(
+        "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].filter((_, k) => k % 4 === 3)"
+    )
+    assert alphas == pytest.approx([255 * (value + 1) / 2 for value in target.flatten().tolist()], abs=2)
+    box = section.locator(".matrix canvas").bounding_box()
+    visit.page.mouse.move(box["x"] + 0.99 * box["width"], box["y"] + 0.01 * box["height"])
+    assert section.locator("output").inner_text() == "row 1, column 5: −0.429"
+    assert visit.section("ticket-1").locator(".matrix").count() == 0  # too large to look at
 
 
 def test_colours_follow_the_system_and_the_switch(visit: Visit, full_page: Path) -> None:
@@ -206,22 +223,23 @@ def test_pictures_for_the_docs(browser: Browser, tmp_path: Path, monkeypatch: py
     """Make docs/report-*.png: run this with STRONGTICKET_DOCS_PICTURES=docs, and they are renewed."""
     folder = Path(os.environ.get("STRONGTICKET_DOCS_PICTURES", tmp_path)).resolve()
     monkeypatch.chdir(ROOT)  # so that the page names files as a reader of the repository does
+    write_report([Path("results"), Path("benchmarks")], tmp_path / "report.html")  # as docs/report.md says
     hide = [sys.executable, "examples/hide_a_matrix.py", "--out", tmp_path / "hidden.ticket"]
     subprocess.run(hide, check=True, capture_output=True)
-    results = [Path("results") / name for name in ("fig4", "fig5", "fig6")]
-    write_report([*results, Path("benchmarks"), tmp_path / "hidden.ticket"], tmp_path / "report.html")
+    write_report([tmp_path / "hidden.ticket"], tmp_path / "hidden.html")
     size = {"width": 1180, "height": 900}
     context = browser.new_context(viewport=size, color_scheme="light", device_scale_factor=1.5)  # type: ignore[arg-type]
     visit = Visit(context.new_page()).open(tmp_path / "report.html")
     visit.page.screenshot(path=folder / "report-desktop.png")
     figure = visit.section("fig4").locator("figure")
-    figure.get_by_role("button", name="Median").click()
     figure.locator(".plot").focus()
     for _ in range(5):
         visit.page.keyboard.press("ArrowRight")
     figure.screenshot(path=folder / "report-figure4.png")
-    visit.section("ticket-0").locator("figure").screenshot(path=folder / "report-inspector.png")
     visit.section("maps").locator("figure").screenshot(path=folder / "report-maps.png")
+    product, masks = visit.open(tmp_path / "hidden.html").section("ticket-0").locator("figure").all()
+    product.screenshot(path=folder / "report-product.png")
+    masks.screenshot(path=folder / "report-inspector.png")
     assert visit.complaints == []
     context.close()
 

@@ -76,7 +76,7 @@ def test_all_runs_are_shown_and_nothing_is_left_out(page: tuple[Path, dict[str, 
     assert summary["sections"] == [
         "Search runs",
         "Inside a ticket: plain/seed-0/best.ticket",
-        "Inside a ticket: seed-1/best.ticket",
+        "Inside a ticket: resumed/seed-1/best.ticket",
         "Inside a ticket: scaled/seed-0/best.ticket",
     ]
 
@@ -188,8 +188,8 @@ def test_size_names_its_parts(runs: Path) -> None:
     assert f"({bits:.3f} bits a weight)" in size_words(summary)
 
 
-def test_names_grow_only_where_they_must() -> None:
+def test_names_have_one_depth_and_no_more_than_they_need() -> None:
     paths = [Path("x/a/s/t"), Path("x/b/s/t"), Path("x/b/r/t"), Path("u")]
-    assert list(distinct_names(paths).values()) == ["a/s/t", "b/s/t", "r/t", "u"]
+    assert list(distinct_names(paths).values()) == ["a/s/t", "b/s/t", "b/r/t", "u"]
     assert distinct_names([Path("a"), Path("a")]) == {Path("a"): "a"}
     assert distinct_names([]) == {}

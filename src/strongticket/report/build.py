@@ -7,7 +7,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.report.certificates import certificate_section, map_section
 from strongticket.report.figures import block_figure, length_figure, width_figure
 from strongticket.report.find import Found, Result
-from strongticket.report.names import distinct_names
+from strongticket.report.names import ticket_names
 from strongticket.report.page import render_section
 from strongticket.report.parts import Section
 from strongticket.report.pretrained import collected_section, single_section
@@ -106,7 +106,7 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
 
 def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Section]:
     budget, sections = Budget(), list[Section]()
-    names = distinct_names(found.tickets)
+    names = ticket_names(found.tickets, [run.folder for run in found.searches])
     for place, path in enumerate(found.tickets[: budget.tickets]):
         progress(place)
         made = _attempt(

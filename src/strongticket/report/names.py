@@ -1,21 +1,29 @@
 """Names for files that are called alike."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 
 def distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Give each path the shortest end of it that no other has.
+    """Give each path its end: for all of them equally many parts, as few as tell them apart.
 
     Example:
-        >>> distinct_names([Path("a/seed-0/best.ticket"), Path("b/seed-0/best.ticket"), Path("x.ticket")]).values()
-        dict_values(['a/seed-0/best.ticket', 'b/seed-0/best.ticket', 'x.ticket'])
+        >>> distinct_names([Path("runs/a/seed-0"), Path("runs/b/seed-0"), Path("runs/seed-1")]).values()
+        dict_values(['a/seed-0', 'b/seed-0', 'runs/seed-1'])
     """
-    names = {path: path.name for path in paths}
-    for length in range(2, max((len(path.parts) for path in paths), default=0) + 1):
-        counts = Counter(names.values())
-        for path, name in names.items():
-            if counts[name] > 1:
-                names[path] = str(Path(*path.parts[-length:]))
-    return names
+    own, length = set(paths), 1
+    while len({path.parts[-length:] for path in own}) < len(own):
+        length += 1
+    return {path: str(Path(*path.parts[-length:])) for path in paths}
+
+
+def ticket_names(tickets: Sequence[Path], runs: Sequence[Path]) -> dict[Path, str]:
+    """Name the tickets of runs as the runs are named, and others by themselves.
+
+    Example:
+        >>> ticket_names([Path("x/a/best.ticket"), Path("y.ticket")], [Path("x/a"), Path("x/b")]).values()
+        dict_values(['a/best.ticket', 'y.ticket'])
+    """
+    folders = distinct_names(runs)
+    others = distinct_names([path for path in tickets if path.parent not in folders])
+    return {path: f"{folders[path.parent]}/{path.name}" if path.parent in folders else others[path] for path in tickets}

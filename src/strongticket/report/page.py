@@ -18,7 +18,7 @@ from strongticket.report.parts import Block, Chart, Comparison, Drawn, Section, 
 
 TITLE = "strongticket report"
 _MOST_OF_A_CHAPTER = 4  # at a glance
-_SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "page.js")
+_SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "page.js")
 
 
 def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]) -> str:

@@ -51,7 +51,7 @@ class Series:
         marks: whether points are marked; curves have none.
         notes: a few words on each point, for the reader's pointer.
         labels: a word beside each point, always seen.
-        each: the values that each point is the mean of, drawn small and pale.
+        each: the values that each point is the mean of, drawn small and faint.
         follows: whether it belongs to the series before: not in the legend, and hidden together with it.
     """
 
@@ -195,6 +195,20 @@ class Inspector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A matrix as a picture, one cell an entry."""
+
+    title: str
+    caption: str
+    values: Sequence[Sequence[float]]
+    tables: Sequence[Table]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what the browser draws, to four digits."""
+        return {"kind": "matrix", "values": [[float(f"{value:.4g}") for value in row] for row in self.values]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """A mean with its interval, and the values it is the mean of; for one value without interval, a dot."""
 
@@ -238,7 +252,7 @@ class Comparison:
     key: Sequence[tuple[Colour, str]] = ()
 
 
-Drawn = Chart | Maps | Inspector  # by the browser
+Drawn = Chart | Maps | Inspector | Matrix  # by the browser
 Block = Drawn | Comparison | Table
 
 

@@ -29,7 +29,7 @@ def spread_figure(result: Result) -> Section:
     ]
     shown = Comparison(
         title="Final losses, seed by seed",
-        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
         words=("model", "tokens", "scale"),
         axis=_FINAL,
         numbers=("seeds", "final loss"),
@@ -97,7 +97,7 @@ def ablation_figure(result: Result) -> Section:
     counts = [len(found) for found in by_setting.values()]
     losses = Comparison(
         title="Final losses, the lowest first",
-        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
         words=("setting", "model"),
         axis=_FINAL,
         numbers=("seeds", "final loss"),
@@ -187,7 +187,7 @@ def init_figure(result: Result) -> Section:
         )
     losses = Comparison(
         title="Best losses at both scales",
-        caption="Pale: single seeds; dark: their mean. The table gives mean ± standard deviation.",
+        caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
         words=("weights", "model"),
         axis="best validation loss, nats a token",
         numbers=("seeds", "scale 1", "scaled"),

@@ -154,7 +154,7 @@ def scale_figure(result: Result) -> Section:
     losses = Chart(
         title="Loss against the scale of query and key weights",
         caption=f"{setting(content)}; {seeds(len(p['seeds']) for curve in curves for p in curve['points'])}. Mean and "
-        "standard deviation over seeds; pale dots are single seeds.",
+        "standard deviation over seeds; small dots are single seeds.",
         views=(_loss_view(curves, upright),),
         tables=[_scale_table(curve) for curve in curves],
         half=True,

@@ -15,8 +15,17 @@ from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
 from strongticket.report.origin import date_of, gather, machine_of
 from strongticket.report.parts import Inspector, Section, Table, number
+from strongticket.report.product import draw_product
 from strongticket.rng import random_chunk
-from strongticket.show import dense_words, nonzero_words, size_words, summarize, weights_words
+from strongticket.show import (
+    besides_words,
+    dense_words,
+    nonzero_words,
+    size_words,
+    strong_words,
+    summarize,
+    weights_words,
+)
 from strongticket.ticket import RandomTensor, Ticket
 
 CELLS = 96  # of a picture, along each side
@@ -48,9 +57,10 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     """
     ticket = Ticket.load(path)
     summary = summarize(ticket, path)
+    product = draw_product(ticket)
     tensors = [_draw(ticket, tensor, budget) for tensor in ticket.tensors.values()]
     undrawn = sum("grid" not in tensor for tensor in tensors)
-    caption = "Pick a tensor. Dark cells are kept weights, light ones dropped."
+    caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
     if undrawn:
         caption += f" {undrawn} of {len(tensors)} tensors have no picture; where it would be, the reason is."
     inspector = Inspector(
@@ -61,12 +71,17 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         name=name,
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
-        lead="The file holds a seed, which gives every random weight, and for each tensor which of them are kept. That "
-        "is the whole network.",
+        lead=_lead(besides_words(summary)),
         finding=f"{summary['kept']:,} of {summary['weights']:,} random weights kept, {summary['file_bytes']:,} bytes",
-        blocks=(_facts(summary), inspector),
+        blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
     )
+
+
+def _lead(besides: str) -> str:
+    kept = "for each tensor which of them are kept"
+    held = f"{kept}, and {besides}" if besides else f"and {kept}"
+    return f"The file holds a seed, which gives every random weight, {held}. That is the whole network."
 
 
 def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:
@@ -93,7 +108,7 @@ def _facts(summary: dict[str, Json]) -> Table:
         "weights": weights_words(summary),
         "nonzero": nonzero_words(summary),
         "dense": dense_words(summary),
-        "strong": "yes: nothing in it was trained" if summary["strong"] else "no: some dense tensors were trained",
+        "strong": strong_words(summary),
         "size": size_words(summary),
         "network": f"{architecture_words(summary['architecture']):.400}" or "not given",
         "found by": _search_words(summary["metadata"].get("search")),

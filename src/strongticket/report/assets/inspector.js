@@ -87,7 +87,7 @@ class Inspector {
   }
 
   drawDistribution(pane, { reach, all, kept, of, numel }) {
-    make(pane, "h3", {}, "Weights drawn (pale) and kept (dark)");
+    make(pane, "h3", {}, "Weights kept (blue) among all drawn");
     const [width, height, top] = [560, 170, Math.max(...all, 1)];
     const svg = shape(pane, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
     const sum = kept.reduce((a, b) => a + b, 0);

@@ -1,6 +1,6 @@
 // Draws every figure of the page from the data beside it, and switches colours.
 
-const KINDS = { chart: Chart, maps: Maps, inspector: Inspector };
+const KINDS = { chart: Chart, maps: Maps, inspector: Inspector, matrix: Matrix };
 
 for (const figure of document.querySelectorAll("figure.drawn")) {
   const spec = JSON.parse(document.getElementById(figure.dataset.from).textContent);

@@ -1,0 +1,50 @@
+"""What a ticket of two random matrices computes: their masked product, where it is small enough to look at."""
+
+from torch import Tensor
+
+from strongticket.report.parts import Matrix, Table, number
+from strongticket.ticket import Ticket
+
+LARGEST_SIDE = 64  # of a product, in entries: each is a cell of the picture and one of the table
+MOST_WEIGHTS = 2**20  # of both matrices
+
+
+def draw_product(ticket: Ticket) -> Matrix | None:
+    """Draw what a ticket of the linear family computes; nothing for any other, or where it is too large."""
+    product = product_of(ticket)
+    if product is None:
+        return None
+    d_out, d_in = product.shape
+    rows = [(str(i + 1), *(number(value) for value in row)) for i, row in enumerate(product.tolist())]
+    return Matrix(
+        title="What the ticket computes",
+        caption=f"The product of the two masked matrices, {d_out} × {d_in}. Each entry is a sum of the products of "
+        "random weights that the masks leave. The bluer, the larger.",
+        values=product.tolist(),
+        tables=(Table(caption="Entries", columns=("", *map(str, range(1, d_in + 1))), rows=rows, words=0),),
+    )
+
+
+def product_of(ticket: Ticket) -> Tensor | None:
+    """Multiply `second` (d_out, n) and `first` (n, d_in) as they are after masking, in float64.
+
+    Returns:
+        The product (d_out, d_in), or None if the ticket is of another kind or too large.
+
+    Example:
+        >>> import torch
+        >>> from strongticket import construct_linear
+        >>> target = torch.tensor([[0.25, -0.5], [0.5, 0.0]])
+        >>> product = product_of(construct_linear(target, hidden_width=48))
+        >>> bool((product - target).abs().max() < 1e-4)
+        True
+    """
+    if ticket.architecture.get("family") != "linear" or set(ticket.tensors) != {"first", "second"}:
+        return None
+    first, second = ticket.tensors["first"].shape, ticket.tensors["second"].shape
+    if len(first) != 2 or len(second) != 2 or first[0] != second[1] or ticket.numel > MOST_WEIGHTS:
+        return None
+    if not 2 <= min(second[0], first[1]) <= max(second[0], first[1]) <= LARGEST_SIDE:
+        return None
+    weights = ticket.materialize()
+    return weights["second"].double() @ weights["first"].double()
