@@ -175,6 +175,18 @@ def test_evaluate_says_that_the_loss_is_reproduced(run: Run, ticket_file: Path) 
     assert "none for this text and length" in other.stdout
 
 
+@pytest.mark.parametrize("arguments", [("generate", "--tokens", 1), ("evaluate", "--data", "sample")])
+def test_small_models_take_one_thread_of_a_cpu(run: Run, ticket_file: Path, arguments: tuple[object, ...]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        command, *options = arguments
+        assert run(command, ticket_file, *options, "--device", "cpu").returncode == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

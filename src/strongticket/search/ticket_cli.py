@@ -10,18 +10,25 @@ if TYPE_CHECKING:
     import torch
 
     from strongticket.search.evaluate import Evaluation
+    from strongticket.ticket import Ticket
 
-TicketFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, show_default=False, help="Ticket file.")]
+_FEW_WEIGHTS = 1_000_000  # nano has 0.1 million of them, the next size 39
+
+TicketFile = Annotated[
+    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 TokenizerName = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME|DIR",
+        metavar="NAME_OR_DIR",
         help="bytes, gpt2, or a folder with vocab.json and merges.txt or tokenizer.json.",
         show_default="the one the model was trained with",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, or cuda:1.", show_default="cuda if there is one")]
+Device = Annotated[
+    str | None, typer.Option(metavar="DEVICE", help="cpu, cuda, or cuda:1.", show_default="cuda if there is one")
+]
 
 
 class SplitName(StrEnum):
@@ -44,9 +51,9 @@ def evaluate(
     data: Annotated[
         str,
         typer.Option(
-            metavar="sample|wikitext-103|DIR",
+            metavar="NAME_OR_DIR",
             show_default=False,
-            help="The text: the sample of this package, WikiText-103, or a folder of text files or tokens.",
+            help="Text: sample, wikitext-103, or a folder of text files or tokens.",
         ),
     ],
     split: Annotated[SplitName, typer.Option(help="Which part of the text.")] = SplitName.valid,
@@ -66,8 +73,6 @@ def evaluate(
     """Measure a ticket's loss on a text.
 
     The network is built from the ticket's file alone, and its loss held against the one on record.
-
-    Where cores are busy, OMP_NUM_THREADS=1 in front of the command makes a small model faster.
     """
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
@@ -77,6 +82,7 @@ def evaluate(
     from strongticket.ticket import Ticket
 
     place, ticket = _device(device), Ticket.load(file)
+    _use_threads_well(ticket, place)
     recorded = recorded_of(ticket)
     if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
         tokenizer = recorded.tokenizer_name
@@ -113,8 +119,6 @@ def generate(
     """Write text with the language model a ticket holds.
 
     The text appears as it is made.
-
-    Where cores are busy, OMP_NUM_THREADS=1 in front of the command makes a small model several times faster.
     """
     from strongticket.search.evaluate import load_model
     from strongticket.search.generate import EMPTY_PROMPT, decode_stream, generate_tokens
@@ -122,8 +126,9 @@ def generate(
     from strongticket.terminal import print_json
     from strongticket.ticket import Ticket
 
-    ticket = Ticket.load(file)
-    model = load_model(ticket, _device(device))
+    place, ticket = _device(device), Ticket.load(file)
+    _use_threads_well(ticket, place)
+    model = load_model(ticket, place)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
     if len(begin) > model.config.context:
@@ -139,6 +144,14 @@ def generate(
     for piece in pieces:
         typer.echo(harmless(piece), nl=False)
     typer.echo()
+
+
+def _use_threads_well(ticket: "Ticket", place: "torch.device") -> None:
+    """Take one thread where a model's products are so small that several would only wait for each other."""
+    if place.type == "cpu" and ticket.numel < _FEW_WEIGHTS:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def _print_evaluation(result: "Evaluation") -> None:
