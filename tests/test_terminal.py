@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket import show
-from strongticket.terminal import bar, console
+from strongticket.terminal import bar, console, count_bar
 from tests.tickets import small_ticket
 
 
@@ -26,3 +26,17 @@ def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_pa
     assert lines["norm"].count("█") == 12
     assert "███" in lines["head.0.key"]  # density 0.57
     assert "█" not in lines["nothing"]
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with count_bar("fig4", line_seconds=3600) as show:
+        show(0, 1200)
+        show(1, 1200)
+    assert capsys.readouterr().err == "fig4: 0 of 1,200 parts done, 0 s\n", "the second would come too soon"
+    with count_bar("fig4", line_seconds=0) as show:
+        show(0, 2)
+        show(1, 2)
+    assert capsys.readouterr().err.count("\n") == 2
+    with count_bar("report") as show:
+        show(0, 1)
+    assert capsys.readouterr().err == "", "short ones stay silent"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation", "inits")
 _TEXT = "Figures 7 and 8"
+_LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 
 
 class FigureName(StrEnum):
@@ -48,7 +49,10 @@ class TargetKind(StrEnum):
 
 
 def reproduce(
-    figures: Annotated[list[FigureName], typer.Argument(show_default=False, help="Which figures.")],
+    figures: Annotated[
+        list[FigureName],
+        typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FigureName)}."),
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer sources, widths and inputs: seconds, and rougher.")
     ] = False,
@@ -82,19 +86,28 @@ def reproduce(
     ] = "short",
     models: Annotated[
         str,
-        typer.Option(help="GPT-2 sizes, separated by commas.", rich_help_panel=_TEXT, show_default="mini; quick: nano"),
+        typer.Option(
+            metavar="LIST",
+            help="GPT-2 sizes, separated by commas.",
+            rich_help_panel=_TEXT,
+            show_default="mini; quick: nano",
+        ),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.", rich_help_panel=_TEXT)] = 3,
     data: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME_OR_DIR",
             help="Text for the missing runs, as in `search`; without it finished runs are drawn.",
             rich_help_panel=_TEXT,
             show_default="none; quick: sample",
         ),
     ] = None,
     also: Annotated[
-        str | None, typer.Option(help="Another text whose validation part is measured too.", rich_help_panel=_TEXT)
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_DIR", help="Another text whose validation part is measured too.", rich_help_panel=_TEXT
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="NAME_OR_DIR", help="As in `search`.", rich_help_panel=_TEXT)
@@ -113,7 +126,8 @@ def reproduce(
         ),
     ] = "",
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT)
+        str | None,
+        typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)
@@ -184,7 +198,7 @@ def _run_all(
     for figure, config in zip(figures, configs, strict=True):
         folder = out / figure.name
         try:
-            with count_bar(figure.name) as progress:
+            with count_bar(figure.name, _LINE_SECONDS) as progress:
                 result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
         except KeyboardInterrupt:
             typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
