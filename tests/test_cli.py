@@ -51,6 +51,10 @@ def test_version_in_a_process_of_its_own() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"strongticket {__version__}\n", "")
 
 
+def test_version_has_a_short_name(run: Run) -> None:
+    assert run("-V").stdout == f"strongticket {__version__}\n"
+
+
 def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Give every command and group with the words that call it."""
     yield path, command
@@ -93,6 +97,20 @@ def test_help_is_whole_and_its_lines_are_full(
         assert "--json" in words
         assert f"  Example: strongticket {' '.join(path)} " in done.stdout
         assert all(f"  {line}" in lines for line in command.epilog.removeprefix("\b\n").splitlines())
+
+
+@pytest.mark.parametrize(("path", "command"), HELP_PAGES)
+def test_help_speaks_no_python(run: Run, path: tuple[str, ...], command: Any) -> None:
+    """Options take FILE, N or a choice of words; limits that only keep a number within 64 bits are not told."""
+    page = run(*path, "-h").stdout
+    assert not re.findall(r"<\S+>|\{\S+\}|int range|list\[|x>=|\d{10}", page)
+
+
+def test_help_names_arguments_as_they_are_typed(run: Run) -> None:
+    assert "strongticket show [OPTIONS] FILE\n" in run("show", "-h").stdout
+    assert "strongticket report [OPTIONS] DIR...\n" in run("report", "-h").stdout
+    assert re.search(r"\n  --tokens N +How many to make\.  \[default: 200; at least 1\]", run("generate", "-h").stdout)
+    assert "FIGURE  One or more of fig4, " in run("reproduce", "-h").stdout
 
 
 def test_help_puts_many_options_under_headings(run: Run) -> None:

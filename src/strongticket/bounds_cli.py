@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from strongticket.help_page import Command
+
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
 
@@ -32,9 +34,13 @@ InputNorm = Annotated[float, typer.Option(help="No input is longer than this (al
 Layers = Annotated[int, typer.Option(min=1, help="Layers L of the target's feed-forward network.")]
 Blocks = Annotated[int, typer.Option(help="Blocks B of the target.", show_default=False)]
 Tol = Annotated[float | None, typer.Option(help="Error to promise; prints widths.", show_default=False)]
-KeyWidth = Annotated[str | None, typer.Option(help="Key width n_K; prints the error.", show_default=False)]
-ValueWidth = Annotated[str | None, typer.Option(help="Value width n_V; prints the error.", show_default=False)]
-HiddenWidth = Annotated[str | None, typer.Option(help="Hidden width n_FC; prints the error.", show_default=False)]
+KeyWidth = Annotated[str | None, typer.Option(metavar="N", help="Key width n_K; prints the error.", show_default=False)]
+ValueWidth = Annotated[
+    str | None, typer.Option(metavar="N", help="Value width n_V; prints the error.", show_default=False)
+]
+HiddenWidth = Annotated[
+    str | None, typer.Option(metavar="N", help="Hidden width n_FC; prints the error.", show_default=False)
+]
 Constant = Annotated[
     float | None,
     typer.Option(help="The universal constant C; its value is not known.", show_default="least not ruled out"),
@@ -45,7 +51,7 @@ Form = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
-@bound_app.command(epilog="Example: strongticket bound linear --d-model 64 --d-out 32 --tol 0.01")
+@bound_app.command(cls=Command, epilog="Example: strongticket bound linear --d-model 64 --d-out 32 --tol 0.01")
 def linear(
     d_model: DModel,
     d_out: DOut = None,
@@ -65,7 +71,7 @@ def linear(
         _answer(bound, tol, {"hidden_width": hidden_width}, None, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound feedforward --d-model 64 --layers 2 --tol 0.01")
+@bound_app.command(cls=Command, epilog="Example: strongticket bound feedforward --d-model 64 --layers 2 --tol 0.01")
 def feedforward(
     d_model: DModel,
     d_out: DOut = None,
@@ -95,7 +101,7 @@ def feedforward(
         _answer(bound, tol, {"hidden_width": hidden_width}, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound attention --d-model 64 --input-norm 8 --tol 0.01")
+@bound_app.command(cls=Command, epilog="Example: strongticket bound attention --d-model 64 --input-norm 8 --tol 0.01")
 def attention(
     d_model: DModel,
     d_out: DOut = None,
@@ -126,7 +132,7 @@ def attention(
         _answer(bound, tol, {"key_width": key_width, "value_width": value_width}, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound block --d-model 64 --tol 0.01 --variant tight")
+@bound_app.command(cls=Command, epilog="Example: strongticket bound block --d-model 64 --tol 0.01 --variant tight")
 def block(
     d_model: DModel,
     n_heads: NHeads = 1,
@@ -159,7 +165,7 @@ def block(
         _answer(bound, tol, widths, variant, as_json)
 
 
-@bound_app.command(epilog="Example: strongticket bound transformer --d-model 64 --blocks 6 --tol 0.01")
+@bound_app.command(cls=Command, epilog="Example: strongticket bound transformer --d-model 64 --blocks 6 --tol 0.01")
 def transformer(
     d_model: DModel,
     blocks: Blocks,

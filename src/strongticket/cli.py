@@ -2,16 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from strongticket._version import __version__
 from strongticket.bench.cli import bench_app
 from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
+from strongticket.help_page import Command
 from strongticket.pretrained.cli import compare, construct
 from strongticket.report.cli import report
 from strongticket.search.cli import search
@@ -31,37 +31,24 @@ app = typer.Typer(
 )
 
 
-class _Sectioned(TyperCommand):
-    """A command with so many options that its help puts them under headings (their `rich_help_panel`)."""
-
-    # Typer has click's classes under a name of its own in some releases and under click's in others.
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
-            if (record := param.get_help_record(ctx)) is not None:
-                heading = getattr(param, "rich_help_panel", None) or f"{param.param_type_name.capitalize()}s"
-                sections.setdefault(heading, []).append(record)
-        for heading, records in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
-
-
 # In an epilog \b keeps the lines as they are, so that they can be copied.
 app.command(
-    cls=_Sectioned,
+    cls=Command,
     epilog="\b\nExample: strongticket search --size nano --data sample --steps 1000 \\\n"
     "           --sequences 16 --lr 1e-2 --output-gain 8",
 )(search)
-app.command(epilog="Example: strongticket construct --model FOLDER --items 20 --out a.ticket")(construct)
-app.command(epilog="Example: strongticket compare --model FOLDER --ticket a.ticket --text b.txt")(compare)
-app.command(cls=_Sectioned, epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
-app.command(epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
-app.command(epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
-app.command(epilog="Example: strongticket report results benchmarks --out report.html")(report)
+app.command(cls=Command, epilog="Example: strongticket construct --model FOLDER --items 20 --out a.ticket")(construct)
+app.command(cls=Command, epilog="Example: strongticket compare --model FOLDER --ticket a.ticket --text b.txt")(compare)
+app.command(cls=Command, epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
+app.command(cls=Command, epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
+app.command(cls=Command, epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
+app.command(cls=Command, epilog="Example: strongticket report results benchmarks --out report.html")(report)
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
 
-TicketFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, show_default=False, help="Ticket file.")]
+TicketFile = Annotated[
+    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -74,13 +61,14 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Find the network already inside a random one: a seed and a bit per weight, no weight is trained."""
 
 
-@app.command(epilog="Example: strongticket show attention.ticket")
+@app.command(cls=Command, epilog="Example: strongticket show attention.ticket")
 def show(
     file: TicketFile,
     every: Annotated[bool, typer.Option("--all", help="List every tensor, however many.")] = False,
@@ -98,7 +86,7 @@ def show(
             console().print(part)
 
 
-@app.command(epilog="Example: strongticket verify attention.ticket --target model.safetensors")
+@app.command(cls=Command, epilog="Example: strongticket verify attention.ticket --target model.safetensors")
 def verify(
     file: TicketFile,
     target: Annotated[
@@ -131,7 +119,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: strongticket export attention.ticket --to attention/")
+@app.command(cls=Command, epilog="Example: strongticket export attention.ticket --to attention/")
 def export(
     file: TicketFile,
     to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],

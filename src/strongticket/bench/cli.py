@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from strongticket.help_page import Command
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
@@ -18,21 +19,25 @@ bench_app = typer.Typer(
 )
 
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
-Device = Annotated[str, typer.Option(help="Where our engine runs: cpu or cuda.")]
-Out = Annotated[Path, typer.Option(help="Folder for results.jsonl (appended to) and figures.")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
+Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 @bench_app.command(
     "subset-sum",
+    cls=Command,
     epilog="Example: strongticket bench subset-sum --items 16,20 --peers gurobi,highs",
 )
 def subset_sum_command(
     peers: Annotated[
-        str, typer.Option(help="Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none."
+        ),
     ] = "gurobi,highs,cp-sat",
     device: Device = "cpu",
-    items: Annotated[str, typer.Option(help="Numbers of items in a sum, 2 to 32.")] = "8,12,16,20,24",
+    items: Annotated[str, typer.Option(metavar="LIST", help="Numbers of items in a sum, 2 to 32.")] = "8,12,16,20,24",
     rows: Annotated[
         int | None, typer.Option(min=1, help="Most problems an engine is given.", show_default="by items and device")
     ] = None,
@@ -44,7 +49,8 @@ def subset_sum_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random problems.")] = 0,
     out: Out = Path("benchmarks"),
     figure: Annotated[
-        Path | None, typer.Option(help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png")
+        Path | None,
+        typer.Option(dir_okay=False, help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png"),
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
     as_json: AsJson = False,
@@ -96,7 +102,7 @@ def subset_sum_command(
         _print_comparisons(comparisons, settings, drawn)
 
 
-@bench_app.command("pensia", epilog="Example: strongticket bench pensia --threads 2")
+@bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
 def pensia_command(
     threads: Threads = 1,
     device: Device = "cpu",
@@ -131,11 +137,13 @@ def pensia_command(
         console().print(render.pensia_table(outcome))
 
 
-@bench_app.command("search", epilog="Example: strongticket bench search --models mini --device cuda")
+@bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
 def search_command(
     models: Annotated[
         str | None,
-        typer.Option(help="Sizes of GPT-2, separated by commas.", show_default="mini,small on cuda, nano on cpu"),
+        typer.Option(
+            metavar="LIST", help="Sizes of GPT-2, separated by commas.", show_default="mini,small on cuda, nano on cpu"
+        ),
     ] = None,
     device: Device = "cpu",
     repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each kind of step.")] = 7,

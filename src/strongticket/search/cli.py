@@ -19,8 +19,8 @@ _MASKS, _SCHEDULE, _MACHINE = "What is masked, and how it is drawn (search only)
 _STEPS_AN_EPOCH = 227
 
 
-def _masks(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel=_MASKS)
+def _masks(help_text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=_MASKS, **more)
 
 
 def _schedule(help_text: str, **more: Any) -> Any:
@@ -32,9 +32,12 @@ def _machine(help_text: str, *names: str, **more: Any) -> Any:
 
 
 def search(
-    size: Annotated[str, typer.Option(help="GPT-2 size: nano, mini, small or medium.")] = "small",
+    size: Annotated[str, typer.Option(metavar="NAME", help="GPT-2 size: nano, mini, small or medium.")] = "small",
     data: Annotated[
-        str, typer.Option(help="Text: wikitext-103, sample, or a folder with train and valid text files.")
+        str,
+        typer.Option(
+            metavar="NAME_OR_DIR", help="Text: wikitext-103, sample, or a folder with train and valid text files."
+        ),
     ] = "wikitext-103",
     tokenizer: Annotated[
         str | None,
@@ -51,7 +54,7 @@ def search(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the weights, first scores and order of the text.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
     density: Annotated[float, _masks("Fraction of weights kept, in (0, 1].")] = 0.3,
-    qk_scale: Annotated[str, _masks("Factor on query and key weights; auto is n_K^(1/4).")] = "auto",
+    qk_scale: Annotated[str, _masks("Factor on query and key weights; auto is n_K^(1/4).", metavar="X|auto")] = "auto",
     attention: Annotated[Treatment, _masks("Attention weights.")] = "masked",
     mlp: Annotated[Treatment, _masks("MLP weights.")] = "masked",
     embeddings: Annotated[Treatment, _masks("Token and position embeddings; the head is tied to them.")] = "masked",
@@ -85,7 +88,9 @@ def search(
     ] = None,
     activation: Annotated[Literal["gelu", "relu"], _schedule("Activation of the MLP.")] = "gelu",
     micro_batch: Annotated[int, _machine("Sequences in a forward pass; less takes less memory.", min=1)] = 32,
-    device: Annotated[str | None, _machine("cpu or cuda.", show_default="cuda if there is one")] = None,
+    device: Annotated[
+        str | None, _machine("cpu or cuda.", metavar="DEVICE", show_default="cuda if there is one")
+    ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16"] | None, _machine("Precision of products.", show_default="bfloat16 on cuda")
     ] = None,

@@ -1,0 +1,50 @@
+"""Help pages in a user's words: FILE and N, not the names of Python's types."""
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand
+
+_WORDS = {"int": "N", "float": "X", "str": "TEXT", "file": "FILE", "dir": "DIR", "path": "PATH"}
+_TYPE = re.compile(r" <([^>]+)>")
+
+
+class Command(TyperCommand):
+    """A command whose help puts options under headings (their `rich_help_panel`) and says plainly what they take."""
+
+    # Typer has click's classes under a name of its own in some releases and under click's in others.
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Give what follows the command's name, arguments without braces."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, heading by heading."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                kind = param.param_type_name
+                heading = getattr(param, "rich_help_panel", None) or f"{kind.capitalize()}s"
+                name, text = record
+                name = _TYPE.sub("", name) if kind == "argument" else _TYPE.sub(_taken, name)
+                sections.setdefault(heading, []).append((name, plain_range(text)))
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def _taken(found: re.Match[str]) -> str:
+    """Name what an option takes; a choice of words already does."""
+    return " " + _WORDS.get(found[1].removesuffix(" range"), found[1])
+
+
+def plain_range(text: str) -> str:
+    """Say a range in words; one that only keeps a seed within a machine's integers says nothing to a user.
+
+    Example:
+        >>> plain_range("Timed runs.  [default: 7; x>=1]")
+        'Timed runs.  [default: 7; at least 1]'
+        >>> plain_range("Seed.  [default: 0; 0<=x<=9223372036854775807]")
+        'Seed.  [default: 0]'
+    """
+    text = re.sub(r"; \d+<=x<=\d{10,}", "", text)
+    return re.sub(r"\bx>=([\d.]+)", r"at least \1", text)
