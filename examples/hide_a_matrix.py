@@ -7,6 +7,9 @@ the product is then the sum of the u_k v_ik that the second layer's mask keeps, 
 """
 
 import argparse
+import shlex
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -45,6 +48,8 @@ def hide(target: torch.Tensor, items: int) -> st.Ticket:
             st.RandomTensor(name="second", mask=st.PackedMask.from_bool(solved.mask)),
         ],
         architecture={"family": "linear", "inputs": inputs, "outputs": outputs, "hidden_width": units},
+        # Not part of its identity; `strongticket show` and the report say it.
+        metadata={"command": shlex.join(["python", *sys.argv]), "date": datetime.now(UTC).isoformat("T", "minutes")},
     )
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,6 @@ def test_hidden_picture_can_be_seen(tmp_path: Path) -> None:
     picture = (FOLDER / "picture.txt").read_text().split()
     shades = " .:-=+*#%@"
     assert printed.startswith("\n".join("".join(shades[int(digit)] * 2 for digit in row) for row in picture))
+    ticket = Ticket.load(tmp_path / "out" / "hidden.ticket")
+    assert re.fullmatch(r"python \S*hide_a_matrix\.py", ticket.metadata["command"])
+    assert datetime.now(UTC) - datetime.fromisoformat(ticket.metadata["date"]) < timedelta(hours=1)
