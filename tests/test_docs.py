@@ -18,7 +18,7 @@ EXAMPLES = [text for language, text in BLOCKS if language == "python"]
 COMMANDS = [
     match[1]
     for language, text in BLOCKS
-    for line in text.splitlines()
+    for line in text.replace("\\\n", " ").splitlines()
     if not language and (match := re.match(r"(?:\$ )?(?:torchrun .* -m )?strongticket (.*)", line))
 ]
 
@@ -59,7 +59,7 @@ def test_there_is_one_first_search() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "\n".join(page.read_text("utf-8") for page in pages)
     commands: Any = typer.main.get_command(app)
-    text += " ".join(commands.commands["search"].epilog.replace("\\\n", " ").split())
+    text = re.sub(r" *\\\n *", " ", text + commands.commands["search"].epilog)
     shown = re.findall(r"strongticket search --size nano.*", text)
     assert len(shown) == 3
     assert all(line.startswith(first) for line in shown)

@@ -5,6 +5,7 @@
 
 import re
 import shlex
+from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import strongticket
+import strongticket.bounds
 from strongticket.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +31,7 @@ COMMANDS = [
     pytest.param(match[1], id=f"{page.stem}: {match[1][:60]}")
     for page in PAGES
     for text in blocks(page, "", "sh")
-    for line in text.splitlines()
+    for line in text.replace("\\\n", " ").splitlines()
     if (match := re.match(r"(?:\$ )?(?:torchrun .* -m )?strongticket ([a-z].*)", line.strip()))
 ]
 COMMANDS += [
@@ -76,6 +79,37 @@ def test_headings_have_no_formulas() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         outside_code = BLOCK.sub("", page.read_text("utf-8"))
         assert not re.findall(r"^#.*\$.*", outside_code, re.MULTILINE), page.name
+
+
+def test_lists_have_a_blank_line_before_them() -> None:
+    """Without one the site shows them as running text, though other readers of Markdown do not."""
+    for page in (ROOT / "docs").glob("*.md"):
+        outside_code = BLOCK.sub("", page.read_text("utf-8"))
+        for paragraph in re.split(r"\n\s*\n", outside_code):
+            first, *others = [bool(re.match(r" *([-*]|\d+\.) ", line)) for line in paragraph.strip().splitlines()]
+            assert first or not any(others), f"{page.name}: {paragraph}"
+
+
+def test_commands_are_not_cut() -> None:
+    """The site shows about 100 characters of a line; a longer command goes on in the next."""
+    for page in (ROOT / "docs").glob("*.md"):
+        for line in "".join(blocks(page, "", "sh")).splitlines():
+            command = line.partition("  #")[0]
+            assert len(command) <= 100 or "strongticket " not in command[:15], f"{page.name}: {line}"
+
+
+def test_the_reference_has_everything_under_the_name_it_is_imported_by() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    entries = re.findall(r"^::: (\S+)\n(?:    options:\n      heading: (\S+))?", text, re.MULTILINE)
+    shown = {heading or name for name, heading in entries}
+    public = {
+        f"{module.__name__}.{name}"
+        for module in (strongticket, strongticket.bounds)
+        for name, thing in vars(module).items()
+        if isfunction(thing) or (isclass(thing) and not issubclass(thing, Exception))
+    }
+    assert shown - public == {"strongticket.bounds", "strongticket.errors", "strongticket.report.write_report"}
+    assert public - shown == set()
 
 
 def test_every_page_is_in_the_contents_and_every_picture_exists() -> None:
