@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def test_links_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
     assert len(links) > 10
     assert [link for link in links if not (README.parent / link).exists()] == []
+
+
+def test_it_says_how_many_runs_of_figure_7_are_done() -> None:
+    result = json.loads((README.parent / "results" / "fig7" / "result.json").read_text("utf-8"))
+    done, all_of_them = result["runs"], result["runs"] + len(result["missing"])
+    assert f"{done} of the {all_of_them} runs that Figure 7 takes" in " ".join(TEXT.split())
 
 
 def test_citation_names_this_version() -> None:
