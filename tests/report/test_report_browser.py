@@ -55,14 +55,16 @@ def test_every_figure_is_drawn_and_has_a_title_a_table_and_its_origin(visit: Vis
     assert unnamed == []
 
 
-def test_switching_figure_4_to_the_median_shows_its_values(visit: Visit, full_page: Path) -> None:
+def test_figure_4_switches_between_median_mean_and_reach(visit: Visit, full_page: Path) -> None:
     section = visit.open(full_page).section("fig4")
     plot = section.locator(".plot > svg")
-    expect(plot).to_have_attribute("data-view", "Mean")
+    expect(plot).to_have_attribute("data-view", "Median")
     expect(plot).to_have_attribute("data-scale", "log")
     assert "the paper’s fit" in section.locator(".legend").inner_text()
-    section.get_by_role("button", name="Median").click()
-    expect(plot).to_have_attribute("data-view", "Median")
+    assert "a bar has no lower half" not in section.inner_text()  # there are none
+    section.get_by_role("button", name="Mean").click()
+    expect(plot).to_have_attribute("data-view", "Mean")
+    assert "a bar has no lower half" in section.inner_text()
     section.get_by_role("button", name="Linear").click()
     expect(plot).to_have_attribute("data-scale", "linear")
     section.get_by_role("button", name="Out of reach").click()
@@ -73,7 +75,6 @@ def test_switching_figure_4_to_the_median_shows_its_values(visit: Visit, full_pa
 
 def test_pointer_and_arrow_keys_read_the_same_numbers_as_the_file(visit: Visit, full_page: Path) -> None:
     section = visit.open(full_page).section("fig4")
-    section.get_by_role("button", name="Median").click()
     plot, first = section.locator(".plot"), FIG4["widths"][0]
     plot.focus()
     visit.page.keyboard.press("ArrowRight")
@@ -82,6 +83,8 @@ def test_pointer_and_arrow_keys_read_the_same_numbers_as_the_file(visit: Visit, 
     assert f"{first['error']['median']:.3g}" in said
     tip = section.locator(".tip")
     expect(tip).to_be_visible()
+    looks = tip.locator("svg").evaluate_all("all => all.map(e => e.innerHTML)")
+    assert len(set(looks)) == len(looks) >= 3  # lines of one colour are told apart
     assert tip.evaluate("e => e.scrollWidth <= e.clientWidth")
     visit.page.keyboard.press("End")
     assert f"hidden width n: {FIG4['widths'][-1]['width']}" in tip.inner_text()

@@ -66,7 +66,7 @@ def page(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
 
 
 def cells(visit: Visit) -> dict[str, list[str]]:
-    rows = visit.section("searches").locator(".blocks > .scroll tbody tr").all()
+    rows = visit.section("searches").locator(".blocks > .table tbody tr").all()
     return {(texts := row.locator("td").all_inner_texts())[0]: texts for row in rows}
 
 
@@ -85,16 +85,11 @@ def test_table_says_what_each_run_was(visit: Visit, page: tuple[Path, dict[str, 
     visit.open(page[0])
     rows = cells(visit)
     result = json.loads((runs / "scaled" / "seed-0" / "result.json").read_bytes())
-    assert rows["scaled/seed-0"][1:6] == [
-        "nano",
-        "density 0.3",
-        "2.38 (auto)",
-        "0",
-        f"{result['best_validation_loss']:.4f}",
-    ]
+    assert rows["scaled/seed-0"][1:4] == [f"{result['best_validation_loss']:.4f}", "0", "2.38 (auto)"]
+    assert rows["scaled/seed-0"][5:7] == ["nano", "density 0.3"]
     assert rows["scaled/seed-0"][7] == "30 steps"
-    assert rows["plain/seed-0"][2:4] == ["density 0.3, embeddings trained, output gain 4", "1"]
-    assert rows["dense/seed-0"][2:4] == ["all weights trained", "–"]
+    assert (rows["plain/seed-0"][3], rows["plain/seed-0"][6]) == ("1", "density 0.3, embeddings trained, output gain 4")
+    assert (rows["dense/seed-0"][3], rows["dense/seed-0"][6]) == ("–", "all weights trained")
     assert rows["stopped/seed-1"][7] == "not finished: step 20 of 30"
     assert rows["resumed/seed-1"][7] == "30 steps, resumed at 20"
     assert "1 of 5 not finished" in visit.section("searches").inner_text()
@@ -102,8 +97,16 @@ def test_table_says_what_each_run_was(visit: Visit, page: tuple[Path, dict[str, 
 
 def test_table_of_usual_runs_fits_a_desktop(visit: Visit, runs: Path, tmp_path: Path) -> None:
     write_report([runs / "scaled", runs / "dense"], tmp_path / "report.html")
-    table = visit.open(tmp_path / "report.html").section("searches").locator(".blocks > .scroll")
+    table = visit.open(tmp_path / "report.html").section("searches").locator(".blocks > .table .scroll")
     assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert table.get_attribute("data-more") is None
+    # On a phone the result is seen, and an edge that fades says that there is more.
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    expect(table).to_have_attribute("data-more", "right")
+    loss = table.locator("tbody tr").first.locator("td").nth(1).bounding_box()
+    assert loss["x"] + loss["width"] < 390 - 40
+    table.evaluate("e => e.scrollTo({ left: 60 })")
+    expect(table).to_have_attribute("data-more", "left right")
 
 
 def test_curves_are_those_of_the_files(visit: Visit, page: tuple[Path, dict[str, Any]], runs: Path) -> None:
@@ -112,7 +115,10 @@ def test_curves_are_those_of_the_files(visit: Visit, page: tuple[Path, dict[str,
     result = json.loads((runs / "scaled" / "seed-0" / "result.json").read_bytes())
     tokens_a_step = SCALED.tokens_a_step
     (validation,) = [series for series in shown[1]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
-    assert validation["points"] == [[step * tokens_a_step, loss] for step, loss in result["curve"]]
+    # What is there before the first step would squeeze all else into a corner: only the table has it.
+    assert validation["points"] == [[step * tokens_a_step, loss] for step, loss in result["curve"] if step]
+    numbers = section.locator("details.numbers tbody tr").all_text_contents()
+    assert any(line.startswith("nano, scale 2.38 (auto), seed 00") for line in numbers)
     metrics = [json.loads(line) for line in (runs / "scaled" / "seed-0" / "metrics.jsonl").read_text().splitlines()]
     (training,) = [series for series in shown[2]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
     assert training["points"] == [[row["step"] * tokens_a_step, row["loss"]] for row in metrics if "loss" in row]
@@ -133,6 +139,24 @@ def test_hover_reads_training_and_validation_and_a_legend_entry_hides_both(
     visit.page.keyboard.press("ArrowRight")
     expect(section.locator(".tip")).to_be_visible()
     assert "tokens: 1,280" in section.locator(".tip").inner_text()  # ten steps of 128 tokens
+
+
+def test_every_setting_has_its_colour_and_every_seed_its_dashes(runs: Path, tmp_path: Path, visit: Visit) -> None:
+    for name, changes in {"a": {}, "b": {"seed": 5}, "c": {"lr": 0.5, "final_lr": 0.1}, "d": {"steps": 31}}.items():
+        shutil.copytree(runs / "scaled" / "seed-0", tmp_path / name)
+        result = json.loads((tmp_path / name / "result.json").read_bytes())
+        result["config"] |= changes
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    write_report([tmp_path], tmp_path / "report.html")
+    section = visit.open(tmp_path / "report.html").section("searches")
+    view = json.loads(section.locator("script[type='application/json']").text_content())["views"][1]
+    looks = {series["name"]: (series["colour"], series["dash"]) for series in view["series"]}
+    assert looks == {
+        "nano, scale 2.38 (auto), 30 steps, learning rate 0.01, seed 0": ("s0", "solid"),
+        "nano, scale 2.38 (auto), 30 steps, learning rate 0.01, seed 5": ("s0", "dashed"),
+        "nano, scale 2.38 (auto), 30 steps, learning rate 0.5, seed 0": ("s1", "solid"),
+        "nano, scale 2.38 (auto), 31 steps, seed 0": ("s2", "solid"),
+    }
 
 
 def test_two_runs_that_say_the_same_name_are_told_apart(visit: Visit, runs: Path, tmp_path: Path) -> None:

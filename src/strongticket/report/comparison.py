@@ -12,6 +12,7 @@ from strongticket.report.parts import Comparison, Mark, Row, minus
 
 _HEIGHT = 30  # of a line, in pixels
 _TICKS = 5  # at most
+_LEAST = 1e-300  # of a span: a fraction of less may be zero
 _BEYOND = 1.5  # how far intervals may stretch the axis, in spans of the values
 
 
@@ -44,11 +45,11 @@ def axis_of(marks: Sequence[Mark], *, zero: bool) -> Axis:
     if not all(map(math.isfinite, values)):
         raise ValueError("a comparison needs finite numbers")
     low, high = min(values + [0.0] * zero), max(values + [0.0] * zero)
-    span = (high - low) or abs(high) or 1.0
+    span = max((high - low) or abs(high) or 1.0, _LEAST)
     ends = [float(end) for mark in marks for end in mark.interval or ()]
     low = max(min([low, *ends]), low - _BEYOND * span)
     high = min(max([high, *ends]), high + _BEYOND * span)
-    pad = 0.06 * ((high - low) or span)
+    pad = 0.06 * (high - low if high - low > 1e-9 * span else span)
     return Axis(low - pad, high + pad, _step(high - low + 2 * pad))
 
 
@@ -85,8 +86,12 @@ def render_comparison(block: Comparison) -> str:
 
 
 def _row(row: Row, axis: Axis, block: Comparison) -> str:
-    words = "".join(f"<td>{escape(text)}</td>" for text in row.words)
-    # On a phone there are no columns, so each number has its head with it.
+    # On a phone there are no columns, so each cell has its head with it; the first is what the line is about.
+    first, *others = row.words
+    words = f"<td>{escape(first)}</td>" + "".join(
+        f'<td data-head="{escape(head)}">{escape(text)}</td>'
+        for head, text in zip(block.words[1:], others, strict=True)
+    )
     numbers = "".join(
         f'<td class="n" data-head="{escape(head)}">{escape(text)}</td>'
         for head, text in zip(block.numbers, row.numbers, strict=True)

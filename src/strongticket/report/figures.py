@@ -24,6 +24,7 @@ from strongticket.report.parts import (
 _WIDTH = "hidden width n"
 _ERROR = "error"
 _REACH = "share of sources"
+_HALF_BARS = "On the log scale a bar has no lower half where mean − deviation is below zero."
 
 
 def width_figure(result: Result) -> Section:
@@ -36,13 +37,12 @@ def width_figure(result: Result) -> Section:
     slope = fits["median_slope"]
     caption = (
         f"{_setting(content['config'])}. An error is the largest error norm of a token, averaged over "
-        f"{content['config']['inputs']:,} test inputs. On the log scale a bar has no lower half where mean − deviation "
-        "is below zero."
+        f"{content['config']['inputs']:,} test inputs."
     )
     chart = Chart(
         title="Error of tickets in a single-head attention",
         caption=caption,
-        views=(_mean_view(points, fits, widths, rest), _median_view(points, fits, widths, rest), _miss_view(points)),
+        views=(_median_view(points, fits, widths, rest), _mean_view(points, fits, widths, rest), _miss_view(points)),
         tables=(_width_table(points), width_fits(fits, points)),
     )
     last = points[-1]
@@ -88,7 +88,7 @@ def _mean_view(points: list[Json], fits: Json, widths: list[int], rest: Sequence
     series.append(paper_curve(widths))
     series.append(_line("mean certificate", points, "certificate", "mean", "ink", dotted=True))
     series += [_thin(other, "mean", "mean") for other in rest]
-    return View(name="Mean", x=_WIDTH, y=_ERROR, series=series)
+    return View(name="Mean", x=_WIDTH, y=_ERROR, series=series, note=_HALF_BARS)
 
 
 def _median_view(points: list[Json], fits: Json, widths: list[int], rest: Sequence[list[Json]]) -> View:
@@ -164,12 +164,15 @@ def length_figure(result: Result) -> Section:
     config = content["config"]
     lines = _of(content, content["targets"][0]["index"])
     ends = lines[-1]["token"]
+    note = (
+        f"Solid: the regression token, {config['inputs']:,} inputs; dashed: the worst of all tokens, "
+        f"{config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every length."
+    )
     chart = Chart(
         title="Error of tickets against the length of the input",
-        caption=f"{_setting(config)}. Solid: the regression token, {config['inputs']:,} inputs; dashed: the worst of "
-        f"all tokens, {config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every length.",
-        views=(_length_view(lines, "mean"), _length_view(lines, "median"), _length_misses(lines)),
-        tables=[_length_table(lines, what) for what in ("mean", "median")],
+        caption=f"{_setting(config)}.",
+        views=(_length_view(lines, "median", note), _length_view(lines, "mean", note), _length_misses(lines)),
+        tables=[_length_table(lines, what) for what in ("median", "mean")],
     )
     return Section(
         anchor="fig5",
@@ -184,7 +187,7 @@ def length_figure(result: Result) -> Section:
     )
 
 
-def _length_view(lines: list[Json], what: str) -> View:
+def _length_view(lines: list[Json], what: str, note: str) -> View:
     series = []
     for line, colour in zip(lines, SERIES, strict=False):
         lengths, token, every = line["lengths"], line["token"], line["all_tokens"]
@@ -207,7 +210,7 @@ def _length_view(lines: list[Json], what: str) -> View:
         name = f"n = {line['width']}, certificate"
         series.append(Series(name=name, points=certified, colour=colour, dash="dotted", marks=False, follows=True))
     ticks = lines[0]["lengths"][::2]
-    return View(name=what.capitalize(), x="length T", y=_ERROR, series=series, x_scale="log", x_ticks=ticks)
+    return View(name=what.capitalize(), x="length T", y=_ERROR, series=series, x_scale="log", x_ticks=ticks, note=note)
 
 
 def _length_misses(lines: list[Json]) -> View:
@@ -240,10 +243,10 @@ def block_figure(result: Result) -> Section:
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
         caption=caption,
-        views=(_block_view(points, fits, "mean"), _block_view(points, fits, "median"), _block_misses(points)),
+        views=(_block_view(points, fits, "median"), _block_view(points, fits, "mean"), _block_misses(points)),
         tables=(_block_table(points), block_fits(fits, points)),
     )
-    deepest = narrow["blocks"][-1]["error"]["mean"], wide["blocks"][-1]["error"]["mean"]
+    deepest = narrow["blocks"][-1]["error"]["median"], wide["blocks"][-1]["error"]["median"]
     return Section(
         anchor="fig6",
         name="Figure 6",
@@ -251,7 +254,7 @@ def block_figure(result: Result) -> Section:
         lead="Whole transformer blocks, attention and feed-forward layer, hidden in wider random ones. Errors add up "
         "from block to block, and every depth decays with width. The paper fits all depths with the rate of one block; "
         "left to themselves, deeper ones decay a little more slowly.",
-        finding=f"{config['n_blocks']} blocks: mean error {number(deepest[0])} at width {narrow['width']}, "
+        finding=f"{config['n_blocks']} blocks: median error {number(deepest[0])} at width {narrow['width']}, "
         f"{number(deepest[1])} at width {wide['width']}",
         blocks=(chart,),
         origin=origin_of(result),
@@ -280,7 +283,8 @@ def _block_view(points: list[Json], fits: Json, what: str) -> View:
         )
         if fit is not None and mean:
             series.append(curve("fit", fit, widths, colour))
-    return View(name=what.capitalize(), x=_WIDTH, y=_ERROR, series=series, apart=mean)
+    note = _HALF_BARS if mean else ""
+    return View(name=what.capitalize(), x=_WIDTH, y=_ERROR, series=series, apart=mean, note=note)
 
 
 def _block_misses(points: list[Json]) -> View:

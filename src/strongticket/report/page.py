@@ -18,6 +18,7 @@ from strongticket.report.parts import Block, Chart, Comparison, Drawn, Section, 
 
 TITLE = "strongticket report"
 _MOST_OF_A_CHAPTER = 4  # at a glance
+_LONG = 18  # letters: a column of longer words breaks its lines on a phone
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "page.js")
 
 
@@ -161,7 +162,10 @@ def _table(table: Table) -> str:
     def side(place: int) -> str:
         if table.remarks and place >= len(table.columns) - table.remarks:
             return ' class="remark"'
-        return "" if place < table.words else ' class="n"'
+        if place >= table.words:
+            return ' class="n"'
+        longest = max((len(row[place]) for row in table.rows), default=0)
+        return ' class="long"' if table.columns and longest > _LONG else ""
 
     head = "".join(f'<th scope="col"{side(place)}>{escape(text)}</th>' for place, text in enumerate(table.columns))
     rows = "".join(
@@ -170,10 +174,11 @@ def _table(table: Table) -> str:
     )
     top = f"<thead><tr>{head}</tr></thead>" if head else ""
     # Without heads it is a list of facts, each with its name.
-    kind = "scroll" if head else "scroll facts"
+    kind, caption = "table" if head else "table facts", escape(table.caption)
     return (
-        f'<div class="{kind}" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
-        f"<caption>{escape(table.caption)}</caption>{top}<tbody>{rows}</tbody></table></div>"
+        f'<div class="{kind}"><p class="caption" aria-hidden="true">{caption}</p>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table aria-label="{caption}">'
+        f"{top}<tbody>{rows}</tbody></table></div></div>"
     )
 
 

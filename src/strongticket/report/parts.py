@@ -16,7 +16,7 @@ from strongticket.container import Json
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 Scale = Literal["linear", "log"]
-Dash = Literal["solid", "dashed", "dotted"]
+Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 
 # Below this an error is rounding, and a logarithmic scale has no place for zero.
 SMALLEST = 1e-17
@@ -47,6 +47,7 @@ class Series:
         colour: a role, not a colour.
         ramp: instead of it a place on a ramp from 0 to 1, for many series in order.
         dash: of the line.
+        thin: for a line that goes with a stronger one.
         line: False for points alone.
         marks: whether points are marked; curves have none.
         notes: a few words on each point, for the reader's pointer.
@@ -63,6 +64,7 @@ class Series:
     colour: Colour = "ink"
     ramp: float | None = None
     dash: Dash = "solid"
+    thin: bool = False
     line: bool = True
     marks: bool = True
     notes: Sequence[str] | None = None
@@ -81,6 +83,7 @@ class Series:
             "colour": self.colour,
             "ramp": self.ramp,
             "dash": self.dash,
+            "thin": self.thin,
             "line": self.line,
             "follows": self.follows,
             "marks": self.marks,
@@ -108,6 +111,7 @@ class View:
         zero: whether y is a difference: zero then has a line, and values a sign.
         apart: whether points of several series at one x stand side by side, so that their bars can be told apart.
         y_range: what the linear axis shows at least; bars beyond it are cut. By default all there is.
+        note: what has to be said of this view alone.
     """
 
     name: str
@@ -123,6 +127,7 @@ class View:
     zero: bool = False
     apart: bool = False
     y_range: tuple[float, float] | None = None
+    note: str = ""
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON."""
@@ -139,6 +144,7 @@ class View:
             "zero": self.zero,
             "apart": self.apart,
             "yRange": [float(y) for y in self.y_range] if self.y_range is not None else None,
+            "note": self.note,
             "series": [series.as_json() for series in self.series],
         }
 

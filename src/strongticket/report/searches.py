@@ -1,7 +1,8 @@
 """Runs of `strongticket search`: how the losses fell, and what each run was."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from strongticket.search.policy import Policy
 
 _POINTS = 80  # of a training curve, at most: each is the mean of some steps
 _USUAL = Policy()
+_DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
+# What tells runs apart is looked for in this order, and then among all other settings.
+_FIRST = ("steps", "lr", "sequences", "length", "text")
+_LOUD = {"steps": "{:,} steps", "lr": "learning rate {:.3g}", "sequences": "{} sequences a step", "length": "length {}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class _Line:
 
     name: str
     colour: Colour
+    dash: Dash
     training: list[tuple[float, float]]
     validation: list[tuple[float, float]]
 
@@ -34,8 +40,9 @@ def search_section(found: Found) -> Section:
     lines = _lines(runs, [folders[run.folder] for run in runs])
     chart = Chart(
         title="Loss against tokens",
-        caption="Solid, with points: validation. Dashed: training, each place the mean of the steps around it. One "
-        "colour for each setting; its seeds share it.",
+        caption="With points: validation; without, and thin: training, each place the mean of the steps around it. "
+        "One colour for each setting; its seeds differ in their dashes. The loss before the first step is in the "
+        "table.",
         views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
         tables=(_curve_table(lines),),
     )
@@ -55,21 +62,62 @@ def search_section(found: Found) -> Section:
 
 
 def _lines(runs: Sequence[SearchRun], folders: Sequence[str]) -> list[_Line]:
-    colours: dict[str, Colour] = {}
-    names = [run_name(run) for run in runs]
+    seeds: dict[str, list[int]] = {}  # of each setting
+    names = [
+        run_name(run, differences.values())
+        for run, differences in zip(runs, differences_of([run.config for run in runs]), strict=True)
+    ]
     lines = []
     for run, name, folder in zip(runs, names, folders, strict=True):
-        setting = f"{run.config['size']} {policy_words(run.config)} {scale_words(run.config)}"
-        colour = colours.setdefault(setting, SERIES[len(colours) % len(SERIES)])
+        setting = json.dumps({**run.config, "seed": None}, sort_keys=True)
+        own = seeds.setdefault(setting, [])
+        own += [run.config["seed"]] * (run.config["seed"] not in own)
+        colour = SERIES[list(seeds).index(setting) % len(SERIES)]
+        dash = _DASHES[own.index(run.config["seed"]) % len(_DASHES)]
         shown = name if names.count(name) == 1 else f"{name}, {folder}"
         if run.result is None:
             shown += ", not finished"
-        lines.append(_Line(shown, colour, _training(run), _validation(run)))
+        lines.append(_Line(shown, colour, dash, _training(run), _validation(run)))
     return lines
 
 
-def run_name(run: SearchRun) -> str:
-    """Name a run in a few words.
+def differences_of(configs: Sequence[Json]) -> list[dict[str, str]]:
+    """Say of each run in which settings it differs from those that are otherwise called alike, in as few as tell.
+
+    Example:
+        >>> runs = [{"size": "nano", "mode": "dense", "seed": 0, "lr": lr, "final_lr": lr / 10} for lr in (0.1, 0.2)]
+        >>> differences_of([*runs, runs[0] | {"size": "mini"}])
+        [{'lr': 'learning rate 0.1'}, {'lr': 'learning rate 0.2'}, {}]
+    """
+    settings = [dict(_settings(config)) for config in configs]
+    alike: list[tuple[str, ...]] = [(config["mode"], config["size"], scale_words(config)) for config in configs]
+    said: list[dict[str, str]] = [{} for _ in configs]
+    for name in dict.fromkeys((*_FIRST, *(name for each in settings for name in each))):
+        values = [json.dumps(each.get(name), sort_keys=True) for each in settings]
+        several = {key for key in alike if len({v for k, v in zip(alike, values, strict=True) if k == key}) > 1}
+        for place, key in enumerate(alike):
+            if key in several and name in settings[place]:
+                said[place][name] = _setting_words(name, settings[place][name])
+        alike = [(*key, value) for key, value in zip(alike, values, strict=True)]
+    return said
+
+
+def _settings(config: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    for name, value in config.items():
+        if name == "policy" and isinstance(value, Mapping):
+            yield from value.items()
+        elif name != "seed":
+            yield name, value
+
+
+def _setting_words(name: str, value: Json) -> str:
+    if name == "text" and isinstance(value, Mapping):
+        return f"on {value.get('data', 'another text')}"
+    return _LOUD[name].format(value) if name in _LOUD else _change(name, value)
+
+
+def run_name(run: SearchRun, differences: Iterable[str] = ()) -> str:
+    """Name a run in a few words; `differences` are those from others of the name.
 
     Example:
         >>> from pathlib import Path
@@ -79,7 +127,7 @@ def run_name(run: SearchRun) -> str:
     """
     config = run.config
     what = "trained" if config["mode"] == "dense" else f"scale {scale_words(config)}"
-    return f"{config['size']}, {what}, seed {config['seed']}"
+    return ", ".join((str(config["size"]), what, *differences, f"seed {config['seed']}"))
 
 
 def scale_words(config: Json) -> str:
@@ -108,6 +156,8 @@ def _change(name: str, value: Json) -> str:
     words = name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"not {words}"
+    if value is None:
+        return f"no {words}"
     return f"{words} {value:.3g}" if isinstance(value, float) else f"{words} {value}"
 
 
@@ -140,13 +190,22 @@ def _view(lines: Sequence[_Line], name: str) -> View:
     series = []
     for line in lines:
         if name != "Training" and line.validation:
-            series.append(Series(name=line.name, points=line.validation, colour=line.colour))
+            # Before the first step the loss is far above all others, and would squeeze them into a corner.
+            points = [point for point in line.validation if point[0] > 0] or line.validation
+            series.append(Series(name=line.name, points=points, colour=line.colour, dash=line.dash))
         if name != "Validation" and line.training:
             below = name == "Both" and bool(line.validation)  # the training loss goes with the validation loss
             label = f"{line.name}, training" if below else line.name
-            dash: Dash = "dashed" if name == "Both" else "solid"
             series.append(
-                Series(name=label, points=line.training, colour=line.colour, dash=dash, marks=False, follows=below)
+                Series(
+                    name=label,
+                    points=line.training,
+                    colour=line.colour,
+                    dash=line.dash,
+                    thin=name == "Both",
+                    marks=False,
+                    follows=below,
+                )
             )
     return View(name=name, x="tokens", y="loss, nats a token", series=series, y_scales=("linear", "log"))
 
@@ -158,27 +217,30 @@ def _curve_table(lines: Sequence[_Line]) -> Table:
 
 def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
     rows = []
-    for run in runs:
+    for run, differences in zip(runs, differences_of([run.config for run in runs]), strict=True):
+        policy = policy_words(run.config)
+        # The state has the steps, the policy its own settings.
+        others = [words for name, words in differences.items() if name != "steps" and words not in policy]
         how: Mapping[str, Json] = run.run if isinstance(run.run, Mapping) else {}
         rate = how.get("tokens_per_second")
         best = _best(run)
         rows.append(
             (
                 folders[run.folder],
-                str(run.config["size"]),
-                policy_words(run.config),
-                scale_words(run.config),
-                str(run.config["seed"]),
                 "–" if best is None else f"{best:.4f}",
+                str(run.config["seed"]),
+                scale_words(run.config),
                 "–" if rate is None else f"{float(rate):,.0f}",
+                str(run.config["size"]),
+                ", ".join((policy, *others)),
                 state_of(run),
                 # The model's numbers stand below, where there is room.
                 re.sub(r" \(.*?\)", "", machine_of(how)) or "–",
                 date_of(how).removesuffix(" UTC") or "–",
             )
         )
-    columns = ("run", "model", "policy", "scale", "seed", "best loss", "tokens/s", "state", "machine", "date, UTC")
-    return Table(caption="What each run was", columns=columns, rows=rows, words=3, remarks=3)
+    columns = ("run", "best loss", "seed", "scale", "tokens/s", "model", "settings", "state", "machine", "date, UTC")
+    return Table(caption="What each run was", columns=columns, rows=rows, words=1, remarks=5)
 
 
 def state_of(run: SearchRun) -> str:

@@ -52,7 +52,7 @@ def _subset_sums(path: Path, rows: list[Json]) -> Section:
         )
     view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
     chart = Chart(
-        title="Subset sums solved a second",
+        title="Subset sums, engine by engine",
         caption="Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of "
         "a device on the same random problems in one run.",
         views=(view,),
@@ -103,21 +103,22 @@ def _sum_table(lines: list[list[Json]]) -> Table:
 
 
 def _search_steps(path: Path, rows: list[Json]) -> Section:
-    names = {"search": "search: a score a weight", "dense": "the same network, trained", "gpt2": "GPT-2 as published"}
+    names = {"search": "search", "dense": "trained", "gpt2": "GPT-2 published"}
     cells = [
         (
             str(row["model"]),
             names.get(row["kind"], str(row["kind"])),
+            f"{row['time_ratio']:.3f}" if row.get("time_ratio") else "–",
             f"{1000 * row['median']:.1f}",
             f"{row['tokens_per_second']:,.0f}",
-            f"{row['time_ratio']:.3f}" if row.get("time_ratio") else "–",
             f"{row['peak_bytes'] / 1e9:.2f}",
         )
         for row in rows
     ]
-    columns = ("model", "step", "ms a step", "tokens a second", "time / trained", "peak GB")
+    columns = ("model", "step", "time / trained", "ms a step", "tokens a second", "peak GB")
     ratios = [row["time_ratio"] for row in rows if row["kind"] == "search" and row.get("time_ratio")]
-    table = Table(caption="One step of search beside one of training", columns=columns, rows=cells, words=2)
+    caption = "One step: a search, the same network trained, and GPT-2 as published"
+    table = Table(caption=caption, columns=columns, rows=cells, words=2)
     return Section(
         anchor="search-speed",
         name="Search speed",

@@ -23,6 +23,7 @@ _LABELS = {"unscaled": "tickets, Q and K as drawn", "scaled": "tickets, Q and K 
 _COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
 _MEASURE = "best_validation_loss"
 _SCALE = "scale of Q and K"
+_NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
 _BEYOND = 1.5  # how far intervals of few seeds may stretch the axis, in spans of the differences
 
 
@@ -32,8 +33,8 @@ def parameter_figure(result: Result) -> Section:
     points = content["points"]
     chart = Chart(
         title="Loss against nonzero parameters",
-        caption=f"{setting(content)}; {seeds(len(point['seeds']) for point in points)}. Mean and standard deviation "
-        "over seeds. Points are joined only where all models saw the same amount of text.",
+        caption=f"{setting(content)}; {seeds(len(point['seeds']) for point in points)}. {_several(points)}Points are "
+        "joined only where all models saw the same amount of text.",
         views=(
             _parameter_view(points, "all", "All parameters"),
             _parameter_view(points, "without_embeddings", "Without embeddings"),
@@ -47,7 +48,7 @@ def parameter_figure(result: Result) -> Section:
         title="Figure 7: loss against nonzero parameters",
         lead="GPT-2 models on text: tickets found by edge-popup, no weight trained, beside models trained in full. The "
         "paper draws query and key weights larger, by the fourth root of a head’s width, as its theory asks, and "
-        "reports better tickets.",
+        f"reports better tickets.{'' if effects else _NO_PAIR}",
         finding=_parameter_finding(points, effects),
         blocks=(chart, *([_effects(effects)] if effects else [])),
         origin=origin_of(result),
@@ -84,7 +85,7 @@ def _parameter_view(points: list[Json], counted: str, name: str) -> View:
                 dash="dashed" if embeddings == "masked" else "solid",
                 line=_comparable(chosen),
                 notes=[f"{point['size']}, {_text_seen(point)}" for point in chosen],
-                labels=[str(point["size"]) for point in chosen],
+                labels=[_label(point) for point in chosen],
             )
         )
     return View(
@@ -96,6 +97,14 @@ def _parameter_view(points: list[Json], counted: str, name: str) -> View:
         y_scales=("linear", "log"),
         apart=True,
     )
+
+
+def _several(points: list[Json]) -> str:
+    return "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
+
+
+def _label(point: Json) -> str:
+    return f"{point['size']}, {_text_seen(point)}" if point.get("tokens") else str(point["size"])
 
 
 def _comparable(points: list[Json]) -> bool:
@@ -112,18 +121,18 @@ def _loss_table(points: list[Json]) -> Table:
         (
             str(point["size"]),
             _LABELS[point["kind"]],
-            str(point["embeddings"]),
-            _text_seen(point),
-            f"{point['nonzero']['all']:,}",
-            f"{point['nonzero']['without_embeddings']:,}",
-            str(len(point["seeds"])),
             loss(point[_MEASURE]),
             loss(point["final_validation_loss"]),
+            str(len(point["seeds"])),
+            f"{point['nonzero']['all']:,}",
+            f"{point['nonzero']['without_embeddings']:,}",
+            _text_seen(point),
+            str(point["embeddings"]),
         )
         for point in points
     ]
-    columns = ("model", "what", "embeddings", "text seen", "nonzero", "without embeddings", "seeds", "best loss")
-    return Table(caption="Losses over seeds", columns=(*columns, "final loss"), rows=rows, words=3)
+    columns = ("model", "what", "best loss", "final loss", "seeds", "nonzero", "without embeddings", "text seen")
+    return Table(caption="Losses over seeds", columns=(*columns, "embeddings"), rows=rows, words=2, remarks=2)
 
 
 def _effects(effects: list[Json]) -> Comparison:

@@ -15,6 +15,7 @@ class Chart {
     this.tip = make(this.plot, "div", { class: "tip", hidden: "", "aria-hidden": "true" });
     this.said = make(root, "p", { class: "quiet", "aria-live": "polite" });
     this.legend = make(root, "ul", { class: "legend", "aria-label": "Lines; press to hide or show" });
+    this.note = make(root, "p", { class: "note" });
     this.addControls();
     this.listen();
     this.addLegend();
@@ -39,6 +40,7 @@ class Chart {
     }
     this.scaleBox = make(this.controls, "span");
     this.scaleSwitch();
+    if (!this.controls.querySelector("button")) this.controls.remove(); // one view, one scale
   }
 
   scaleSwitch() {
@@ -55,15 +57,12 @@ class Chart {
 
   addLegend() {
     this.legend.replaceChildren();
+    this.note.textContent = this.now.note;
     const { series: all } = this.now;
     all.forEach((series, place) => {
       if (series.follows) return;
       const button = make(make(this.legend, "li"), "button", { type: "button", "aria-pressed": "true" });
-      const swatch = shape(button, "svg", { width: 26, height: 12, "aria-hidden": "true" });
-      const group = shape(swatch, "g", { class: series.dash });
-      group.style.setProperty("--colour", colourOf(series));
-      if (series.line) shape(group, "path", { class: "line", d: "M1 6H25" });
-      if (series.marks) shape(group, "circle", { class: "mark-dot", cx: 13, cy: 6, r: 4 });
+      addSwatch(button, series);
       button.append(series.name);
       button.addEventListener("click", () => {
         const together = [place];
@@ -85,6 +84,7 @@ class Chart {
     const view = this.now, narrow = this.width < 520;
     const height = Math.round(Math.min(440, Math.max(290, this.width * 0.5)));
     const box = { left: narrow ? 50 : 60, right: this.width - 14, top: 34, bottom: height - 44 };
+    this.box = box;
     const log = this.scales[this.view] === "log";
     const [x, y] = this.axes(view, box, log, narrow);
     this.svg?.remove();
@@ -106,7 +106,6 @@ class Chart {
       this.drawSeries(series, { ...x, at: (value) => x.at(value) + moved }, y, log, inside);
     }
     this.pointer = shape(this.svg, "g");
-    this.box = box;
     this.stops = this.findStops(x, y);
     this.showCursor(false);
   }
@@ -179,7 +178,7 @@ class Chart {
   }
 
   drawSeries(series, x, y, log, inside) {
-    const group = shape(inside, "g", { class: series.dash });
+    const group = shape(inside, "g", { class: styleOf(series) });
     group.style.setProperty("--colour", colourOf(series));
     const place = ([a, b]) => `${x.at(a).toFixed(1)} ${y.at(log ? Math.max(b, y.start) : b).toFixed(1)}`;
     if (series.low && series.spread === "band") {
@@ -208,9 +207,21 @@ class Chart {
       for (const [a, b] of series.points) shape(group, "circle", { class: "mark-dot", cx: x.at(a), cy: y.at(b), r: 4 });
     }
     series.labels?.forEach((label, k) => {
-      const [a, b] = series.points[k], late = x.at(a) > this.width - 80;
-      shape(group, "text", { class: "halo", x: x.at(a) + (late ? -9 : 9), y: y.at(b) + 4, "text-anchor": late ? "end" : "start" }, label);
+      this.drawLabel(group, x.at(series.points[k][0]), y.at(series.points[k][1]), label);
     });
+  }
+
+  // Beside its point; on a phone, where another may be near, below or above it, a line for each part.
+  drawLabel(group, across, down, label) {
+    if (this.width >= 520) {
+      const late = across + 14 + 6.8 * label.length > this.width;
+      shape(group, "text", { class: "halo", x: across + (late ? -9 : 9), y: down + 4, "text-anchor": late ? "end" : "start" }, label);
+      return;
+    }
+    const lines = label.split(", "), half = 3.5 * Math.max(...lines.map((line) => line.length));
+    const x = Math.min(Math.max(across, this.box.left + half), this.box.right + 4 - half);
+    const first = down > this.box.bottom - 20 - 14 * lines.length ? down + 4 - 14 * lines.length : down + 18;
+    lines.forEach((line, k) => shape(group, "text", { class: "halo", x, y: first + 14 * k, "text-anchor": "middle" }, line));
   }
 
   // Where the cursor can stand: at each point of a cloud; else at each x that has a marked point, with all lines there.
@@ -296,7 +307,7 @@ class Chart {
       const ends = bar && bar[0] < bar[1] ? bar : null; // a single run has no spread
       const note = series.notes?.[k] ? ` (${series.notes[k]})` : "";
       const row = make(table, "tr"), name = make(row, "td");
-      make(name, "span", { class: "swatch" }).style.setProperty("--colour", colourOf(series));
+      addSwatch(name, series);
       name.append((stop.down === null ? series.name : `${series.name}: ${view.y}`) + note);
       const spread = ends ? ` (${write(ends[0])} to ${write(ends[1])})` : "";
       const cell = make(row, "td", {}, write(value));
@@ -305,4 +316,17 @@ class Chart {
     }
     return lines;
   }
+}
+
+function styleOf(series) {
+  return series.thin ? `${series.dash} thin` : series.dash;
+}
+
+// How a series looks, in little: colours alone would not tell two lines of one colour apart.
+function addSwatch(parent, series) {
+  const svg = shape(parent, "svg", { class: "swatch", width: 26, height: 12, "aria-hidden": "true" });
+  const group = shape(svg, "g", { class: styleOf(series) });
+  group.style.setProperty("--colour", colourOf(series));
+  if (series.line) shape(group, "path", { class: "line", d: "M1 6H25" });
+  if (series.marks) shape(group, "circle", { class: "mark-dot", cx: 13, cy: 6, r: 4 });
 }

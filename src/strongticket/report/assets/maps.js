@@ -70,7 +70,7 @@ class Maps {
       shape(svg, "rect", { class: `cell ${kind}`, ...box, "fill-opacity": Math.min(1, strength).toFixed(3) });
       if (side > 8) return;
       const text = signed ? String(Math.round(1000 * value) || 0).replace("-", "−") : value.toFixed(2).replace("0.", ".");
-      shape(svg, "text", { class: strength > 0.6 ? "light" : "", x: (j + 0.5) * cell, y: (i + 0.5) * cell }, text);
+      shape(svg, "text", { class: strength > 0.6 ? "light" : "", x: (j + 0.5) * cell, y: (i + 0.5) * cell, "font-size": (cell * (signed ? 0.36 : 0.42)).toFixed(1) }, text);
     }));
   }
 }

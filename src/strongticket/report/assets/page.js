@@ -9,6 +9,17 @@ for (const figure of document.querySelectorAll("figure.drawn")) {
   new KINDS[spec.kind](root, spec, figure.querySelector(".figure-title").textContent);
 }
 
+// A table that goes on to a side says so.
+for (const box of document.querySelectorAll(".scroll")) {
+  const look = () => {
+    const left = box.scrollLeft > 1, right = box.scrollLeft + box.clientWidth < box.scrollWidth - 1;
+    const more = [left && "left", right && "right"].filter(Boolean).join(" ");
+    if (more) box.dataset.more = more; else delete box.dataset.more;
+  };
+  box.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(box); // also when what it is in is opened
+}
+
 const tellTheme = () => document.dispatchEvent(new Event("themechange"));
 const themes = [...document.querySelectorAll("[data-theme]")].filter((element) => element.tagName === "BUTTON");
 for (const button of themes) {
