@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from strongticket.experiments.ablation import variants
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
 from strongticket.report import write_report
 from strongticket.report.comparison import axis_of
@@ -100,19 +101,18 @@ def test_interval_of_two_seeds_does_not_flatten_the_figure(visit: Visit, tmp_pat
 
 
 def test_ablation_compares_with_the_nearest_base_there_is(visit: Visit, tmp_path: Path) -> None:
-    few = ("batch x 4", "batch x 4, learning rate x 3", "trained model", "no weight decay")
-    from strongticket.experiments.ablation import variants
-
+    large = "400 steps of 131k tokens"
+    few = (large, f"{large}, learning rate 0.003", "trained model", "no weight decay")
     wanted = {json.dumps(variants("nano", "short", seed)[name].as_json()) for seed in (0, 1) for name in few}
     page, _ = page_of(figure_of("ablation", lambda config: json.dumps(config.as_json()) in wanted, tmp_path))
     section = visit.open(page).section("ablation")
-    assert "4 settings, 2 seeds each" in section.inner_text()
+    assert "4 settings of nano, 2 seeds each" in section.inner_text()
     assert "Single runs" not in section.inner_text()
     losses, against = section.locator("figure.comparison").all()
     assert losses.locator("tbody tr").count() == 4
     (row,) = against.locator("tbody tr").all()
     texts = row.locator("td").all_inner_texts()
-    assert texts[:2] == ["batch x 4, learning rate x 3", "batch x 4"]
+    assert texts[:2] == ["learning rate 0.003", large]
     assert texts[3] == "2"
 
 
@@ -136,9 +136,23 @@ def test_inits_are_compared(visit: Visit, tmp_path: Path) -> None:
 def test_spread_says_the_difference_once(visit: Visit, tmp_path: Path) -> None:
     page, _ = page_of(figure_of("spread", lambda config: True, tmp_path))
     section = visit.open(page).section("spread")
-    table = section.locator(".blocks > .scroll tbody tr").all()
+    table = section.locator(".blocks > .table tbody tr").all()
     assert len(table) == 3  # lengths, not lengths times scales
     assert section.locator("figure.comparison tbody tr").count() == 6
+
+
+@pytest.mark.parametrize(("keep", "single"), [(lambda config: config.seed == 0, True), (lambda config: True, False)])
+def test_figure_7_speaks_of_seeds_and_scales_that_are_there(
+    keep: Keep, single: bool, visit: Visit, tmp_path: Path
+) -> None:
+    both = figure_of("fig7", keep, tmp_path / "both")
+    section = visit.open(page_of(both)[0]).section("fig7")
+    assert ("standard deviation over seeds" in section.inner_text()) is not single
+    assert "No ticket was searched both with and without" not in section.inner_text()
+    assert section.locator(".plot text.halo").first.text_content() == "nano, 105M tokens"
+    unpaired = figure_of("fig7", lambda c: keep(c) and (c.mode == "dense" or c.policy.qk_scale > 1), tmp_path / "one")
+    section = visit.open(page_of(unpaired)[0]).section("fig7")
+    assert "No ticket was searched both with and without that scale yet" in section.inner_text()
 
 
 def test_one_minus_sign_everywhere(full_page: Path) -> None:
@@ -155,14 +169,16 @@ def test_comparison_is_read_without_its_heads_on_a_phone(visit: Visit, tmp_path:
     visit.page.set_viewport_size({"width": 390, "height": 844})
     figure = visit.open(page).section("inits").locator("figure.comparison").nth(1)
     assert figure.locator(".scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
-    interval = figure.locator("tbody tr").first.locator("td.n").last
-    assert interval.evaluate("e => getComputedStyle(e, '::before').content") == '"95 % interval "'
+    row = figure.locator("tbody tr").first
+    heads = row.locator("td:not(.picture)").evaluate_all("all => all.map(e => getComputedStyle(e, '::before').content)")
+    assert heads == ["none", '"model "', '"seeds "', '"mean "', '"95 % interval "']
 
 
 def finite() -> st.SearchStrategy[float]:
     return st.floats(-1e6, 1e6)
 
 
+@example([(0.0, 5e-324)], False)
 @given(st.lists(st.tuples(finite(), st.floats(0, 1e6)), min_size=1, max_size=5), st.booleans())
 def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], zero: bool) -> None:
     marks = [Mark(mean=mean, values=[mean], interval=(mean - reach, mean + reach)) for mean, reach in means]

@@ -1,4 +1,4 @@
-"""One setting changed at a time, where the paper is silent: which settings Figures 7 and 8 should use.
+"""What the settings do where the paper is silent: which ones Figures 7 and 8 should use.
 
 Half the length of a figure's runs, one scale, one seed: enough for large effects, and no others should be read off it
 (`spread` says how much seeds differ).
@@ -19,32 +19,34 @@ if TYPE_CHECKING:
 
 
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, RunConfig]:
-    """Name each run of one model and seed by what is changed in it."""
+    """Name each run of one model and seed by what is changed in it: one setting, or first the steps and then one."""
     full = schedules.base(schedule, size)
     half = schedules.shortened(full, full.steps // 2)
     base = schedules.ticket(half, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
     trained = schedules.dense(half, seed=seed)
     policy = base.policy
-    large, large_trained = (_larger_batch(config, 4) for config in (base, trained))
+    doubled, large, large_trained = _larger_batch(base, 2), _larger_batch(base, 4), _larger_batch(trained, 4)
+    slow, fast, fastest = (f"learning rate {base.lr * factor:.2g}" for factor in (1 / 3, 3, 10))
+    few = _steps(large)
     return {
         "ticket": base,
-        "batch x 2": _larger_batch(base, 2),
-        "batch x 4": large,
-        "learning rate x 3": _faster(base, 3),
-        "learning rate / 3": _faster(base, 1 / 3),
+        _steps(doubled): doubled,
+        few: large,
+        fast: _faster(base, 3),
+        slow: _faster(base, 1 / 3),
         "trained model": trained,
-        "trained model, learning rate x 3": _faster(trained, 3),
-        "trained model, learning rate / 3": _faster(trained, 1 / 3),
+        f"trained model, {fast}": _faster(trained, 3),
+        f"trained model, {slow}": _faster(trained, 1 / 3),
         "scores uniform on [-1, 1]": replace(base, policy=replace(policy, score_init="uniform")),
         "all tensors ranked together": replace(base, policy=replace(policy, scope="global")),
         "signed scores": replace(base, policy=replace(policy, signed=True)),
         "kept weights rescaled": replace(base, policy=replace(policy, rescale=True)),
         "no weight decay": replace(base, weight_decay=0.0),
-        "batch x 4, learning rate x 3": _faster(large, 3),
-        "batch x 4, learning rate x 10": _faster(large, 10),
-        "trained model, batch x 4": large_trained,
-        "trained model, batch x 4, learning rate x 3": _faster(large_trained, 3),
-        "trained model, batch x 4, learning rate / 3": _faster(large_trained, 1 / 3),
+        f"{few}, {fast}": _faster(large, 3),
+        f"{few}, {fastest}": _faster(large, 10),
+        f"trained model, {few}": large_trained,
+        f"trained model, {few}, {fast}": _faster(large_trained, 3),
+        f"trained model, {few}, {slow}": _faster(large_trained, 1 / 3),
     }
 
 
@@ -52,6 +54,10 @@ def _larger_batch(config: RunConfig, factor: int) -> RunConfig:
     """The same tokens in fewer steps."""
     larger = schedules.shortened(replace(config, sequences=factor * config.sequences), config.steps // factor)
     return replace(larger, warmup=config.warmup // factor)
+
+
+def _steps(config: RunConfig) -> str:
+    return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
 
 
 def _faster(config: RunConfig, factor: float) -> RunConfig:
@@ -92,14 +98,16 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 def draw(result: Json, path: Path) -> None:
     """Draw the losses as dots, one line a variant, the best at the top."""
     found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
-    figure = plotting.new_figure(8.6, 1.4 + 0.3 * len(found))
-    plotting.title(figure, "One setting changed at a time", caption(result))
+    labels = [f"{line['variant']}, seed {line['seed']}" for line in found]
+    room = 0.3 + 0.061 * max(map(len, labels))  # inches
+    figure = plotting.new_figure(room + 4.7, 1.4 + 0.3 * len(found))
+    plotting.title(figure, "What the settings do", f"{caption(result)}; red: tickets, blue: trained models")
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.43, right=0.97, top=1 - 0.8 / figure.get_figheight(), bottom=0.15)
+    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.8 / figure.get_figheight(), bottom=0.15)
     for place, line in enumerate(found):
         colour = plotting.MEAN if line["variant"].startswith("trained") else plotting.MEDIAN
         axes.plot(line["final_validation_loss"], place, "o", color=colour, ms=6)
-    axes.set_yticks(range(len(found)), [f"{line['variant']}, seed {line['seed']}" for line in found])
+    axes.set_yticks(range(len(found)), labels)
     plotting.style(axes, x="final validation loss")
     plotting.save(figure, path)
 

@@ -1,4 +1,4 @@
-"""Settings compared on text, line by line: the spread over seeds, one setting changed, ways to draw the weights."""
+"""Settings compared on text, line by line: the spread over seeds, what settings do, ways to draw the weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -67,10 +67,12 @@ def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
 
 
 def ablation_figure(result: Result) -> Section:
-    """One setting changed at a time."""
+    """What the settings do, each beside what it is a change of."""
     content = result.content
     by_setting = _losses_by_setting(content["variants"])
     order = sorted(by_setting, key=lambda key: _mean(by_setting[key]))
+    models = list(dict.fromkeys(size for size, _ in order))
+    words = ("setting", "model") if len(models) > 1 else ("setting",)
     rows, compared = [], list[Row]()
     for size, variant in order:
         own = by_setting[size, variant]
@@ -79,7 +81,7 @@ def ablation_figure(result: Result) -> Section:
         colour: Colour = "mean" if trained else "median"
         rows.append(
             Row(
-                words=(variant, size),
+                words=(variant, size)[: len(words)],
                 marks=(_losses(found, colour),),
                 numbers=(str(found["n"]), loss(found)),
             )
@@ -89,7 +91,7 @@ def ablation_figure(result: Result) -> Section:
         if base and pair:
             compared.append(
                 Row(
-                    words=(variant, base),
+                    words=(_change(variant, base), base),
                     marks=(paired_mark(pair, colour),),
                     numbers=(str(pair["n"]), difference(pair), interval(pair)),
                 )
@@ -98,7 +100,7 @@ def ablation_figure(result: Result) -> Section:
     losses = Comparison(
         title="Final losses, the lowest first",
         caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
-        words=("setting", "model"),
+        words=words,
         axis=_FINAL,
         numbers=("seeds", "final loss"),
         rows=rows,
@@ -107,8 +109,9 @@ def ablation_figure(result: Result) -> Section:
     return Section(
         anchor="ablation",
         name="Ablation",
-        title="One setting changed at a time",
-        lead=f"{setting(content)}: {len(by_setting)} settings, {seeds(counts)}. {caution(counts)}",
+        title="What the settings do",
+        lead=f"{setting(content)}: {len(by_setting)} settings of {' and '.join(models)}, {seeds(counts)}. "
+        + caution(counts),
         finding=f"lowest final loss: {order[0][1]}, {_mean(by_setting[order[0]]):.3f}" if order else "",
         blocks=(losses, *([_against_bases(compared)] if compared else [])),
         origin=origin_of(result),
@@ -127,9 +130,9 @@ def _base_of(size: str, variant: str, found: Mapping[tuple[str, str], object]) -
     """Find what a setting is a change of: itself without its last change, or as many as it takes to be among the runs.
 
     Example:
-        >>> there = {("mini", "batch x 4"): 0, ("mini", "ticket"): 0}
-        >>> _base_of("mini", "batch x 4, learning rate x 3", there), _base_of("mini", "batch x 4", there)
-        ('batch x 4', 'ticket')
+        >>> there = {("mini", "400 steps"): 0, ("mini", "ticket"): 0}
+        >>> _base_of("mini", "400 steps, signed scores", there), _base_of("mini", "400 steps", there)
+        ('400 steps', 'ticket')
     """
     changes = variant.split(", ")
     first = "trained model" if changes[0] == "trained model" else "ticket"
@@ -140,12 +143,17 @@ def _base_of(size: str, variant: str, found: Mapping[tuple[str, str], object]) -
     return None
 
 
+def _change(variant: str, base: str) -> str:
+    """Give what a setting adds to its base; a ticket's own settings name it no more than that."""
+    return variant.removeprefix(base).removeprefix(", ")
+
+
 def _against_bases(rows: Sequence[Row]) -> Comparison:
     sure = any(mark.interval for row in rows for mark in row.marks)
     return Comparison(
-        title="Each setting against what it is a change of, seed by seed",
+        title="Each change, seed by seed",
         caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
-        words=("setting", "compared with"),
+        words=("change", "of"),
         axis="difference of the final loss",
         numbers=("seeds", "mean", "95 % interval") if sure else ("seeds", "mean"),
         rows=rows if sure else [replace(row, numbers=row.numbers[:2]) for row in rows],
