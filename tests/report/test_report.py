@@ -259,10 +259,16 @@ def test_mask_too_large_to_read_is_sampled_by_rows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tickets, "MOST_BITS", 1000)
     tensor = RandomTensor(name="w", mask=PackedMask.random((301, 33), 0.5, seed=0))
     shown = drawn(tensor)
-    assert shown["note"].endswith("from every 10th row")
+    assert shown["note"].endswith("from one row in 10")
     whole = tensor.mask.to_bool().numpy()
     assert (cells_of(shown) == whole[::10]).all()
     assert "too large to draw" in drawn(RandomTensor(name="w", mask=PackedMask.random((2, 1001), 0.5, seed=0)))["note"]
+
+
+def test_a_tall_mask_is_drawn_from_a_few_rows() -> None:
+    shown = drawn(RandomTensor(name="w", mask=FullMask((50_000_000, 2))))
+    assert shown["note"].endswith("from one row in 3,052")
+    assert (cells_of(shown) == 1).all()
 
 
 def test_budget_for_pictures_is_kept() -> None:

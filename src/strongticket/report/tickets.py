@@ -31,6 +31,7 @@ from strongticket.ticket import RandomTensor, Ticket
 CELLS = 96  # of a picture, along each side
 BINS = 41  # of a distribution; odd, so that one is centred at zero
 MOST_BITS = 2**26  # of one mask; of a larger one every so many rows are read
+MOST_ROWS = 2**14  # read one by one
 SAMPLES, SAMPLE = 16, 2**14  # a distribution is of at most 16 stretches of this many weights
 
 Bits = npt.NDArray[np.uint8]
@@ -183,6 +184,8 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
 def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Json, str]:
     """Give the mask as at most CELLS x CELLS densities of one byte each, and what was done to it."""
     step = -(-rows * columns // MOST_BITS)  # 1 unless the mask is too large to read whole
+    if step > 1:
+        step = max(step, -(-rows // MOST_ROWS))
     chosen = range(0, rows, step)
     lines = [bits_of(tensor, row * columns, (row + 1) * columns) for row in chosen] if step > 1 else None
     bits = np.stack(lines) if lines is not None else bits_of(tensor, 0, rows * columns).reshape(rows, columns)
@@ -193,7 +196,7 @@ def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Json, str]:
     if grid.shape != (rows, columns):
         notes.append(f"{rows:,} × {columns:,} weights drawn as {grid.shape[0]} × {grid.shape[1]} cells of mean density")
     if step > 1:
-        notes.append(f"from every {step}th row")
+        notes.append(f"from one row in {step:,}")
     content = base64.b64encode(np.round(255 * grid).astype(np.uint8).tobytes()).decode()
     return {"rows": grid.shape[0], "columns": grid.shape[1], "cells": content}, "; ".join(notes)
 
