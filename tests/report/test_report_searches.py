@@ -217,3 +217,71 @@ def test_names_have_one_depth_and_no_more_than_they_need() -> None:
     assert list(distinct_names(paths).values()) == ["a/s/t", "b/s/t", "b/r/t", "u"]
     assert distinct_names([Path("a"), Path("a")]) == {Path("a"): "a"}
     assert distinct_names([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"size": "vast"}),
+        ("result.json", {"best_validation_loss": None}),
+        ("result.json", {"curve": [[0, float("nan")]]}),
+        ("run.json", {"tokens_per_second": "fast"}),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_others_are_shown(
+    file: str, change: dict[str, Any], runs: Path, tmp_path: Path
+) -> None:
+    for name in ("good", "bad"):
+        shutil.copytree(runs / "scaled" / "seed-0", tmp_path / name)
+    if file == "config.json":  # read only where there is no result yet
+        (tmp_path / "bad" / "result.json").unlink()
+    path = tmp_path / "bad" / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    summary = write_report([tmp_path], tmp_path / "report.html")
+    assert "Search runs" in summary["sections"]
+    assert [Path(left["file"]).name for left in summary["left_out"]] == ["bad"]
+
+
+def test_losses_on_different_texts_are_not_ranked(runs: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        shutil.copytree(runs / "scaled" / "seed-0", tmp_path / name)
+    path = tmp_path / "other" / "result.json"
+    result = json.loads(path.read_text())
+    result["config"]["text"]["data"] = "another text"
+    path.write_text(json.dumps(result))
+    write_report([tmp_path], tmp_path / "report.html")
+    shown = (tmp_path / "report.html").read_text()
+    assert "2 runs, on several texts: their losses are not to be compared" in shown
+    assert "on another text" in shown
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [[[0, 5.0], [10, 5.0], [20, 5.000000000000001]], [[step, 5 - step / 1e6] for step in range(300_001)]],
+    ids=["equal but for rounding", "very long"],
+)
+def test_odd_curves_are_drawn(curve: list[list[float]], runs: Path, tmp_path: Path, visit: Visit) -> None:
+    shutil.copytree(runs / "scaled" / "seed-0", tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "curve": curve}))
+    written = write_report([tmp_path], tmp_path / "report.html")
+    assert written["bytes"] < 500_000
+    plot = visit.open(tmp_path / "report.html").section("searches").locator(".plot > svg")
+    expect(plot).to_have_count(1)
+    assert plot.locator("circle.mark-dot").count() == min(len(curve) - 1, 500)
+
+
+def test_a_figure_that_fails_costs_no_other(page: tuple[Path, dict[str, Any]], tmp_path: Path, visit: Visit) -> None:
+    broken = page[0].read_text().replace('"kind":"chart"', '"kind":"unheard-of"', 1)
+    assert broken != page[0].read_text()
+    (tmp_path / "broken.html").write_text(broken)
+    shown = visit.open(tmp_path / "broken.html").page
+    assert shown.get_by_text("This figure could not be drawn").count() == 1
+    assert shown.locator("figure.drawn canvas").count() >= 3
+
+
+def test_a_run_reported_from_inside_its_folder_has_a_name(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs / "scaled" / "seed-0")
+    assert list(distinct_names([Path()]).values()) == ["seed-0"]

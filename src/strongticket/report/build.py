@@ -69,8 +69,10 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         names = ", ".join(str(result.path) for result in certified)
         sections += _attempt(names, found, lambda: [certificate_section(certified)])
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
-    if found.searches:
-        order += _attempt("search runs", found, lambda: [search_section(found)])
+    # Each by itself first, so that a damaged one is named and the others are shown.
+    runs = [run for run in found.searches if _attempt(str(run.folder), found, lambda run=run: [search_section([run])])]  # type: ignore[misc]
+    if runs:
+        order += _attempt("search runs", found, lambda: [search_section(runs)])
     if found.comparisons:
         names = ", ".join(str(result.path) for result in found.comparisons)
         order += _attempt(names, found, lambda: [single_section(found.comparisons)])

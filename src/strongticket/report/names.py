@@ -11,10 +11,11 @@ def distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
         >>> distinct_names([Path("runs/a/seed-0"), Path("runs/b/seed-0"), Path("runs/seed-1")]).values()
         dict_values(['a/seed-0', 'b/seed-0', 'runs/seed-1'])
     """
-    own, length = set(paths), 1
-    while len({path.parts[-length:] for path in own}) < len(own):
+    whole = {path: path.parts or (path.absolute().name,) for path in paths}  # "." has a name, too
+    own, length = set(whole.values()), 1
+    while len({parts[-length:] for parts in own}) < len(own):
         length += 1
-    return {path: str(Path(*path.parts[-length:])) for path in paths}
+    return {path: str(Path(*parts[-length:])) for path, parts in whole.items()}
 
 
 def ticket_names(tickets: Sequence[Path], runs: Sequence[Path]) -> dict[Path, str]:

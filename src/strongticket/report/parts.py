@@ -131,6 +131,8 @@ class View:
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON."""
+        if self.x_scale == "log" and not all(x > 0 for series in self.series for x, _ in series.points):
+            raise ValueError(f"{self.x} must be positive on a logarithmic axis")
         return {
             "name": self.name,
             "x": self.x,

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from strongticket.container import Json
 from strongticket.models.gpt2 import gpt2_config
-from strongticket.report.find import Found, SearchRun
+from strongticket.report.find import SearchRun
 from strongticket.report.names import distinct_names
 from strongticket.report.origin import date_of, gather, machine_of
 from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
 from strongticket.search.policy import Policy
 
 _POINTS = 80  # of a training curve, at most: each is the mean of some steps
+_MOST = 500  # validations of one run; of more, every so many are drawn
 _USUAL = Policy()
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
 # What tells runs apart is looked for in this order, and then among all other settings.
@@ -33,16 +34,15 @@ class _Line:
     validation: list[tuple[float, float]]
 
 
-def search_section(found: Found) -> Section:
+def search_section(runs: Sequence[SearchRun]) -> Section:
     """Draw the losses of all runs in one figure, with a table of what they were."""
-    runs = found.searches
     folders = distinct_names([run.folder for run in runs])
     lines = _lines(runs, [folders[run.folder] for run in runs])
     chart = Chart(
         title="Loss against tokens",
         caption="With points: validation; without, and thin: training, each place the mean of the steps around it. "
         "One colour for each setting; its seeds differ in their dashes. The loss before the first step is in the "
-        "table.",
+        f"table. Of more than {_MOST} validations, every so many are shown.",
         views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
         tables=(_curve_table(lines),),
     )
@@ -171,7 +171,9 @@ def _validation(run: SearchRun) -> list[tuple[float, float]]:
     else:
         rows = [row for row in run.metrics if "validation_loss" in row]
         steps = [(int(row["step"]), float(row["validation_loss"])) for row in rows]
-    return [(float(step * _tokens_a_step(run)), loss) for step, loss in steps]
+    # The last of a long run first, so that it is among those drawn.
+    chosen = steps[:: -(-(-len(steps) // _MOST) or 1)][::-1]
+    return [(float(step * _tokens_a_step(run)), loss) for step, loss in chosen]
 
 
 def _training(run: SearchRun) -> list[tuple[float, float]]:
@@ -235,7 +237,7 @@ def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
                 ", ".join((policy, *others)),
                 state_of(run),
                 # The model's numbers stand below, where there is room.
-                re.sub(r" \(.*?\)", "", machine_of(how)) or "–",
+                re.sub(r" \([^()]*\)", "", machine_of(how)) or "–",
                 date_of(how).removesuffix(" UTC") or "–",
             )
         )
@@ -256,10 +258,13 @@ def state_of(run: SearchRun) -> str:
 def _best(run: SearchRun) -> float | None:
     if run.result is not None:
         return float(run.result["best_validation_loss"])
-    return min((loss for _, loss in _validation(run)), default=None)
+    losses = (float(row["validation_loss"]) for row in run.metrics if "validation_loss" in row)
+    return min(losses, default=None)
 
 
 def _finding(runs: Sequence[SearchRun]) -> str:
+    if len({json.dumps(run.config.get("text"), sort_keys=True) for run in runs}) > 1:
+        return f"{len(runs)} runs, on several texts: their losses are not to be compared"
     measured = [(best, run) for run in runs if (best := _best(run)) is not None]
     found = []
     for mode, what in (("search", "ticket"), ("dense", "trained model")):

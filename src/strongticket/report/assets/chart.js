@@ -114,19 +114,20 @@ class Chart {
     const xs = [], ys = [];
     for (const series of this.shown.length ? this.shown : view.series) {
       for (const [a, b] of series.points) { xs.push(a); ys.push(b); }
-      for (const values of series.each ?? []) ys.push(...values);
+      for (const values of series.each ?? []) for (const value of values) ys.push(value);
       if (view.yRange && !log) continue; // bars may leave the frame
       for (const ends of [series.low, series.high]) {
         // Errors are never negative, so a bar that reaches below zero is cut there, and leaves the axis alone.
         const signed = view.zero || series.points.some(([, b]) => b < 0);
-        if (ends) ys.push(...ends.filter((value) => (log ? value > 0 && series.spread === "band" : signed || value >= 0)));
+        const shown = (value) => (log ? value > 0 && series.spread === "band" : signed || value >= 0);
+        for (const value of ends ?? []) if (shown(value)) ys.push(value);
       }
     }
     for (const [place] of view.upright) xs.push(place);
     if (log) ys.forEach((value, place) => { if (!(value > 0)) ys[place] = Infinity; });
     const finite = ys.filter(Number.isFinite);
-    let [left, right] = [Math.min(...xs), Math.max(...xs)];
-    let [low, high] = [Math.min(...finite), Math.max(...finite)];
+    const [left, right] = extent(xs);
+    let [low, high] = extent(finite);
     if (view.yRange && !log) [low, high] = [Math.min(low, view.yRange[0]), Math.max(high, view.yRange[1])];
     if (view.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
     if (view.percent) { low = 0; high = Math.max(high, 1); }

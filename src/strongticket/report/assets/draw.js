@@ -60,6 +60,13 @@ function addName(parent, name) {
   });
 }
 
+// Math.min and Math.max of a list, however long; they themselves take no more than some ten thousand values.
+function extent(values) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
+  return [low, high];
+}
+
 function niceStep(range, most) {
   const rough = range / most, unit = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((k) => k * unit).find((step) => step >= rough * (1 - 1e-9));
@@ -67,7 +74,11 @@ function niceStep(range, most) {
 
 // A scale maps values to pixels and knows its ticks, each a value and a label.
 function linearScale(low, high, from, to, most, percent, tight = false) {
-  if (low === high) { low -= Math.abs(low) / 10 || 1; high += Math.abs(high) / 10 || 1; }
+  // Values that only rounding tells apart are one value: steps between them would be none.
+  if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) {
+    const reach = Math.abs(low) / 10 || 1;
+    low -= reach; high += reach;
+  }
   // Zero belongs to the axis if the data come near it.
   if (!tight && low > 0 && low < 0.4 * high) low = 0;
   const step = niceStep(high - low, most);

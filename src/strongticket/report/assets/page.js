@@ -6,7 +6,13 @@ for (const figure of document.querySelectorAll("figure.drawn")) {
   const spec = JSON.parse(document.getElementById(figure.dataset.from).textContent);
   const root = figure.querySelector(".drawing");
   root.replaceChildren();
-  new KINDS[spec.kind](root, spec, figure.querySelector(".figure-title").textContent);
+  try {
+    new KINDS[spec.kind](root, spec, figure.querySelector(".figure-title").textContent);
+  } catch (error) {
+    // One figure's data must not cost the reader the others.
+    root.replaceChildren();
+    make(root, "p", {}, `This figure could not be drawn (${error.message}); its numbers are in the table.`);
+  }
 }
 
 // A table that goes on to a side says so.
