@@ -93,13 +93,13 @@ def test_devices_without_a_kernel_are_refused() -> None:
 
 
 def test_import_is_cheap_and_needs_no_optional_package() -> None:
-    """Beyond torch, the import takes under 0.3 s and pulls in neither Numba nor any extra."""
+    """Beyond torch, the import takes under 0.3 s of a core and pulls in neither Numba nor any extra."""
     script = """
 import sys, time
 import torch
-before = time.perf_counter()
+before = time.process_time()
 import strongticket
-seconds = time.perf_counter() - before
+seconds = time.process_time() - before
 heavy = {"numba", "scipy", "matplotlib", "safetensors", "transformers", "typer", "rich", "dask"} & set(sys.modules)
 print(seconds, *heavy)
 """
@@ -107,8 +107,8 @@ print(seconds, *heavy)
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(3)
     ]
     answers = [run.stdout.split() for run in runs]
-    assert min(float(answer[0]) for answer in answers) < 0.3
     assert answers[0][1:] == []
+    assert min(float(answer[0]) for answer in answers) < 0.3
 
 
 @pytest.mark.gpu

@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -78,10 +77,12 @@ class _Reach:
 
     def longer(self, start: int, j: int, size: int, *, slack: float) -> int | None:
         """Give the first size from `size` on that is long enough for input j; None if the units run out."""
+        from strongticket.construct.reach import first_in_reach  # numba takes its time
+
         ahead = _AHEAD
         while True:
             own = self._own(start, start + size + ahead, j)
-            found = _first_in_reach(own, self._free[:, start:], self._columns[j], size, slack)
+            found = first_in_reach(own, self._free[:, start:], self._columns[j], size, slack)
             if found:
                 return int(found)
             if start + len(own) == self._first.units:
@@ -95,27 +96,6 @@ class _Reach:
         rows = random_chunk(self._seed, self._first.name, start * inputs, stop * inputs, "uniform", scale)
         own: F32 = rows.view(-1, inputs)[:, j].numpy().copy()
         return own
-
-
-@njit(nogil=True, cache=True)
-def _first_in_reach(own: F32, free: F32, column: F64, size: int, slack: float) -> int:
-    """Give the first number of units, from `size` on, with which both halves reach all of a column; 0 if none does.
-
-    An interval only grows with its items, so that each weight goes on where the one before was content. Plain sums in
-    order: every machine finds the same.
-    """
-    lowest, highest = np.empty(2), np.empty(2)  # the sums of all negative and of all positive items, by half
-    for i in range(column.size):
-        lowest[:], highest[:], k = 0.0, 0.0, 0
-        while k < size or lowest.max() > column[i] + slack or highest.min() < column[i] - slack:
-            if k == own.size:
-                return 0
-            half, item = int(own[k] < 0), np.float64(own[k]) * np.float64(free[i, k])
-            lowest[half] += min(item, 0.0)
-            highest[half] += max(item, 0.0)
-            k += 1
-        size = k
-    return size
 
 
 def _packed_signs(matrix: RandomMatrix, seed: int, device: torch.device | str | None) -> Signs:
