@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, RunConfig]:
-    """Name each run of one model and seed by what is changed in it: one setting, or first the steps and then one."""
-    full = schedules.base(schedule, size)
+    """Name each run of one model and seed by what is changed in it: one setting, or a large one and then another."""
+    full = schedules.origin(schedule, size)
     half = schedules.shortened(full, full.steps // 2)
     base = schedules.ticket(half, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
     trained = schedules.dense(half, seed=seed)
@@ -42,6 +42,10 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
         "signed scores": replace(base, policy=replace(policy, signed=True)),
         "kept weights rescaled": replace(base, policy=replace(policy, rescale=True)),
         "no weight decay": replace(base, weight_decay=0.0),
+        fastest: _faster(base, 10),
+        f"{fast}, all tensors ranked together": replace(_faster(base, 3), policy=replace(policy, scope="global")),
+        f"{fast}, kept weights rescaled": replace(_faster(base, 3), policy=replace(policy, rescale=True)),
+        f"trained model, {fastest}": _faster(trained, 10),
         f"{few}, {fast}": _faster(large, 3),
         f"{few}, {fastest}": _faster(large, 10),
         f"trained model, {few}": large_trained,

@@ -28,7 +28,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     """For each length and seed: tickets without and with the theory's scale, embeddings trained."""
     runs = []
     for size in choice.models:
-        full = schedules.base(choice.schedule, size)
+        full = schedules.origin(choice.schedule, size)
         # The last sees the tokens of the first, in batches four times as large: what a spread owes to few steps.
         coarse = schedules.shortened(replace(full, sequences=4 * full.sequences), full.steps // 8)
         for config in (schedules.shortened(full, full.steps // 2), full, coarse):
