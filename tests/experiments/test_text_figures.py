@@ -211,3 +211,33 @@ def test_one_pair_has_no_interval() -> None:
     assert found is not None
     assert (found["seeds"], found["mean"], found["std"], found["interval"]) == ([1], 0.5, None, None)
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_a_trained_model_stands_at_its_best_learning_rate(tmp_path: Path) -> None:
+    choice = Choice(schedule="short", models=("small",), seeds=2)
+    plan = fill(tmp_path, fig7.FIGURE, choice)
+    rates = sorted({config.lr for config in plan if config.mode == "dense"})
+    assert len(rates) == 2
+    path = tmp_path / "fig7" / ROWS
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        if row["config"]["mode"] == "dense" and row["config"]["lr"] == rates[0]:
+            row["best_validation_loss"] -= 1
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = reproduce_text_figure(fig7.FIGURE, choice, tmp_path, None)
+    (trained,) = (point for point in result["points"] if point["kind"] == "dense")
+    assert (trained["lr"], trained["seeds"]) == (rates[0], [0, 1])
+
+
+def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path) -> None:
+    fill(tmp_path, ablation.FIGURE, QUICK)
+    result = reproduce_text_figure(ablation.FIGURE, QUICK, tmp_path, None)
+    bases = {line["variant"]: line["base"] for line in result["variants"]}
+    assert bases["learning rate 0.03, kept weights rescaled"] == "learning rate 0.03"
+    assert bases["kept weights rescaled"] == "ticket"
+    assert bases["trained model, learning rate 0.1"] == "trained model"
+    assert bases["ticket"] is bases["trained model"] is None
+    losses = {(line["seed"], line["variant"]): line["final_validation_loss"] for line in result["variants"]}
+    for line in result["variants"]:
+        if line["base"] is not None:
+            assert line["difference"] == losses[line["seed"], line["variant"]] - losses[line["seed"], line["base"]]

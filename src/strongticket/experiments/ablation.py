@@ -4,7 +4,7 @@ Half the length of a figure's runs, one scale, one seed: enough for large effect
 (`spread` says how much seeds differ).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
     full = schedules.origin(schedule, size)
     half = schedules.shortened(full, full.steps // 2)
     base = schedules.ticket(half, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
+    masked = schedules.ticket(half, embeddings="masked", scale=schedules.theory_scale(size), seed=seed)
     trained = schedules.dense(half, seed=seed)
     policy = base.policy
     doubled, large, large_trained = _larger_batch(base, 2), _larger_batch(base, 4), _larger_batch(trained, 4)
@@ -46,6 +47,11 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
         f"{fast}, all tensors ranked together": replace(_faster(base, 3), policy=replace(policy, scope="global")),
         f"{fast}, kept weights rescaled": replace(_faster(base, 3), policy=replace(policy, rescale=True)),
         f"trained model, {fastest}": _faster(trained, 10),
+        "embeddings masked": masked,
+        f"embeddings masked, {fast}": _faster(masked, 3),
+        f"embeddings masked, {fastest}": _faster(masked, 10),
+        f"embeddings masked, {fast}, gain 2": _with_gain(_faster(masked, 3), 2.0),
+        f"embeddings masked, {fast}, gain 8": _with_gain(_faster(masked, 3), 8.0),
         f"{few}, {fast}": _faster(large, 3),
         f"{few}, {fastest}": _faster(large, 10),
         f"trained model, {few}": large_trained,
@@ -68,6 +74,10 @@ def _faster(config: RunConfig, factor: float) -> RunConfig:
     return replace(config, lr=config.lr * factor, final_lr=config.final_lr * factor)
 
 
+def _with_gain(config: RunConfig, gain: float) -> RunConfig:
+    return replace(config, policy=replace(config.policy, output_gain=gain))
+
+
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed and model: every variant."""
     return [
@@ -80,34 +90,60 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     """Each run's loss, and how it differs from the one it is a variant of."""
-    found = []
-    for row in rows:
-        config = row["config"]
-        # Every schedule has its own base; the one that has this row is it.
-        for schedule in ("quick", "short", "paper"):
-            named = {label: c.as_json() for label, c in variants(config["size"], schedule, config["seed"]).items()}
-            label = next((label for label, settings in named.items() if settings == config), None)
-            if label is not None:
-                origin = "trained model" if config["mode"] == "dense" else "ticket"
-                base = next((other for other in rows if other["config"] == named[origin]), None)
-                loss = row["final_validation_loss"]
-                difference = loss - base["final_validation_loss"] if base is not None else None
-                found.append(
-                    {"size": config["size"], "seed": config["seed"], "variant": label, "final_validation_loss": loss}
-                    | {"difference": difference, "curve": row["curve"]}
-                )
+    found = [line for line in map(_line, rows) if line is not None]
+    losses = {(line["size"], line["seed"], line["variant"]): line["final_validation_loss"] for line in found}
+    for line in found:
+        run = line["size"], line["seed"]
+        line["base"] = base_of(line["variant"], [label for *other, label in losses if tuple(other) == run])
+        base = losses.get((*run, line["base"]))
+        line["difference"] = line["final_validation_loss"] - base if base is not None else None
     return {"variants": found}
+
+
+def _line(row: Json) -> dict[str, Json] | None:
+    config = row["config"]
+    size, seed = config["size"], config["seed"]
+    for schedule in schedules.NAMES:  # every schedule has its own variants; the one that has this row is it
+        for label, variant in variants(size, schedule, seed).items():
+            if variant.as_json() == config:
+                return {
+                    "size": size,
+                    "seed": seed,
+                    "variant": label,
+                    "final_validation_loss": row["final_validation_loss"],
+                    "curve": row["curve"],
+                }
+    return None
+
+
+def base_of(variant: str, there: Collection[str]) -> str | None:
+    """Find what a setting is a change of: itself without its last change, or as many as it takes to be among the runs.
+
+    Example:
+        >>> there = ["400 steps", "ticket"]
+        >>> base_of("400 steps, signed scores", there), base_of("400 steps", there)
+        ('400 steps', 'ticket')
+    """
+    changes = variant.split(", ")
+    first = "trained model" if changes[0] == "trained model" else "ticket"
+    for kept in range(len(changes) - 1, -1, -1):
+        base = ", ".join(changes[:kept]) or first
+        if base != variant and base in there:
+            return base
+    return None
 
 
 def draw(result: Json, path: Path) -> None:
     """Draw the losses as dots, one line a variant, the best at the top."""
     found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
-    labels = [f"{line['variant']}, seed {line['seed']}" for line in found]
+    several = len({line["seed"] for line in found}) > 1
+    labels = [f"{line['variant']}, seed {line['seed']}" if several else line["variant"] for line in found]
     room = 0.3 + 0.061 * max(map(len, labels))  # inches
     figure = plotting.new_figure(room + 4.7, 1.4 + 0.3 * len(found))
     plotting.title(figure, "What the settings do", f"{caption(result)}; red: tickets, blue: trained models")
     axes = figure.subplots()
-    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.8 / figure.get_figheight(), bottom=0.15)
+    height = figure.get_figheight()
+    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.8 / height, bottom=0.6 / height)
     for place, line in enumerate(found):
         colour = plotting.MEAN if line["variant"].startswith("trained") else plotting.MEDIAN
         axes.plot(line["final_validation_loss"], place, "o", color=colour, ms=6)

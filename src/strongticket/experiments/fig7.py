@@ -23,7 +23,7 @@ _COLOURS = {"unscaled": plotting.MISS, "scaled": plotting.MEDIAN, "dense": plott
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and the trained model."""
+    """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and trained models."""
     runs = []
     for seed in range(choice.seeds):
         for size in choice.models:
@@ -31,7 +31,7 @@ def plan(choice: Choice) -> list[RunConfig]:
             for embeddings in embeddings_of(choice):
                 for scale in (1.0, schedules.theory_scale(size)):
                     runs.append(schedules.ticket(base, embeddings=embeddings, scale=scale, seed=seed))
-            runs.append(schedules.dense(base, seed=seed))
+            runs += schedules.baselines(choice.schedule, size, seed=seed)
     return runs
 
 
@@ -45,6 +45,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     groups: dict[tuple[str, str, str], list[Json]] = {}
     for row in rows:
         groups.setdefault(_group(row), []).append(row)
+    groups = {group: _at_best_rate(members) for group, members in groups.items()}
     points = []
     for (size, kind, embeddings), members in groups.items():
         points.append(
@@ -53,6 +54,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "kind": kind,
                 "embeddings": embeddings,
                 "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
+                "lr": members[0]["config"]["lr"],
                 "tokens": tokens_of(members[0]["config"]),
                 "nonzero": members[0]["nonzero"],
                 "seeds": [row["config"]["seed"] for row in members],
@@ -61,6 +63,14 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
             }
         )
     return {"points": points, "effects": _effects(groups)}
+
+
+def _at_best_rate(rows: Sequence[Json]) -> list[Json]:
+    """Keep the runs of one learning rate, the one with the lowest loss: trained models may have been given several."""
+    rates: dict[float, list[Json]] = {}
+    for row in rows:
+        rates.setdefault(row["config"]["lr"], []).append(row)
+    return min(rates.values(), key=lambda members: spread([row[MEASURES[0]] for row in members])["mean"])
 
 
 def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.search.config import RunConfig
 from strongticket.search.policy import Policy
 
 ScheduleName = Literal["quick", "short", "paper"]
+NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
 Embeddings = Literal["trained", "masked"]
 
 # Tied embeddings of std 0.02, three in ten kept, bound the logits far below what a text needs.
@@ -70,6 +71,14 @@ def dense(config: RunConfig, *, seed: int) -> RunConfig:
     """The trained baseline of a schedule, with what ordinary training needs and a search does not."""
     warmup = max(config.warmup, config.steps // 10)
     return replace(config, mode="dense", seed=seed, warmup=warmup, weight_decay=0.1, clip=1.0)
+
+
+def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig]:
+    """The trained models of a schedule, one for each learning rate to choose from; mini's is chosen in `ablation`."""
+    chosen = base(schedule, size)
+    slower = replace(chosen, lr=first(size).lr, final_lr=first(size).final_lr)
+    rates = [slower, chosen] if schedule == "short" and size != "mini" else [chosen]
+    return [dense(config, seed=seed) for config in rates]
 
 
 def theory_scale(size: str) -> float:

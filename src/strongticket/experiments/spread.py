@@ -77,10 +77,10 @@ def seeds_needed(deviation: float) -> int:
 
 def draw(result: Json, path: Path) -> None:
     """Draw each seed's losses at both scales, joined, length by length."""
-    figure = plotting.new_figure(7.2, 4.2)
+    figure = plotting.new_figure(3.0 * max(2, len(result["lengths"])), 4.2)
     plotting.title(figure, "How much seeds differ, and how much their difference does", caption(result))
     panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
-    figure.subplots_adjust(left=0.1, right=0.985, top=0.8, bottom=0.13, wspace=0.25)
+    figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
     for axes, length in zip(panels, result["lengths"], strict=True):
         labels = [f"{line['scale']:g}" for line in length["losses"]]
         for values in zip(*(line["values"] for line in length["losses"]), strict=False):

@@ -58,6 +58,7 @@ def _work(options: TextOptions) -> "Work":
     from strongticket.experiments.language import Work
     from strongticket.parallel import Place
     from strongticket.search.run import Means
+    from strongticket.terminal import command_line
 
     assert options.data is not None
     deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
@@ -69,6 +70,7 @@ def _work(options: TextOptions) -> "Work":
         place=Place(0, 1, torch.device(options.device)),
         compiler="inductor" if options.device == "cuda" else None,
         keep=options.keep,
+        command=command_line(),
         also={also.name: also.valid} if also else {},
     )
     return Work(text=text, means=means, deadline=deadline)

@@ -73,10 +73,12 @@ def spread_table(result: Json) -> Table:
 
 def variant_table(result: Json) -> Table:
     """Show what each change of a setting does."""
-    table = _table("What the settings do", ("model", "seed", "variant", "final loss", "change"), caption(result))
+    columns = ("model", "seed", "variant", "final loss", "change", "against")
+    table = _table("What the settings do", columns, caption(result))
     for line in result["variants"]:
-        change = "-" if line["difference"] is None else f"{line['difference']:+.4f}"
-        table.add_row(line["size"], str(line["seed"]), line["variant"], f"{line['final_validation_loss']:.4f}", change)
+        change = ("-", "-") if line["difference"] is None else (f"{line['difference']:+.4f}", line["base"])
+        loss = f"{line['final_validation_loss']:.4f}"
+        table.add_row(line["size"], str(line["seed"]), line["variant"], loss, *change)
     return table
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strongticket.container import Json
+from strongticket.experiments.ablation import base_of
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
@@ -86,7 +87,7 @@ def ablation_figure(result: Result) -> Section:
                 numbers=(str(found["n"]), loss(found)),
             )
         )
-        base = _base_of(size, variant, by_setting)
+        base = base_of(variant, [label for model, label in by_setting if model == size])
         pair = paired_difference(by_setting[size, base], own) if base else None
         if base and pair:
             compared.append(
@@ -124,23 +125,6 @@ def _losses_by_setting(variants: Sequence[Json]) -> dict[tuple[str, str], dict[i
         losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
         losses[int(line["seed"])] = float(line["final_validation_loss"])
     return found
-
-
-def _base_of(size: str, variant: str, found: Mapping[tuple[str, str], object]) -> str | None:
-    """Find what a setting is a change of: itself without its last change, or as many as it takes to be among the runs.
-
-    Example:
-        >>> there = {("mini", "400 steps"): 0, ("mini", "ticket"): 0}
-        >>> _base_of("mini", "400 steps, signed scores", there), _base_of("mini", "400 steps", there)
-        ('400 steps', 'ticket')
-    """
-    changes = variant.split(", ")
-    first = "trained model" if changes[0] == "trained model" else "ticket"
-    for kept in range(len(changes) - 1, -1, -1):
-        base = ", ".join(changes[:kept]) or first
-        if base != variant and (size, base) in found:
-            return base
-    return None
 
 
 def _change(variant: str, base: str) -> str:
