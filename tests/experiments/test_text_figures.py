@@ -39,7 +39,7 @@ def made_up(config: RunConfig, loss: float) -> Json:
         "nonzero": {"all": 40_000 if config.mode == "search" else 120_000, "without_embeddings": 30_000},
         "also": {"other": loss + 1},
         "found": {"identity": "1" * 64},
-        "run": {"tokens_per_second": 1e5},
+        "run": {"tokens_per_second": 1e5, "seconds": 2.0, "commit": f"c{config.seed}", "date": f"{2020 + config.seed}"},
     }
 
 
@@ -96,6 +96,13 @@ def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:
     kinds = {point["kind"]: point for point in result["points"]}
     assert kinds["dense"]["best_validation_loss"]["mean"] == pytest.approx(4.125 - 0.5)
     assert kinds["dense"]["best_validation_loss"]["std"] == pytest.approx(0.25 / 2**0.5)
+
+
+def test_a_figure_says_how_its_runs_were_made(tmp_path: Path) -> None:
+    plan = fill(tmp_path, fig8.FIGURE, QUICK)
+    reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+    made = json.loads((tmp_path / "fig8" / "run.json").read_text())
+    assert made == {"runs": len(plan), "seconds": 2.0 * len(plan), "commit": "c0, c1", "date": "2021"}
 
 
 def test_figures_share_their_runs(tmp_path: Path) -> None:

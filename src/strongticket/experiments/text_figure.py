@@ -14,7 +14,7 @@ from strongticket.experiments.results import naming
 from strongticket.experiments.schedules import ScheduleName
 from strongticket.files import as_json, write_json
 from strongticket.search.config import RunConfig
-from strongticket.search.folder import RESULT
+from strongticket.search.folder import RESULT, RUN
 from strongticket.search.run import Watch
 from strongticket.terminal import printable
 
@@ -104,7 +104,20 @@ def reproduce_text_figure(
         )
         figure.draw(result, folder / figure.name)
     write_json(folder / RESULT, result)
+    write_json(folder / RUN, _made_by([row["run"] for row in finished]))
     return result
+
+
+def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
+    """Sum up how a figure's runs were made: the machine of the latest, and the time and code of all."""
+    in_order = sorted(runs, key=lambda run: str(run.get("date")))
+    commits = dict.fromkeys(run["commit"] for run in in_order if run.get("commit"))
+    # No command: each run had its own, and what redraws the figure is in its configuration.
+    latest = {
+        key: value for key, value in in_order[-1].items() if key in ("date", "cpu", "cores", "gpu", "os", "versions")
+    }
+    seconds = sum(run.get("seconds", 0.0) for run in runs)
+    return {"runs": len(runs), "seconds": round(seconds, 3), "commit": ", ".join(commits), **latest}
 
 
 def _settings(choice: Choice) -> dict[str, Json]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from strongticket.container import Json
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
-RUNS = "rows.jsonl"  # of figures on text: one line for each run
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
 
@@ -161,13 +160,8 @@ def _metrics(path: Path) -> list[Json]:
 
 
 def _run_of(folder: Path) -> Json:
-    """Read how a result was made; a figure of many runs has that in its rows, of which the last ones count."""
-    if (folder / RUN).exists():
-        return json.loads(_read(folder / RUN))
-    if not (folder / RUNS).exists():
-        return None
-    runs = [json.loads(line)["run"] for line in _read(folder / RUNS).splitlines()]
-    return {**runs[-1], "seconds": sum(run["seconds"] for run in runs)} if runs else None
+    """Read how a result was made."""
+    return json.loads(_read(folder / RUN)) if (folder / RUN).exists() else None
 
 
 def _take_comparison(path: Path, found: Found) -> bool:

@@ -21,7 +21,7 @@ def spread_figure(result: Result) -> Section:
     lengths = content["lengths"]
     rows = [
         Row(
-            words=(str(length["size"]), million(length["tokens"]), f"{float(losses['scale']):.3g}"),
+            words=(*_length(length), f"{float(losses['scale']):.3g}"),
             marks=(_losses(losses, "mean"),),
             numbers=(str(losses["n"]), loss(losses)),
         )
@@ -31,7 +31,7 @@ def spread_figure(result: Result) -> Section:
     shown = Comparison(
         title="Final losses, seed by seed",
         caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
-        words=("model", "tokens", "scale"),
+        words=("model", "tokens", "steps", "scale"),
         axis=_FINAL,
         numbers=("seeds", "final loss"),
         rows=rows,
@@ -43,19 +43,27 @@ def spread_figure(result: Result) -> Section:
         title="How much seeds differ",
         lead=f"{setting(content)}. Before an effect of the scale can be claimed, the spread over seeds says how many "
         "runs it takes to see one.",
-        finding=f"an effect of {number(content['effect'])} nats would take {max(needed)} pairs of runs to see"
-        if needed
-        else "",
+        finding=_pairs_needed(needed, content["effect"]) if needed else "",
         blocks=(shown, _paired_table(lengths, content["wanted_error"])),
         origin=origin_of(result),
     )
 
 
+def _length(length: Json) -> tuple[str, str, str]:
+    return str(length["size"]), million(length["tokens"]), f"{int(length['steps']):,}"
+
+
+def _pairs_needed(needed: Sequence[int], effect: float) -> str:
+    few, many = min(needed), max(needed)
+    pairs = str(many) if few == many else f"{few} to {many}"
+    lengths = "" if few == many else ", depending on their length"
+    return f"an effect of {number(effect)} nats takes {pairs} pairs of runs to see{lengths}"
+
+
 def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
     rows = [
         (
-            str(length["size"]),
-            million(length["tokens"]),
+            *_length(length),
             difference(length["difference"]),
             interval(length["difference"]),
             "–" if length["seeds_needed"] is None else str(length["seeds_needed"]),
@@ -63,7 +71,7 @@ def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
         for length in lengths
     ]
     caption = f"Scaled − unscaled, seed by seed; seeds needed: until its standard error is {number(wanted)} nats"
-    columns = ("model", "tokens", "mean difference", "95 % interval", "seeds needed")
+    columns = ("model", "tokens", "steps", "mean difference", "95 % interval", "seeds needed")
     return Table(caption=caption, columns=columns, rows=rows)
 
 
