@@ -146,7 +146,7 @@ def _against_bases(rows: Sequence[Row]) -> Comparison:
         title="Each change, seed by seed",
         caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
         words=("change", "of"),
-        axis="difference of the final loss",
+        axis="change, nats",
         numbers=("seeds", "mean", "95 % interval") if sure else ("seeds", "mean"),
         rows=rows if sure else [replace(row, numbers=row.numbers[:2]) for row in rows],
         zero=True,
