@@ -5,7 +5,7 @@
 
 import re
 import shlex
-from inspect import isclass, isfunction
+from inspect import getmembers, isclass, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,8 @@ def test_the_reference_has_everything_under_the_name_it_is_imported_by() -> None
     public = {
         f"{module.__name__}.{name}"
         for module in (strongticket, strongticket.bounds)
-        for name, thing in vars(module).items()
-        if isfunction(thing) or (isclass(thing) and not issubclass(thing, Exception))
+        for name, thing in getmembers(module)
+        if not name.startswith("_") and (isfunction(thing) or (isclass(thing) and not issubclass(thing, Exception)))
     }
     assert shown - public == {"strongticket.bounds", "strongticket.errors", "strongticket.report.write_report"}
     assert public - shown == set()

@@ -12,7 +12,7 @@ from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
 from strongticket.help_page import Command
-from strongticket.pretrained.cli import compare, construct
+from strongticket.pretrained_cli import compare, construct
 from strongticket.report.cli import report
 from strongticket.search.cli import search
 from strongticket.search.ticket_cli import evaluate, generate

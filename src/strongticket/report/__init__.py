@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from strongticket.container import Json, atomic_write
+if TYPE_CHECKING:
+    from strongticket.container import Json
 
 
 def write_report(
     paths: Iterable[Path], out: Path, progress: Callable[[int, int], object] = lambda done, total: None
-) -> dict[str, Json]:
+) -> "dict[str, Json]":
     """Write the page of everything that results, benchmark rows and tickets under `paths` have to show.
 
     Files that are broken, too large or from a newer release are named on the page, and stop nothing.
@@ -25,6 +27,7 @@ def write_report(
         FileNotFoundError: a path does not exist.
         ValueError: `out` has the name of a result or ticket, or is no regular file.
     """
+    from strongticket.container import atomic_write
     from strongticket.report.build import build_sections
     from strongticket.report.find import check_out, find
     from strongticket.report.page import render_page

@@ -111,13 +111,13 @@ def search(
 
     Several GPUs: torchrun --nproc-per-node 8 -m strongticket search ...
     """
+    place = chosen_device(device)
     from dataclasses import replace
 
     from strongticket.models.gpt2 import gpt2_config
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
 
-    place = chosen_device(device)
     if place == "cpu" and size == "nano":
         import torch
 
@@ -246,13 +246,13 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
 
 def chosen_device(asked: str | None) -> str:
     """Give the device a command should use; one that is not there is bad usage."""
+    if asked not in (None, "cpu", "cuda"):
+        bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
     import torch
 
     there = torch.cuda.is_available()
     if asked is None:
         return "cuda" if there else "cpu"
-    if asked not in ("cpu", "cuda"):
-        bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
     if asked == "cuda" and not there:
         bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
     return asked

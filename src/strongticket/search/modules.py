@@ -1,21 +1,27 @@
-"""Search a module of the caller's own, in memory: no text, no folder, no checkpoint."""
+"""Search a module of the caller's own, in memory: no text, no folder, no checkpoint.
+
+Importing this file must not import torch: `strongticket` needs the function itself at once, see there.
+"""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.search.edge_popup import hide
-from strongticket.search.groups import Groups
-from strongticket.search.hidden import Hidden
-from strongticket.search.policy import Policy
-from strongticket.search.schedule import Schedule
-from strongticket.search.step import Loss, Precision, Step, StepConfig, make_optimizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from strongticket.search.groups import Groups
+    from strongticket.search.hidden import Hidden
+    from strongticket.search.policy import Policy
+    from strongticket.search.schedule import Schedule
+    from strongticket.search.step import Loss, Precision, Step
 
 # Losses fetched together from a GPU, so that it is not waited for at every step.
 _AT_ONCE = 10
@@ -76,12 +82,19 @@ def search(
         The module with its masks: `describe()` says what became of each tensor, `to_ticket()` makes the ticket.
 
     Example:
+        >>> import torch
+        >>> from torch import nn
         >>> x = torch.linspace(-1, 1, 64).view(32, 2)
         >>> model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 1))
         >>> hidden = search(model, [x] * 20, loss=lambda run, x: (run(x) - x.sum(1, True)).square().mean(), density=0.5)
         >>> hidden.densities(), hidden.to_ticket().strong
         ({'mlp': 0.5, 'head': 0.5}, True)
     """
+    from strongticket.search.edge_popup import hide
+    from strongticket.search.policy import Policy
+    from strongticket.search.schedule import Schedule
+    from strongticket.search.step import Step, StepConfig, make_optimizer
+
     # Everything that can be refused is refused before the module changes.
     chosen = policy or Policy()
     chosen = chosen if density is None else replace(chosen, density=density)
@@ -133,6 +146,8 @@ def _run(step: Step, schedule: Schedule, work: Iterator[list[Any]], progress: Pr
 
 
 def _tell(done: int, losses: list[Tensor], progress: Progress | None) -> None:
+    import torch
+
     for number, loss in enumerate(torch.stack(losses).tolist(), done - len(losses) + 1):
         if not math.isfinite(loss):
             raise StrongTicketError(f"the loss is {loss} at step {number}; use a smaller lr or qk_scale, or clip.")
@@ -165,6 +180,8 @@ def _again_and_again(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _checked(loss: Loss) -> Loss:
+    from torch import Tensor
+
     def scalar(model: nn.Module, batch: Any) -> Tensor:
         value = loss(model, batch)
         if not isinstance(value, Tensor) or value.dim():
@@ -179,6 +196,8 @@ def _checked(loss: Loss) -> Loss:
 
 def _moved(batch: Any, device: torch.device) -> Any:
     """Copy a batch's tensors to a device; what else it holds is left alone."""
+    from torch import Tensor
+
     if isinstance(batch, Mapping):
         return {key: _moved(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):

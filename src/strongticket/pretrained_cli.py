@@ -67,13 +67,13 @@ def construct(
     Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. The ticket does not depend
     on --device, --workers or --dask.
     """
+    if dask is not None and workers is not None:
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
+    from strongticket.pretrained.load import load_model
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
-    if dask is not None and workers is not None:
-        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
-    from strongticket.pretrained.load import load_model
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
     loaded = load_model(model)

@@ -1,0 +1,125 @@
+"""What has to be quick before any work begins: imports and help pages."""
+
+import ast
+import pkgutil
+import pydoc
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import strongticket
+from strongticket import cli
+
+LAZY_PACKAGES = ("strongticket", "strongticket.search")
+
+
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+
+
+def words_of_commands(command: Any, *path: str) -> list[tuple[str, ...]]:
+    inner = getattr(command, "commands", {})
+    return [path, *(words for name in inner for words in words_of_commands(inner[name], *path, name))]
+
+
+COMMANDS = words_of_commands(typer.main.get_command(cli.app))
+WITHOUT_WORK = [
+    *((*words, "-h") for words in COMMANDS),
+    ("-V",),
+    (),
+    ("juggle",),
+    ("show", "no-such-file"),
+    ("search", "--steps", "many"),
+    ("search", "--device", "tpu"),
+    ("construct", "--model", "m", "--out", "o", "--workers", "2", "--dask", "tcp://a:1"),
+    ("bench", "pensia", "--repeats", "0"),
+]
+
+
+def test_help_version_and_bad_usage_do_not_load_torch() -> None:
+    """All in one process: nothing that any of them imports is torch, Numba or an extra."""
+    script = """
+import sys
+from strongticket.__main__ import main
+for line in sys.argv[1:]:
+    sys.argv = ["strongticket", *line.split()]
+    try:
+        main()
+    except SystemExit as stopped:
+        code = stopped.code
+    heavy = {"torch", "numba", "scipy", "matplotlib", "transformers"} & set(sys.modules)
+    print("after", *sys.argv, ":", code, *heavy, file=sys.stderr)
+"""
+    done = python(script, *map(" ".join, WITHOUT_WORK))
+    told = [line for line in done.stderr.splitlines() if line.startswith("after ")]
+    codes = ["0" if {"-h", "-V"} & set(words) else "2" for words in WITHOUT_WORK]
+    assert len(COMMANDS) > 15
+    assert told == [
+        " ".join(["after strongticket", *words, ":", code]) for words, code in zip(WITHOUT_WORK, codes, strict=True)
+    ]
+
+
+USES = {
+    "call": "import strongticket; assert strongticket.search.__name__ == 'search'",
+    "from": "from strongticket import search; assert search.__name__ == 'search'",
+    "package": "from strongticket.search import search, hide, Policy; assert callable(search)",
+    "module": "from strongticket.search.run import run; assert callable(run)",
+    "import": "import strongticket.search.policy; assert strongticket.search.__name__ == 'search'",
+    "star": "from strongticket import *; assert search.__name__ == 'search' and Policy()",
+    "cli": "import strongticket.cli",
+}
+
+
+@pytest.mark.parametrize("first", USES)
+def test_search_is_the_function_and_its_modules_are_found_in_any_order(first: str) -> None:
+    order = [first, *(use for use in USES if use != first), *reversed(USES)]
+    done = python("\n".join(USES[use] for use in order))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_use_of_a_name_imports_what_it_needs_and_no_more() -> None:
+    done = python("import strongticket as st, sys; print('torch' in sys.modules, st.Ticket, 'numba' in sys.modules)")
+    assert done.stdout == "False <class 'strongticket.ticket.Ticket'> False\n"
+
+
+@pytest.mark.parametrize("package", LAZY_PACKAGES)
+def test_type_checkers_read_what_python_imports(package: str) -> None:
+    """Both halves of the file name the same things, and no submodule takes the place of one of them."""
+    module = import_module(package)
+    (block,) = [node for node in ast.parse(Path(str(module.__file__)).read_text("utf-8")).body if type(node) is ast.If]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    checked = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name
+            checked[alias.name] = str(node.module)
+    show_missing = "import importlib, sys; p = importlib.import_module(sys.argv[1]); print(*{*dir(p)} - {*vars(p)})"
+    fresh = python(show_missing, package)
+    assert set(fresh.stdout.split()) == set(checked)
+    for name, home in checked.items():
+        assert getattr(module, name) is getattr(sys.modules[home], name)
+    assert not {found.name for found in pkgutil.iter_modules(module.__path__)} & set(checked)
+
+
+def test_all_names_are_listed_documented_and_exported() -> None:
+    exported: dict[str, Any] = {}
+    exec("from strongticket import *", exported)
+    assert set(exported) - {"__builtins__"} == set(strongticket.__all__)
+    assert {*strongticket.__all__, "__version__"} <= set(dir(strongticket))
+    page = pydoc.plain(pydoc.render_doc(strongticket))
+    for name in strongticket.__all__:
+        assert name in page
+
+
+@pytest.mark.parametrize("package", LAZY_PACKAGES)
+def test_a_misspelled_name_is_refused_in_pythons_words(package: str) -> None:
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'Tiket'$"):
+        import_module(package).Tiket  # noqa: B018
+    done = python(f"from {package} import Tiket")
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: cannot import name 'Tiket' from '{package}' (")
