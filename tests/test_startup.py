@@ -1,4 +1,4 @@
-"""What has to be quick before any work begins: imports and help pages."""
+"""What has to be quick, or quiet, before any work begins: imports, help pages, and Ctrl-C in the first seconds."""
 
 import ast
 import pkgutil
@@ -15,6 +15,7 @@ import typer.main
 import strongticket
 from strongticket import cli
 
+GOLDEN = Path(__file__).parent / "golden" / "attention.ticket"
 LAZY_PACKAGES = ("strongticket", "strongticket.search")
 
 
@@ -123,3 +124,24 @@ def test_a_misspelled_name_is_refused_in_pythons_words(package: str) -> None:
         import_module(package).Tiket  # noqa: B018
     done = python(f"from {package} import Tiket")
     assert done.stderr.splitlines()[-1].startswith(f"ImportError: cannot import name 'Tiket' from '{package}' (")
+
+
+# Where Ctrl-C comes: among the command line's own imports, in NumPy's and in torch's.
+@pytest.mark.parametrize("where", ["strongticket.cli", "typer", "rich.progress", "numpy.lib", "torch._C", "torch.nn"])
+def test_ctrl_c_during_imports_is_quiet(where: str) -> None:
+    script = """
+import signal, sys
+from strongticket.__main__ import main
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == where:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+where = sys.argv.pop(1)
+sys.meta_path.insert(0, CtrlC())
+main()
+"""
+    done = python(script, where, "verify", str(GOLDEN))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

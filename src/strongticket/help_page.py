@@ -31,6 +31,12 @@ class Command(TyperCommand):
             with formatter.section(heading):
                 formatter.write_dl(records)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, with NumPy imported: torch does it too, but takes a Ctrl-C there for a missing NumPy."""
+        import numpy as np  # noqa: F401
+
+        return super().invoke(ctx)
+
 
 def _taken(found: re.Match[str]) -> str:
     """Name what an option takes; a choice of words already does."""
