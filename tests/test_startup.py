@@ -136,6 +136,7 @@ from strongticket.__main__ import main
 class CtrlC:
     def find_spec(self, name, path=None, target=None):
         if name == where:
+            sys.meta_path.remove(self)  # once: what was swallowed must not be noticed by a second one
             signal.raise_signal(signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
