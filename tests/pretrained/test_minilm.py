@@ -13,6 +13,7 @@ import torch
 from strongticket import Ticket, attach
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
+from strongticket.pretrained.recertify import failures
 from strongticket.pretrained.text import read_sentences
 
 pytestmark = pytest.mark.slow
@@ -71,6 +72,10 @@ def check_embeddings(folder: str, ticket: Ticket, mean: float) -> None:
 
 def test_embeddings_are_the_models(folder: str, ticket: Ticket) -> None:
     check_embeddings(folder, ticket, mean=0.99999)
+
+
+def test_certificates_hold(folder: str, ticket: Ticket) -> None:
+    assert failures(ticket, load_model(folder)) == []
 
 
 def test_with_the_mlps_too_embeddings_are_the_models(folder: str, tmp_path: Path) -> None:

@@ -14,6 +14,12 @@ from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
 from tests.tickets import edited
 
 
+@pytest.mark.parametrize("items", [20, 32])
+def test_what_errs_little_more_than_rounding_is_no_failure(items: int) -> None:
+    model = small("bert")
+    assert failures(construct_pretrained(model, items=items, what="attention+mlp"), model) == []
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
     data = construct_pretrained(small(family), items=8, what="attention+mlp").to_bytes()
