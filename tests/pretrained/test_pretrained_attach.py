@@ -93,6 +93,14 @@ def test_tickets_of_other_models_are_refused_by_hash() -> None:
         attach(attach(small("bert"), ticket), ticket)
 
 
+def test_the_same_weights_scaled_otherwise_are_another_model() -> None:
+    """GPT-2 can leave its scores unscaled, which no weight shows."""
+    ticket = construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4)
+    assert ticket.architecture == construct_pretrained(small("gpt2"), items=4).architecture
+    with pytest.raises(StrongTicketError, match=r"this gpt2 has \w{64}, where the attention's scaling counts too"):
+        attach(small("gpt2"), ticket)
+
+
 @pytest.mark.parametrize(
     "change", [{"n_heads": 9}, {"items": "many"}, {"d_model": 5}, {"what": "attention+mlp"}, {"what": 3}]
 )

@@ -26,7 +26,7 @@ from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
 from strongticket.pretrained.text import read_sentences
 from tests.experiments.runs import wait_until
-from tests.pretrained.small_models import VOCABULARY, inputs, make_bert, output_of, randomize, small
+from tests.pretrained.small_models import VOCABULARY, inputs, make_bert, make_gpt2, output_of, randomize, small
 
 WORDS = [f"word{i}" for i in range(VOCABULARY - 2)]
 TEXT = "= Title =\n\nword1 word2 word3 word4. Word5 word6 word7! Word8 word9 word10 word11?\n" * 9
@@ -267,6 +267,18 @@ def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, t
     vit = save(small("vit"), tmp_path / "vit")
     done = invoke("compare", "--model", vit, "--ticket", tmp_path / "x.ticket", "--text", text)
     assert "compare reads text, and a vit takes images" in str(done.exception)
+
+
+def test_the_same_weights_scaled_otherwise_are_refused_in_one_line(gpt2: Path, text: Path, tmp_path: Path) -> None:
+    ticket = tmp_path / "x.ticket"
+    construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4).save(ticket)
+    said = "the ticket was made for a gpt2 whose weights have SHA-256"
+    compared = run("compare", "--model", gpt2, "--ticket", ticket, "--text", text)
+    assert (compared.returncode, compared.stdout, compared.stderr.count("\n")) == (1, "", 1)
+    assert said in compared.stderr
+    verified = invoke("verify", ticket, "--target", gpt2)
+    assert verified.exit_code == 1
+    assert said in verified.stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -200,12 +200,13 @@ class Layer:
     scaling: float
 
     def tensors(self, what: What) -> Iterator[tuple[str, Tensor]]:
-        """Name every tensor that a construction of `what` depends on."""
+        """Name every tensor that a construction of `what` depends on; the scale of the scores is one of them."""
         maps = ("query", "key", "value", "output", "attention_norm")
         for name in (*maps, *(("up", "down", "mlp_norm") if what == "attention+mlp" else ())):
             for part, tensor in getattr(self, name)._asdict().items():
                 if tensor is not None:
                     yield f"{name}.{part}", tensor
+        yield "attention.scaling", torch.tensor([self.scaling], dtype=torch.float64)
 
     def down_input_norm(self) -> float:
         """Bound what reaches `down`: the activation never makes a number larger."""

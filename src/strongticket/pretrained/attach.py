@@ -55,7 +55,7 @@ def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module
 
 
 def check_ticket(model: nn.Module, ticket: Ticket) -> None:
-    """Refuse a ticket that was not made from this model's weights."""
+    """Refuse a ticket that was not made from this model's weights, scaled and cut into heads as it does."""
     family = ticket.architecture.get("family")
     if family != FAMILY or ticket.certificate is None:
         raise StrongTicketError(
@@ -70,7 +70,8 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> None:
     if digest != recorded:
         raise StrongTicketError(
             f"the ticket was made for a {ticket.architecture.get('model_type')} whose weights have SHA-256 {recorded}; "
-            f"this {target.model_type} has {digest}. Give the model it was made from."
+            f"this {target.model_type} has {digest}, where the attention's scaling counts too. "
+            "Give the model it was made from."
         )
     items = ticket.architecture.get("items")
     if type(items) is not int or ticket.architecture != describe(target, what, items):
