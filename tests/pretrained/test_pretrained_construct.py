@@ -18,7 +18,7 @@ from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.parts import HeadPart, Part, Solved, ordered_product, parts_of, solve_part
-from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
+from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
 
 QUICK = {"items": 6, "seed": 5}
 
@@ -129,7 +129,16 @@ def test_unfinished_work_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StrongTicketError, match=r"holds unfinished work of another kind \(items: 4 there, 5 here\)"):
         construct_pretrained(small("vit"), items=5, checkpoint=folder)
     with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
-        construct_pretrained(small("bert"), items=4, checkpoint=folder)
+        construct_pretrained(randomize(make_vit(), seed=3), items=4, checkpoint=folder)
+
+
+def test_the_same_weights_in_other_heads_or_scaled_otherwise_are_other_work(tmp_path: Path) -> None:
+    folder = tmp_path / "x.partial"
+    construct_pretrained(small("gpt2"), items=4, checkpoint=folder)
+    with pytest.raises(StrongTicketError, match=r"another kind \(n_heads: 4 there, 2 here\)"):
+        construct_pretrained(randomize(make_gpt2(n_head=2)), items=4, checkpoint=folder)
+    with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
+        construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4, checkpoint=folder)
 
 
 def test_nothing_is_left_of_a_run_that_failed_at_once(tmp_path: Path) -> None:

@@ -84,7 +84,9 @@ def construct_pretrained(
         target.check_activation()
     sha256 = digest_of_tensors(target.tensors(what))
     parts = parts_of(target, what, items, seed, str(torch.device(device)))
-    settings: dict[str, Json] = {"target_sha256": sha256, "what": what, "items": items, "seed": seed}
+    architecture = describe(target, what, items)
+    # The hash covers numbers alone, and heads are how the same numbers are cut up.
+    settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed}
     matrices = [matrix for part in parts for matrix in part.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
@@ -98,7 +100,7 @@ def construct_pretrained(
             seed=seed,
             tensors=[tensor for part in parts for tensor in part.tensors(by_name[part.name])],
             dense=[tensor for i, layer in enumerate(target.layers()) for tensor in exact_biases(layer, i, what)],
-            architecture=describe(target, what, items),
+            architecture=architecture,
             certificate=certify_parts(target, what, by_name, sha256),
         )
         return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest()))
