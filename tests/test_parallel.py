@@ -118,6 +118,35 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     _wait_until(lambda: not any(_alive(pid) for pid in workers), 20)
 
 
+def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import os, pathlib, signal, time
+            from strongticket.parallel import run_tasks
+
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if __name__ != "__main__":
+                pathlib.Path({str(tmp_path)!r}, f"{{os.getpid()}}.importing").touch()
+                time.sleep(2)
+            if __name__ == "__main__":
+                list(run_tasks(time.sleep, [1, 1], workers=2))
+            """
+        )
+    )
+    parent = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        _wait_until(lambda: len(list(tmp_path.glob("*.importing"))) == 2, 60)
+        os.killpg(parent.pid, signal.SIGINT)
+        _, told = parent.communicate(timeout=30)
+    finally:
+        if parent.poll() is None:
+            os.killpg(parent.pid, signal.SIGKILL)
+    assert told.count("Traceback") == 1, told
+    assert told.rstrip().endswith("KeyboardInterrupt")
+
+
 def test_dask_address_that_does_not_answer_is_told_within_ten_seconds() -> None:
     pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
     start = time.monotonic()

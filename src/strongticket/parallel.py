@@ -117,11 +117,25 @@ def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) 
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     try:
-        futures = {pool.submit(function, task): index for index, task in enumerate(tasks)}
+        with _ctrl_c_waits():
+            futures = {pool.submit(function, task): index for index, task in enumerate(tasks)}
         for future in as_completed(futures):
             yield futures[future], _result_of(future)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Let Ctrl-C come after the block, and never in processes it starts, which would complain while they import."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _result_of(future: Future[R]) -> R:
