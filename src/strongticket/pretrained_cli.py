@@ -184,6 +184,7 @@ def compare(
     """
     import torch
 
+    from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
     from strongticket.pretrained.text import read_sentences
@@ -194,6 +195,7 @@ def compare(
         raise ValueError("device 'cuda' was asked for, but torch finds no CUDA device here. Use --device cpu.")
     chosen = read_sentences(text, sentences)
     found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
+    check_reads_text(loaded)
     with rate_bar("sentences", len(chosen)) as advance:
         result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode.value, progress=advance)
     if as_json:
@@ -207,6 +209,8 @@ def compare(
 
 def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
     yield f"{result['texts']:,} sentences, {result['tokens']:,} tokens; the ticket {result['mode']}"
+    if result["cut"]:
+        yield f"{result['cut']:,} of the sentences are longer than {result['most_tokens']:,} tokens and were cut to that"
     if "cosine" in result:
         cosine = result["cosine"]
         yield f"cosine similarity of embeddings: mean {cosine['mean']:.8f}, least {cosine['min']:.8f}"

@@ -6,7 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, ViTConfig, ViTModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    RobertaConfig,
+    RobertaModel,
+    ViTConfig,
+    ViTModel,
+)
 
 VOCABULARY = 60
 FAMILIES = ("bert", "gpt2", "vit")
@@ -28,6 +37,12 @@ def seeded(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 def make_bert(**settings: Any) -> nn.Module:
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
     return BertModel(BertConfig(vocab_size=VOCABULARY, **{**sizes, **settings}))
+
+
+@seeded
+def make_roberta(**settings: Any) -> nn.Module:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    return RobertaModel(RobertaConfig(vocab_size=VOCABULARY, **{**sizes, **settings}))
 
 
 @seeded

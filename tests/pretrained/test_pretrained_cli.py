@@ -26,7 +26,16 @@ from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
 from strongticket.pretrained.text import read_sentences
 from tests.experiments.runs import wait_until
-from tests.pretrained.small_models import VOCABULARY, inputs, make_bert, make_gpt2, output_of, randomize, small
+from tests.pretrained.small_models import (
+    VOCABULARY,
+    inputs,
+    make_bert,
+    make_gpt2,
+    make_roberta,
+    output_of,
+    randomize,
+    small,
+)
 
 WORDS = [f"word{i}" for i in range(VOCABULARY - 2)]
 TEXT = "= Title =\n\nword1 word2 word3 word4. Word5 word6 word7! Word8 word9 word10 word11?\n" * 9
@@ -264,9 +273,35 @@ def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, t
     construct_pretrained(small("bert"), items=4).save(tmp_path / "x.ticket")
     done = invoke("compare", "--model", gpt2, "--ticket", tmp_path / "x.ticket", "--text", text)
     assert "the ticket was made for a bert whose weights have SHA-256" in str(done.exception)
-    vit = save(small("vit"), tmp_path / "vit")
+    # As models of images come: without a tokenizer, which must not be what is complained of.
+    small("vit").save_pretrained(vit := tmp_path / "vit")
     done = invoke("compare", "--model", vit, "--ticket", tmp_path / "x.ticket", "--text", text)
     assert "compare reads text, and a vit takes images" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_bert(max_position_embeddings=8),
+        make_gpt2(n_positions=8),
+        # Its first place is the one behind that of padding.
+        make_roberta(max_position_embeddings=10, pad_token_id=1),
+    ],
+    ids=lambda model: model.config.model_type,
+)
+def test_texts_are_cut_to_what_the_model_can_take(model: nn.Module, tmp_path: Path) -> None:
+    folder, text, ticket = tmp_path / "model", tmp_path / "text.txt", tmp_path / "x.ticket"
+    text.write_text("\n".join(" ".join(WORDS[:n]) for n in (4, 8, 9, 40)))
+    save(randomize(model), folder)
+    construct_pretrained(model, items=4).save(ticket)
+    arguments = ("compare", "--model", folder, "--ticket", ticket, "--text", text)
+    done = invoke(*arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("4 sentences, 28 tokens;")
+    assert "2 of the sentences are longer than 8 tokens and were cut to that" in done.stdout
+    short = invoke(*arguments, "--sentences", 2)
+    assert short.stdout.startswith("2 sentences, 12 tokens;")
+    assert "cut" not in short.stdout
 
 
 def test_the_same_weights_scaled_otherwise_are_refused_in_one_line(gpt2: Path, text: Path, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class Adapter:
         all_heads_size: its attribute for the width of all heads, or "" if it has none.
         activation: the configuration's name for the function between `up` and `down`.
         kind: what the model reads, and whether it predicts the next token.
+        positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
     """
 
     layers: str
@@ -52,6 +53,7 @@ class Adapter:
     all_heads_size: str = ""
     activation: str = "hidden_act"
     kind: Kind = "encoder"
+    positions: str = ""
 
     @property
     def fused(self) -> bool:
@@ -72,6 +74,7 @@ _BERT = Adapter(
     mlp_norm="encoder.layer.{i}.attention.output.LayerNorm",
     first_norm="embeddings.LayerNorm",
     all_heads_size="all_head_size",
+    positions="embeddings.position_embeddings",
 )
 
 _GPT2 = Adapter(
@@ -89,6 +92,7 @@ _GPT2 = Adapter(
     all_heads_size="split_size",
     activation="activation_function",
     kind="causal",
+    positions="wpe",
 )
 
 _VIT = Adapter(
@@ -284,6 +288,16 @@ class Target:
         return {
             f"layer.{i}.{name}": tensor for i, layer in enumerate(self.layers()) for name, tensor in layer.tensors(what)
         }
+
+    def most_tokens(self) -> int | None:
+        """Give how many tokens the model can take, or None if there is no limit."""
+        if not self.adapter.positions:
+            return None
+        table = self._at(self.adapter.positions)
+        if not isinstance(table, nn.Embedding):
+            raise StrongTicketError(f"an Embedding was expected where the model has a {type(table).__name__}.")
+        # RoBERTa gives padding a place of its own, and counts on from there.
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
     def check_activation(self) -> None:
         """Refuse an MLP whose activation could make its input larger: its certificate would not hold."""

@@ -42,21 +42,23 @@ def compare(
         tokenizer: the model's.
         mode: as in `attach`.
         batch_size: texts at a time.
-        most_tokens: longer texts are cut.
+        most_tokens: longer texts are cut, to this or to what the model can take.
         progress: called with the number of texts just done.
 
     Returns:
-        JSON: the cosine similarity of mean-pooled embeddings (for causal models loss and KL divergence), the largest
+        JSON: how many texts were cut; the cosine similarity of mean-pooled embeddings (for causal models loss and KL divergence), the largest
         difference of an output beside the one that float32 itself makes, the distance of attention maps by layer, and
         for each part the error on the original's own inputs beside its certificate.
     """
+    check_reads_text(model)
     target = Target(model)
-    if target.adapter.kind == "image":
-        raise StrongTicketError(f"compare reads text, and a {target.model_type} takes images; use strongticket.attach.")
+    most_tokens = min(most_tokens, target.most_tokens() or most_tokens)
     attached, exact = attach(model, ticket, mode), copy.deepcopy(model).double()
     parts = _PartErrors(target, Target(attached), with_maps=ticket.architecture["what"] == "attention+mlp")
-    outputs, n_tokens = _Outputs(causal=target.adapter.kind == "causal"), 0
-    for batch in _batches(texts, tokenizer, batch_size, most_tokens):
+    outputs = _Outputs(causal=target.adapter.kind == "causal")
+    n_tokens = n_cut = 0
+    for chosen in _batches(texts, batch_size):
+        batch, cut = _tokens(chosen, tokenizer, most_tokens)
         batch = {name: tensor.to(next(model.parameters()).device) for name, tensor in batch.items()}
         real = batch["attention_mask"].bool()
         with parts.watching():
@@ -65,16 +67,26 @@ def compare(
         outputs.add(batch["input_ids"], real, before, after, precise)
         parts.add(real)
         n_tokens += int(real.sum())
+        n_cut += cut
         if progress is not None:
             progress(len(real))
     return {
         "texts": len(texts),
         "tokens": n_tokens,
+        "most_tokens": most_tokens,
+        "cut": n_cut,
         "mode": mode,
         "identity": ticket.identity,
         **outputs.summary(),
         "parts": parts.summary(ticket),
     }
+
+
+def check_reads_text(model: nn.Module) -> None:
+    """Refuse a model of images, which has no tokenizer either."""
+    target = Target(model)
+    if target.adapter.kind == "image":
+        raise StrongTicketError(f"compare reads text, and a {target.model_type} takes images; use strongticket.attach.")
 
 
 class _Run(NamedTuple):
@@ -89,14 +101,20 @@ def _run(model: nn.Module, batch: dict[str, Tensor]) -> _Run:
     return _Run(result[0], tuple(result.attentions))
 
 
-def _batches(texts: Sequence[str], tokenizer: Any, size: int, most_tokens: int) -> Iterator[dict[str, Tensor]]:
-    """Cut texts into batches of about equal length, so that little of them is padding."""
+def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Put texts of about equal length together, so that little of a batch is padding."""
+    ordered = sorted(texts, key=len)
+    return (ordered[start : start + size] for start in range(0, len(ordered), size))
+
+
+def _tokens(texts: Sequence[str], tokenizer: Any, most_tokens: int) -> tuple[dict[str, Tensor], int]:
+    """Give texts as a batch for a model, and how many of them had to be cut."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    ordered = sorted(texts, key=len)
-    for start in range(0, len(ordered), size):
-        chosen = ordered[start : start + size]
-        yield dict(tokenizer(chosen, padding=True, truncation=True, max_length=most_tokens, return_tensors="pt"))
+    # Else it would warn of texts that it has not been asked to cut yet.
+    whole = tokenizer(texts, verbose=False)["input_ids"]
+    batch = dict(tokenizer(texts, padding=True, truncation=True, max_length=most_tokens, return_tensors="pt"))
+    return batch, sum(len(ids) > most_tokens for ids in whole)
 
 
 @dataclass
