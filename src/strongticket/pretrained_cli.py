@@ -210,7 +210,7 @@ def compare(
 def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
     yield f"{result['texts']:,} sentences, {result['tokens']:,} tokens; the ticket {result['mode']}"
     if result["cut"]:
-        yield f"{result['cut']:,} of the sentences are longer than {result['most_tokens']:,} tokens and were cut to that"
+        yield f"{result['cut']:,} of the sentences are longer than {result['most_tokens']} tokens and were cut to that"
     if "cosine" in result:
         cosine = result["cosine"]
         yield f"cosine similarity of embeddings: mean {cosine['mean']:.8f}, least {cosine['min']:.8f}"

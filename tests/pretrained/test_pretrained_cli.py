@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -302,6 +303,32 @@ def test_texts_are_cut_to_what_the_model_can_take(model: nn.Module, tmp_path: Pa
     short = invoke(*arguments, "--sentences", 2)
     assert short.stdout.startswith("2 sentences, 12 tokens;")
     assert "cut" not in short.stdout
+
+
+def test_outputs_that_are_not_finite_are_refused(gpt2: Path, text: Path, tmp_path: Path) -> None:
+    """A ticket has nothing of the embeddings, so construct does not look at them."""
+    broken = copy.deepcopy(small("bert"))
+    broken.embeddings.word_embeddings.weight.data[5] = math.nan
+    construct_pretrained(broken, items=4).save(tmp_path / "x.ticket")
+    arguments = ("--ticket", tmp_path / "x.ticket", "--text", text)
+    for options in ((), ("--json",)):
+        done = invoke("compare", "--model", save(broken, tmp_path / "broken"), *arguments, *options)
+        assert isinstance(done.exception, StrongTicketError)
+        assert str(done.exception).startswith("the output of the original model is not finite on these texts")
+        assert "\n" not in str(done.exception)
+        assert done.stdout == ""
+    # A ticket whose own biases are too large for float32 to add up; certified or not, the model's weights are its.
+    hostile = construct_pretrained(small("gpt2"), items=4)
+    dense = [replace(tensor, value=torch.full_like(tensor.value, 3e38)) for tensor in hostile.dense.values()]
+    hostile = Ticket(
+        seed=hostile.seed,
+        tensors=hostile.tensors.values(),
+        dense=dense,
+        architecture=hostile.architecture,
+        certificate=hostile.certificate,
+    )
+    with pytest.raises(StrongTicketError, match="the output of the ticket is not finite on these texts"):
+        compare(small("gpt2"), hostile, read_sentences(text, 2), load_tokenizer(str(gpt2)))
 
 
 def test_the_same_weights_scaled_otherwise_are_refused_in_one_line(gpt2: Path, text: Path, tmp_path: Path) -> None:

@@ -134,6 +134,9 @@ class _Outputs:
 
     def add(self, ids: Tensor, real: Tensor, before: _Run, after: _Run, precise: _Run) -> None:
         """Take one batch; `real` (batch, tokens) tells tokens from padding."""
+        # The original's first: if it has none, the ticket's cannot be better.
+        _check_finite("the original model", before.output[real])
+        _check_finite("the ticket", after.output[real])
         self.largest = max(self.largest, _largest(before.output[real]))
         self.largest_difference = max(self.largest_difference, _largest(after.output[real] - before.output[real]))
         self.largest_rounding = max(self.largest_rounding, _largest(precise.output[real] - before.output[real]))
@@ -266,6 +269,15 @@ def _embeddings(hidden: Tensor, real: Tensor) -> Tensor:
     """Average over the tokens that are no padding, as sentence embeddings do."""
     weights = real[..., None].double()
     return (hidden.double() * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def _check_finite(whose: str, output: Tensor) -> None:
+    """Refuse outputs that no difference can be taken of; a maximum would pass over NaN in silence."""
+    if not output.isfinite().all():
+        raise StrongTicketError(
+            f"the output of {whose} is not finite on these texts, so there is nothing to compare; "
+            "look for NaN, infinity or huge numbers in the model's embeddings and norms."
+        )
 
 
 def _largest(x: Tensor) -> float:
