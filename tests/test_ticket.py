@@ -1,6 +1,8 @@
+import copy
 import hashlib
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -294,6 +296,17 @@ def test_wrong_parts_are_refused_in_one_line(make: object, message: str) -> None
     with pytest.raises(ValueError, match=message) as caught:
         make()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_copies_and_pickles_are_the_same_ticket() -> None:
+    ticket = small_ticket()
+    assert copy.deepcopy({"a": ticket})["a"] is ticket
+    loaded = Ticket.from_bytes(ticket.to_bytes())
+    for one in (ticket, loaded):
+        again = pickle.loads(pickle.dumps(one))
+        assert again == one
+        assert again.to_bytes() == one.to_bytes()
+    assert copy.copy(loaded) == loaded
 
 
 def test_a_ticket_cannot_be_changed() -> None:

@@ -310,6 +310,14 @@ class Ticket:
 
         write_ticket(self, self.stored_digests or self.digests(progress), file)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
+        # It cannot change, so a second one would only take memory: a model may hold it once a layer.
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Ticket"], tuple[bytes]]:
+        # As in a file, so that what is unpickled is checked like one.
+        return Ticket.from_bytes, (self.to_bytes(),)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ticket):
             return NotImplemented

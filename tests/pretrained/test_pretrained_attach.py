@@ -1,6 +1,7 @@
 """A ticket in a model's place: close to it, the same in both modes, and within each part's certificate."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import strongticket
 from strongticket import Ticket
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
+from strongticket.pretrained.attach import Mode
 from tests.pretrained.small_models import FAMILIES, inputs, make_bert, make_gpt2, make_vit, output_of, randomize, small
 from tests.tickets import edited, small_ticket
 
@@ -109,6 +111,19 @@ def test_hostile_architectures_are_refused(change: dict[str, object]) -> None:
     hostile = Ticket.from_bytes(edited(ticket.to_bytes(), lambda d: d["content"]["architecture"].update(change)))
     with pytest.raises(StrongTicketError):
         attach(small("bert"), hostile)
+
+
+@pytest.mark.parametrize("mode", ["merged", "literal"])
+def test_what_attach_gives_can_be_copied_pickled_and_moved(mode: Mode) -> None:
+    model = small("bert")
+    attached = attach(model, construct_pretrained(model, items=4, what="attention+mlp"), mode)
+    expected = output_of(attached, inputs("bert"))
+    for again in (copy.deepcopy(attached), pickle.loads(pickle.dumps(attached))):
+        assert torch.equal(output_of(again, inputs("bert")), expected)
+    moved = copy.deepcopy(attached).double()
+    biases = [module.bias for module in moved.modules() if getattr(module, "bias", None) is not None]
+    assert {bias.dtype for bias in biases} == {torch.float64}
+    torch.testing.assert_close(output_of(moved, inputs("bert")), expected.double(), rtol=0, atol=1e-4)
 
 
 def test_attach_is_public() -> None:

@@ -245,9 +245,13 @@ class _RandomHeads(nn.Module):
 class _RandomOutput(nn.Module):
     """The heads' outputs, each by its matrix, added up."""
 
+    bias: Tensor | None
+
     def __init__(self, ticket: Ticket, names: list[str], bias: Tensor | None) -> None:
         super().__init__()
-        self.ticket, self.names, self.bias = ticket, names, bias
+        self.ticket, self.names = ticket, names
+        # A buffer moves with the model; the ticket keeps it, so a state dict need not.
+        self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., heads units) -> (..., d_out)."""
@@ -261,9 +265,12 @@ class _RandomOutput(nn.Module):
 class _RandomPair(nn.Module):
     """Two random layers with a ReLU between them, for one linear map."""
 
+    bias: Tensor | None
+
     def __init__(self, ticket: Ticket, name: str, bias: Tensor | None) -> None:
         super().__init__()
-        self.ticket, self.name, self.bias = ticket, name, bias
+        self.ticket, self.name = ticket, name
+        self.register_buffer("bias", bias, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""

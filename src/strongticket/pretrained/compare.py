@@ -46,9 +46,9 @@ def compare(
         progress: called with the number of texts just done.
 
     Returns:
-        JSON: how many texts were cut; the cosine similarity of mean-pooled embeddings (for causal models loss and KL divergence), the largest
-        difference of an output beside the one that float32 itself makes, the distance of attention maps by layer, and
-        for each part the error on the original's own inputs beside its certificate.
+        JSON: how many texts were cut, the cosine similarity of mean-pooled embeddings (for causal models loss and KL
+        divergence), the largest difference of an output beside the one that float32 itself makes, the distance of
+        attention maps by layer, and for each part the error on the original's own inputs beside its certificate.
     """
     check_reads_text(model)
     target = Target(model)
