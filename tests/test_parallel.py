@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -161,6 +162,13 @@ def test_dask_address_that_is_none_is_told(address: str) -> None:
     pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
     with pytest.raises(StrongTicketError, match="no Dask scheduler answers at"):
         list(run_tasks(abs, [1], dask=address))
+
+
+def test_dask_takes_large_tasks_without_a_word(cluster: tuple[str, list["subprocess.Popen[bytes]"]]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Dask warns of 10 MB and more.
+        assert list(run_tasks(len, [bytes(6_000_000)] * 2, dask=cluster[0])) == [6_000_000] * 2
 
 
 def test_missing_dask_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:

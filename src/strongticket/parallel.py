@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -166,8 +167,12 @@ def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> It
         raise MissingExtraError("running on Dask needs distributed: pip install 'strongticket[cluster]'") from None
     client = _connect(distributed, address)
     with client:
-        # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
-        futures = client.map(_OneThread(function), tasks, pure=False, retries=RETRIES)
+        with warnings.catch_warnings():
+            # Each task's numbers go to one worker, once. Dask's advice to scatter them would leave them on workers
+            # alone, and those of a dead one would be lost; with the task, the scheduler can send them again.
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
+            futures = client.map(_OneThread(function), tasks, pure=False, retries=RETRIES)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
             for future, result in distributed.as_completed(futures, loop=client.loop, with_results=True):
