@@ -92,6 +92,9 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        # A full disk names no file at all, and a missing folder one that nobody asked for.
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
         raise

@@ -74,6 +74,8 @@ def construct(
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
+    if not out.parent.is_dir():
+        raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
     loaded = load_model(model)

@@ -165,7 +165,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(bert: Path, tmp_path: Path, mo
         (tmp_path / "nowhere", "x.ticket", "cannot be loaded"),
         (llama, "x.ticket", "llama has rotary positions"),
         (save(broken, tmp_path / "broken"), "x.ticket", "layer 1's value.weight must be finite; entry (2, 3) is inf"),
-        (bert, "missing/x.ticket", "No such file or directory"),
+        (bert, "missing/x.ticket", f"missing/x.ticket cannot be written: there is no folder {tmp_path / 'missing'}."),
         (bert, "notes.txt", "exists and is not this model's ticket"),
     ]
     before = sorted(tmp_path.rglob("*"))

@@ -1,5 +1,6 @@
 """The same ticket however the work is cut, stopped, spread or resumed; and certificates that hold."""
 
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.adapters import Target
+from strongticket.pretrained.checkpoint import Checkpoint
 from strongticket.pretrained.parts import HeadPart, Part, Solved, ordered_product, parts_of, solve_part
 from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
 
@@ -139,6 +141,19 @@ def test_the_same_weights_in_other_heads_or_scaled_otherwise_are_other_work(tmp_
         construct_pretrained(randomize(make_gpt2(n_head=2)), items=4, checkpoint=folder)
     with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
         construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4, checkpoint=folder)
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """The kernel refuses to let files grow past 64 bytes, as a full disk would."""
+    solved = solve_part(parts_of(Target(small("vit")), "attention", 4, 0, "cpu")[0])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Checkpoint(tmp_path / "x.partial", {}).open() as kept:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+        try:
+            with pytest.raises(OSError, match=r"File too large: '.*x\.partial/layer\.0\.attention\.head\.0\.npz'"):
+                kept.keep(solved)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_nothing_is_left_of_a_run_that_failed_at_once(tmp_path: Path) -> None:
