@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, GPT2Config, LlamaConfig, T5Config
+from transformers import BartConfig, BertConfig, BloomConfig, GPT2Config, LlamaConfig, MPNetConfig, T5Config
 
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained.adapters import Adapter, Norm, Target, adapter_of, register_adapter
@@ -69,7 +69,10 @@ def test_activations_on_the_list_never_enlarge(name: str) -> None:
     [
         (LlamaConfig(num_attention_heads=4, num_key_value_heads=2), "grouped-query attention: 4 heads share 2 keys"),
         (LlamaConfig(num_attention_heads=4, num_key_value_heads=4), "rotary positions, which turn queries and keys"),
-        (T5Config(), "no adapter for the family 't5'; there are bert"),
+        (T5Config(), "t5 has relative position biases, which add to the scores"),
+        (MPNetConfig(), "mpnet has relative position biases, which add to the scores"),
+        (BartConfig(), "bart has cross-attention, whose keys come from another model"),
+        (BloomConfig(), "no adapter for the family 'bloom'; there are bert"),
         (BertConfig(position_embedding_type="relative_key"), "position_embedding_type 'relative_key', which adds"),
         (GPT2Config(add_cross_attention=True), "cross-attention, whose keys come from another model"),
     ],

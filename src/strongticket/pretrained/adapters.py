@@ -157,7 +157,12 @@ def adapter_of(config: Any) -> Adapter:
         raise StrongTicketError(
             f"{family} has position_embedding_type {positions!r}, which adds to the scores; only 'absolute' is covered."
         )
-    if getattr(config, "add_cross_attention", False):
+    if any(getattr(config, name, None) for name in ("relative_attention_num_buckets", "relative_attention")):
+        raise StrongTicketError(
+            f"{family} has relative position biases, which add to the scores what does not come from the tokens; "
+            "only absolute positions are covered."
+        )
+    if any(getattr(config, name, False) for name in ("add_cross_attention", "is_encoder_decoder")):
         raise StrongTicketError(f"{family} has cross-attention, whose keys come from another model; it is not covered.")
     if family not in _ADAPTERS:
         raise StrongTicketError(
