@@ -133,7 +133,8 @@ def _construct(
             )
         ticket.save(out)
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted. {folder} keeps what is done; the same command goes on from there.", err=True)
+        kept = f"{folder} keeps what is done; the same command goes on from there." if folder.exists() else ""
+        typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
         raise typer.Exit(1) from None
     remove_checkpoint(folder)
     return ticket

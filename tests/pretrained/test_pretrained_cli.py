@@ -136,6 +136,18 @@ def test_a_run_killed_and_then_interrupted_is_finished_by_the_same_command(tmp_p
     assert not partial.exists()
 
 
+def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Path) -> None:
+    model = randomize(make_bert(hidden_size=128, num_attention_heads=1, num_hidden_layers=1))
+    folder, out = save(model, tmp_path / "model"), tmp_path / "x.ticket"
+    begun = command("construct", "--model", folder, "--items", 32, "--out", out, "--workers", 1)
+    stopped = subprocess.Popen(begun, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    wait_until(lambda: (tmp_path / "x.ticket.partial" / "settings.json").exists())
+    stopped.send_signal(signal.SIGINT)
+    _, told = stopped.communicate(timeout=60)
+    assert (stopped.returncode, told) == (1, "Interrupted. No head was done yet.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
