@@ -42,6 +42,7 @@ def test_wheel_holds_code_tables_kernels_and_the_type_marker(wheel: Path) -> Non
     assert not any(name.startswith("tests") for name in names)
 
 
+@pytest.mark.slow  # a minute; `.ci/run` does it
 def test_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     """Install it as a user would, with nothing but what it declares."""
     venv.create(tmp_path / "venv", with_pip=True)
