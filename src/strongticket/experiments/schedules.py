@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.search.config import RunConfig
-from strongticket.search.policy import Policy
 
 ScheduleName = Literal["quick", "short", "paper"]
 NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -36,7 +35,7 @@ def short(size: str) -> RunConfig:
     learning rate is from there as well, the length from `spread`.
     """
     config = first(size)
-    faster = replace(config, lr=3 * config.lr, final_lr=3 * config.final_lr, policy=Policy(scope="tensor"))
+    faster = replace(config, lr=3 * config.lr, final_lr=3 * config.final_lr)
     return shortened(faster, SHORT_STEPS[size])
 
 
