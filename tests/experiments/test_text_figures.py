@@ -1,11 +1,16 @@
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from strongticket.cli import app
 from strongticket.container import Json
 from strongticket.data.text import load_text
 from strongticket.errors import StrongTicketError
@@ -19,7 +24,7 @@ from strongticket.search.run import Means
 from strongticket.terminal import console
 
 FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
-QUICK = Choice(schedule="quick", models=("nano",), seeds=2)
+QUICK = Choice(schedule="quick", models={"nano": 2})
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +72,13 @@ def test_finished_runs_are_drawn_without_text(figure: TextFigure, tmp_path: Path
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 @pytest.mark.parametrize("schedule", ["quick", "short", "paper"])
 def test_plans_have_no_run_twice(figure: TextFigure, schedule: schedules.ScheduleName) -> None:
-    plan = figure.plan(Choice(schedule=schedule, models=("mini", "small"), seeds=3))
+    plan = figure.plan(Choice(schedule=schedule, models={"mini": 3, "small": 2}))
     settings = [json.dumps(config.as_json(), sort_keys=True) for config in plan]
     assert len(set(settings)) == len(settings)
 
 
 def test_pairs_share_everything_but_the_scale() -> None:
-    runs = [
-        c for c in fig8.plan(Choice(schedule="short", models=("mini",), seeds=1)) if c.policy.embeddings == "masked"
-    ]
+    runs = [c for c in fig8.plan(Choice(schedule="short", models={"mini": 1})) if c.policy.embeddings == "masked"]
     assert [c.policy.qk_scale for c in runs] == [1.0, 2.0, 2.83, 4.0, 5.66, 8.0]
     assert len({replace(c, policy=replace(c.policy, qk_scale=1.0)) for c in runs}) == 1
 
@@ -121,6 +124,71 @@ def test_inits_are_compared_at_both_scales(tmp_path: Path) -> None:
         plain, scaled = line["points"]
         assert (plain["scale"], scaled["scale"]) == (1.0, theory)
         assert scaled["best_validation_loss_difference"]["mean"] == pytest.approx(-0.01 * (theory - 1))
+
+
+def losses_with_optimum(scale: float, seed: int) -> dict[float, float]:
+    """A parabola over the scale's logarithm, flatter and higher with each seed."""
+    lowest = math.log2(scale)
+    return {s: 4 + seed + (math.log2(s) - lowest) ** 2 / (1 + seed) for s in (1.0, 2.0, 2.83, 4.0, 5.66, 8.0)}
+
+
+@given(st.floats(1.5, 6.0), st.integers(0, 3))
+def test_a_parabolas_lowest_point_is_found(scale: float, seed: int) -> None:
+    assert fig8.lowest_scale(losses_with_optimum(scale, seed)) == pytest.approx(scale)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 2.83, 5.66), (2.83, 4.0, 5.66), (1.0, 2.0, 2.83), (2.83,)])
+def test_no_lowest_point_is_made_up(scales: tuple[float, ...]) -> None:
+    losses = losses_with_optimum(2.83, 0)
+    assert fig8.lowest_scale({scale: losses[scale] for scale in scales}) is None
+
+
+def test_the_optimum_is_a_geometric_mean_with_an_interval() -> None:
+    (*_, base) = fig8.plan(Choice(schedule="short", models={"mini": 1}))
+    rows = [
+        made_up(replace(base, seed=seed, policy=replace(base.policy, qk_scale=scale)), loss)
+        for seed, lowest in enumerate((2.0, 4.0))
+        for scale, loss in losses_with_optimum(lowest, seed).items()
+    ]
+    found = fig8.optimum(rows)
+    assert found is not None
+    assert found["mean"] == pytest.approx(8**0.5)
+    assert found["values"] == pytest.approx([2.0, 4.0])
+    # Two values have a t quantile of 12.706 standard errors, which here is half an octave.
+    assert found["interval"] == pytest.approx([2 ** (1.5 - 12.7062 / 2), 2 ** (1.5 + 12.7062 / 2)], rel=1e-4)
+    alone = fig8.optimum([row for row in rows if row["config"]["seed"] == 0])
+    assert alone is not None
+    assert (alone["n"], alone["interval"]) == (1, None)
+    assert fig8.optimum([row for row in rows if row["config"]["policy"]["qk_scale"] > 2]) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sizes", "seeds", "models"),
+    [
+        ("short", (), None, {"mini": 3, "small": 1}),
+        ("short", ("small", "medium"), None, {"small": 1, "medium": 1}),
+        ("paper", ("mini", "small"), 2, {"mini": 2, "small": 2}),
+        ("quick", (), None, {"nano": 3}),
+        ("quick", (), 4, {"nano": 4}),
+    ],
+)
+def test_what_is_not_asked_for_is_as_usual(
+    schedule: schedules.ScheduleName, sizes: tuple[str, ...], seeds: int | None, models: dict[str, int]
+) -> None:
+    assert fig7.FIGURE.choose(schedule, sizes, seeds).models == models
+
+
+def test_models_are_gone_through_seed_by_seed() -> None:
+    choice = Choice(schedule="short", models={"mini": 3, "small": 1})
+    assert list(choice.seeds_and_sizes()) == [(0, "mini"), (0, "small"), (1, "mini"), (2, "mini")]
+
+
+def test_what_takes_minutes_has_fewer_runs() -> None:
+    settings = {size: ablation.variants(size, "short", 0) for size in ("mini", "small")}
+    assert len(settings["small"]) < 10 < len(settings["mini"])
+    rates = {config.lr for config in settings["small"].values() if config.mode == "dense"}
+    assert rates == {config.lr for config in schedules.baselines("short", "small", seed=0)}
+    assert {config.steps for config in settings["small"].values()} == {schedules.short("small").steps}
 
 
 def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:
@@ -221,10 +289,10 @@ def test_one_pair_has_no_interval() -> None:
 
 
 def test_a_trained_model_stands_at_its_best_learning_rate(tmp_path: Path) -> None:
-    choice = Choice(schedule="short", models=("small",), seeds=2)
+    choice = Choice(schedule="short", models={"small": 2})
     plan = fill(tmp_path, fig7.FIGURE, choice)
     rates = sorted({config.lr for config in plan if config.mode == "dense"})
-    assert len(rates) == 2
+    assert len(rates) == 3
     path = tmp_path / "fig7" / ROWS
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:
@@ -248,3 +316,26 @@ def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path
     for line in result["variants"]:
         if line["base"] is not None:
             assert line["difference"] == losses[line["seed"], line["variant"]] - losses[line["seed"], line["base"]]
+
+
+def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "results", fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "fig8"])
+    assert done.exit_code == 0, done.output
+    assert "1 runs are missing" not in done.output
+    assert "One run is missing; with --data the same command does it." in done.output
+    assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
+    result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
+    assert result["config"]["models"] == {"mini": 3, "small": 1}
+
+
+def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.choose("quick"))
+    path = tmp_path / "out" / "fig8" / ROWS
+    path.write_text(path.read_text().replace("0" * 64, load_text("sample").digest))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "fig8", "--quick"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
+    assert not (tmp_path / "results").exists()

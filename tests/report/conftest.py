@@ -78,7 +78,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
 def text_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Figures 7 and 8 from rows as runs leave them; only their losses are made up."""
     out = tmp_path_factory.mktemp("text")
-    choice = Choice(schedule="short", models=("nano",), seeds=3)
+    choice = Choice(schedule="short", models={"nano": 3})
     for name in ("fig7", "fig8"):
         figure = load_text_figure(name)
         rows = []

@@ -1,6 +1,6 @@
 """What the settings do where the paper is silent: which ones Figures 7 and 8 should use.
 
-Half the length of a figure's runs, one scale, one seed: enough for large effects, and no others should be read off it
+One scale, one seed: enough for large effects, and no others should be read off it
 (`spread` says how much seeds differ).
 """
 
@@ -20,43 +20,48 @@ if TYPE_CHECKING:
 
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, RunConfig]:
     """Name each run of one model and seed by what is changed in it: one setting, or a large one and then another."""
-    full = schedules.origin(schedule, size)
-    half = schedules.shortened(full, full.steps // 2)
-    base = schedules.ticket(half, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
-    masked = schedules.ticket(half, embeddings="masked", scale=schedules.theory_scale(size), seed=seed)
-    trained = schedules.dense(half, seed=seed)
+    start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
+    base = schedules.ticket(start, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
+    masked = schedules.ticket(start, embeddings="masked", scale=schedules.theory_scale(size), seed=seed)
+    trained = schedules.dense(start, seed=seed)
     policy = base.policy
     doubled, large, large_trained = _larger_batch(base, 2), _larger_batch(base, 4), _larger_batch(trained, 4)
     slow, fast, fastest = (f"learning rate {base.lr * factor:.2g}" for factor in (1 / 3, 3, 10))
     few = _steps(large)
-    return {
+    rates = {
         "ticket": base,
+        fast: schedules.times_rate(base, 3),
+        "trained model": trained,
+        f"trained model, {fast}": schedules.times_rate(trained, 3),
+        f"trained model, {slow}": schedules.times_rate(trained, 1 / 3),
+        "embeddings masked": masked,
+        f"embeddings masked, {fast}": schedules.times_rate(masked, 3),
+    }
+    if schedules.is_costly(schedule, size):
+        return rates
+    return rates | {
         _steps(doubled): doubled,
         few: large,
-        fast: _faster(base, 3),
-        slow: _faster(base, 1 / 3),
-        "trained model": trained,
-        f"trained model, {fast}": _faster(trained, 3),
-        f"trained model, {slow}": _faster(trained, 1 / 3),
+        slow: schedules.times_rate(base, 1 / 3),
         "scores uniform on [-1, 1]": replace(base, policy=replace(policy, score_init="uniform")),
         "all tensors ranked together": replace(base, policy=replace(policy, scope="global")),
         "signed scores": replace(base, policy=replace(policy, signed=True)),
         "kept weights rescaled": replace(base, policy=replace(policy, rescale=True)),
         "no weight decay": replace(base, weight_decay=0.0),
-        fastest: _faster(base, 10),
-        f"{fast}, all tensors ranked together": replace(_faster(base, 3), policy=replace(policy, scope="global")),
-        f"{fast}, kept weights rescaled": replace(_faster(base, 3), policy=replace(policy, rescale=True)),
-        f"trained model, {fastest}": _faster(trained, 10),
-        "embeddings masked": masked,
-        f"embeddings masked, {fast}": _faster(masked, 3),
-        f"embeddings masked, {fastest}": _faster(masked, 10),
-        f"embeddings masked, {fast}, gain 2": _with_gain(_faster(masked, 3), 2.0),
-        f"embeddings masked, {fast}, gain 8": _with_gain(_faster(masked, 3), 8.0),
-        f"{few}, {fast}": _faster(large, 3),
-        f"{few}, {fastest}": _faster(large, 10),
+        fastest: schedules.times_rate(base, 10),
+        f"{fast}, all tensors ranked together": replace(
+            schedules.times_rate(base, 3), policy=replace(policy, scope="global")
+        ),
+        f"{fast}, kept weights rescaled": replace(schedules.times_rate(base, 3), policy=replace(policy, rescale=True)),
+        f"trained model, {fastest}": schedules.times_rate(trained, 10),
+        f"embeddings masked, {fastest}": schedules.times_rate(masked, 10),
+        f"embeddings masked, {fast}, gain 2": _with_gain(schedules.times_rate(masked, 3), 2.0),
+        f"embeddings masked, {fast}, gain 8": _with_gain(schedules.times_rate(masked, 3), 8.0),
+        f"{few}, {fast}": schedules.times_rate(large, 3),
+        f"{few}, {fastest}": schedules.times_rate(large, 10),
         f"trained model, {few}": large_trained,
-        f"trained model, {few}, {fast}": _faster(large_trained, 3),
-        f"trained model, {few}, {slow}": _faster(large_trained, 1 / 3),
+        f"trained model, {few}, {fast}": schedules.times_rate(large_trained, 3),
+        f"trained model, {few}, {slow}": schedules.times_rate(large_trained, 1 / 3),
     }
 
 
@@ -70,10 +75,6 @@ def _steps(config: RunConfig) -> str:
     return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
 
 
-def _faster(config: RunConfig, factor: float) -> RunConfig:
-    return replace(config, lr=config.lr * factor, final_lr=config.final_lr * factor)
-
-
 def _with_gain(config: RunConfig, gain: float) -> RunConfig:
     return replace(config, policy=replace(config.policy, output_gain=gain))
 
@@ -81,10 +82,7 @@ def _with_gain(config: RunConfig, gain: float) -> RunConfig:
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed and model: every variant."""
     return [
-        config
-        for seed in range(choice.seeds)
-        for size in choice.models
-        for config in variants(size, choice.schedule, seed).values()
+        config for seed, size in choice.seeds_and_sizes() for config in variants(size, choice.schedule, seed).values()
     ]
 
 
@@ -136,8 +134,7 @@ def base_of(variant: str, there: Collection[str]) -> str | None:
 def draw(result: Json, path: Path) -> None:
     """Draw the losses as dots, one line a variant, the best at the top."""
     found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
-    several = len({line["seed"] for line in found}) > 1
-    labels = [f"{line['variant']}, seed {line['seed']}" if several else line["variant"] for line in found]
+    labels = _labels(found)
     room = 0.3 + 0.061 * max(map(len, labels))  # inches
     figure = plotting.new_figure(room + 4.7, 1.4 + 0.3 * len(found))
     plotting.title(figure, "What the settings do", f"{caption(result)}; red: tickets, blue: trained models")
@@ -152,6 +149,17 @@ def draw(result: Json, path: Path) -> None:
     plotting.save(figure, path)
 
 
+def _labels(found: Sequence[Json]) -> list[str]:
+    """Name each run by what is changed in it, and by its model and seed where there are several."""
+    sizes, seeds = ({line[key] for line in found} for key in ("size", "seed"))
+    return [
+        (f"{line['size']}: " if len(sizes) > 1 else "")
+        + line["variant"]
+        + (f", seed {line['seed']}" if len(seeds) > 1 else "")
+        for line in found
+    ]
+
+
 def tables(result: Json) -> "list[Table]":
     """Show each variant's loss and difference."""
     from strongticket.experiments.text_tables import variant_table
@@ -159,4 +167,5 @@ def tables(result: Json) -> "list[Table]":
     return [variant_table(result)]
 
 
-FIGURE = TextFigure(name="ablation", plan=plan, summarize=summarize, draw=draw, tables=tables)
+USUAL = {"mini": 1, "small": 1}
+FIGURE = TextFigure(name="ablation", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=USUAL)

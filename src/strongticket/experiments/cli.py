@@ -12,8 +12,6 @@ from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Options
-    from strongticket.experiments.schedules import ScheduleName
-    from strongticket.experiments.text_figure import Choice
 
 TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation", "inits")
 _TEXT = "Figures 7 and 8"
@@ -90,10 +88,13 @@ def reproduce(
             metavar="LIST",
             help="GPT-2 sizes, separated by commas.",
             rich_help_panel=_TEXT,
-            show_default="mini; quick: nano",
+            show_default="mini and small, or what the figure needs; quick: nano",
         ),
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.", rich_help_panel=_TEXT)] = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs of each setting.", rich_help_panel=_TEXT, show_default="3; small, ablation: 1"),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -132,9 +133,14 @@ def reproduce(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)
     ] = False,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the results, one folder a figure.")] = Path(
-        "out"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Folder for the results, one folder a figure.",
+            show_default="out; Figures 7 and 8: results, unless --quick",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Rebuild figures of the paper.
@@ -160,12 +166,16 @@ def reproduce(
     )
     chosen = list(dict.fromkeys(name.value for name in figures))
     processes = workers or (1 if quick else available_cores())
-    results = _run_all([name for name in chosen if name not in TEXT_FIGURES], options, out, processes, dask, as_json)
+    short = [name for name in chosen if name not in TEXT_FIGURES]
+    results = _run_all(short, options, out or Path("out"), processes, dask, as_json)
     if on_text := [name for name in chosen if name in TEXT_FIGURES]:
         from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
 
         text_options = TextOptions(
-            choice=_choice("quick" if quick else schedule, models, seeds, only),
+            schedule="quick" if quick else schedule,
+            sizes=_sizes(models),
+            seeds=seeds,
+            only=only,
             data=data or ("sample" if quick else None),
             also=also,
             tokenizer=tokenizer,
@@ -173,7 +183,9 @@ def reproduce(
             device=chosen_device(device),
             keep=keep,
         )
-        results |= reproduce_text_figures(on_text, text_options, out, as_json)
+        # Their runs are gathered over days, and those of the repository are there.
+        folder = out or Path("out" if quick else "results")
+        results |= reproduce_text_figures(on_text, text_options, folder, as_json)
     if as_json:
         from strongticket.terminal import print_json
 
@@ -217,11 +229,10 @@ def _run_all(
     return summaries
 
 
-def _choice(schedule: "ScheduleName", models: str, seeds: int, only: str) -> "Choice":
-    from strongticket.experiments.text_figure import Choice
+def _sizes(models: str) -> tuple[str, ...]:
     from strongticket.models.gpt2 import SIZES
 
-    sizes = tuple(models.split(",")) if models else ("nano" if schedule == "quick" else "mini",)
+    sizes = tuple(models.split(",")) if models else ()
     if unknown := [size for size in sizes if size not in SIZES]:
         bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
-    return Choice(schedule=schedule, models=sizes, seeds=seeds, only=only)
+    return sizes

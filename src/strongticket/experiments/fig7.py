@@ -25,13 +25,12 @@ _COLOURS = {"unscaled": plotting.MISS, "scaled": plotting.MEDIAN, "dense": plott
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and trained models."""
     runs = []
-    for seed in range(choice.seeds):
-        for size in choice.models:
-            base = schedules.base(choice.schedule, size)
-            for embeddings in embeddings_of(choice):
-                for scale in (1.0, schedules.theory_scale(size)):
-                    runs.append(schedules.ticket(base, embeddings=embeddings, scale=scale, seed=seed))
-            runs += schedules.baselines(choice.schedule, size, seed=seed)
+    for seed, size in choice.seeds_and_sizes():
+        base = schedules.base(choice.schedule, size)
+        for embeddings in embeddings_of(choice):
+            for scale in (1.0, schedules.theory_scale(size)):
+                runs.append(schedules.ticket(base, embeddings=embeddings, scale=scale, seed=seed))
+        runs += schedules.baselines(choice.schedule, size, seed=seed)
     return runs
 
 
@@ -59,7 +58,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "nonzero": members[0]["nonzero"],
                 "seeds": [row["config"]["seed"] for row in members],
                 **{measure: spread([row[measure] for row in members]) for measure in MEASURES},
-                "also": _also(members),
+                "also": on_other_texts(members),
             }
         )
     return {"points": points, "effects": _effects(groups)}
@@ -103,7 +102,8 @@ def _group(row: Json) -> tuple[str, str, str]:
     return config["size"], "unscaled" if policy["qk_scale"] == 1 else "scaled", policy["embeddings"]
 
 
-def _also(members: Sequence[Json]) -> dict[str, Json]:
+def on_other_texts(members: Sequence[Json]) -> dict[str, Json]:
+    """Give the losses on each other text that all of some rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in members))
     return {name: spread([row["also"][name] for row in members]) for name in sorted(names)}
 
@@ -132,7 +132,8 @@ def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> 
     """Name each model where its trained one stands, with the text it saw: sizes may differ in that, too."""
     for point in points:
         if point["kind"] == "dense":
-            place = point["nonzero"][counted], point["best_validation_loss"]["mean"]
+            loss = point["best_validation_loss"]
+            place = point["nonzero"][counted], loss["mean"] + (loss["std"] or 0.0)
             label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
             axes.annotate(
                 label, place, (0, 8), textcoords="offset points", fontsize=7.5, color=plotting.PALE, ha="center"
@@ -170,4 +171,6 @@ def tables(result: Json) -> "list[Table]":
     return [loss_table(result), effect_table(result)]
 
 
-FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables)
+# A run of small takes two minutes of an H200, four times those of mini.
+USUAL = {"mini": 3, "small": 1}
+FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=USUAL)

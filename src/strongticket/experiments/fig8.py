@@ -1,23 +1,26 @@
 """Figure 8: loss against the scale of query and key weights; is the optimum at n_K^(1/4)?"""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strongticket.container import Json
 from strongticket.experiments import fig7, plotting, schedules
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import estimate, paired_difference, spread
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+OCTAVE = 1.001  # a factor of 2, with room for scales given to two digits
+
 
 def scales_of(size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
     """Scales from 1 to 8, the theory's and its double among them; fewer where a run takes long."""
     theory = schedules.theory_scale(size)
-    if schedule == "short" and size != "mini":
+    if schedules.is_costly(schedule, size):
         return (1.0, theory, 2 * theory)
     return tuple(sorted({1.0, 2.0, theory, 4.0, 2 * theory, 8.0}))
 
@@ -26,8 +29,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     """For each seed, model and treatment of the embeddings: all scales."""
     return [
         schedules.ticket(schedules.base(choice.schedule, size), embeddings=embeddings, scale=scale, seed=seed)
-        for seed in range(choice.seeds)
-        for size in choice.models
+        for seed, size in choice.seeds_and_sizes()
         for embeddings in fig7.embeddings_of(choice)
         for scale in scales_of(size, choice.schedule)
     ]
@@ -40,10 +42,54 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
     return {
         "curves": [
-            {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), "points": points(members)}
+            {
+                "size": size,
+                "embeddings": embeddings,
+                "theory": schedules.theory_scale(size),
+                "optimum": optimum(members),
+                "points": points(members),
+            }
             for (size, embeddings), members in groups.items()
         ]
     }
+
+
+def optimum(rows: Sequence[Json]) -> dict[str, Json] | None:
+    """Say where the loss is lowest: the geometric mean over seeds, with an interval; None if a seed does not tell."""
+    losses: dict[int, dict[float, float]] = {}
+    for row in rows:
+        of_seed = losses.setdefault(row["config"]["seed"], {})
+        of_seed[row["config"]["policy"]["qk_scale"]] = row[fig7.MEASURES[0]]
+    lowest = [lowest_scale(of_seed) for of_seed in losses.values()]
+    known = [math.log2(scale) for scale in lowest if scale is not None]
+    if len(known) < len(lowest):
+        return None
+    found = estimate(known)
+    ends = [2**end for end in found["interval"]] if found["interval"] else None
+    return {"n": found["n"], "mean": 2 ** found["mean"], "values": lowest, "interval": ends}
+
+
+def lowest_scale(losses: Mapping[float, float]) -> float | None:
+    """Find the lowest point of the parabola, over the scale's logarithm, through the lowest loss and its neighbours.
+
+    None where the lowest loss is at an end, or a neighbour so far off that the curve is no parabola.
+
+    Example:
+        >>> round(lowest_scale({1: 5.0, 2: 4.7, 4: 4.7, 8: 5.3}), 2)  # half-way between 2 and 4
+        2.83
+    """
+    scales = sorted(losses)
+    place = scales.index(min(scales, key=lambda scale: losses[scale]))
+    if place in (0, len(scales) - 1):
+        return None
+    x = [math.log2(scale) for scale in scales[place - 1 : place + 2]]
+    y = [losses[scale] for scale in scales[place - 1 : place + 2]]
+    left, right = x[1] - x[0], x[2] - x[1]
+    if max(left, right) > OCTAVE:
+        return None
+    fall, rise = (y[1] - y[0]) / left, (y[2] - y[1]) / right  # slopes half-way between the points
+    bend = (rise - fall) / ((left + right) / 2)
+    return float(2 ** ((x[0] + x[1]) / 2 - fall / bend))
 
 
 def points(rows: Sequence[Json]) -> list[Json]:
@@ -61,7 +107,7 @@ def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[st
         point[f"{measure}_difference"] = (
             paired_difference(fig7.by_seed(plain, measure), fig7.by_seed(rows, measure)) if scale != 1 else None
         )
-    return point
+    return point | {"also": fig7.on_other_texts(rows)}
 
 
 def draw(result: Json, path: Path) -> None:
@@ -87,7 +133,8 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
-    label = f"{curve['size']}, embeddings {curve['embeddings']}"
+    lowest = f"\nlowest at {optimum_in_words(curve['optimum'])}" if curve["optimum"] else ""
+    label = f"{curve['size']}, embeddings {curve['embeddings']}{lowest}"
     scales = [point["scale"] for point in curve["points"]]
     losses = [point["best_validation_loss"] for point in curve["points"]]
     deviations = [loss["std"] or 0.0 for loss in losses]
@@ -108,6 +155,19 @@ def reach(difference: Json) -> float:
     return difference["interval"][1] - difference["mean"] if difference["interval"] else 0.0
 
 
+def optimum_in_words(found: Json) -> str:
+    """Write where a loss is lowest, and how sure that is.
+
+    Example:
+        >>> optimum_in_words({"mean": 3.494, "interval": [3.155, 3.869]})
+        '3.49 (95 %: 3.16 to 3.87)'
+    """
+    if found["interval"] is None:
+        return f"{found['mean']:.2f} (one seed)"
+    low, high = found["interval"]
+    return f"{found['mean']:.2f} (95 %: {low:.2f} to {high:.2f})"
+
+
 def tables(result: Json) -> "list[Table]":
     """Show the losses at each scale."""
     from strongticket.experiments.text_tables import scale_table
@@ -116,8 +176,9 @@ def tables(result: Json) -> "list[Table]":
 
 
 def heading(curve: Json) -> str:
-    """Say which runs a table is about."""
-    return f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
+    """Say which runs a table is about, and where their loss is lowest."""
+    lowest = f"; lowest at {optimum_in_words(curve['optimum'])}" if curve["optimum"] else ""
+    return f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}{lowest}"
 
 
-FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables)
+FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=fig7.USUAL)

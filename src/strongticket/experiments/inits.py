@@ -24,8 +24,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     """For each seed, model and init: tickets without and with the theory's scale."""
     return [
         _drawn_from(init, schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed))
-        for seed in range(choice.seeds)
-        for size in choice.models
+        for seed, size in choice.seeds_and_sizes()
         for base in [schedules.base(choice.schedule, size)]
         for init in INITS
         for scale in (1.0, schedules.theory_scale(size))

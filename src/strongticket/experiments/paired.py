@@ -25,13 +25,18 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
-    found = spread([second[seed] - first[seed] for seed in seeds])
-    error = found["std"] / math.sqrt(found["n"]) if found["n"] > 1 else None
-    interval = None
-    if error is not None:
+    return {"seeds": seeds, **estimate([second[seed] - first[seed] for seed in seeds])}
+
+
+def estimate(values: Sequence[float]) -> dict[str, Json]:
+    """Give the mean with its standard error and a 95 % t-interval (None of a single value)."""
+    found = spread(values)
+    error, interval = None, None
+    if found["std"] is not None:
+        error = found["std"] / math.sqrt(found["n"])
         reach = _t_quantile(found["n"] - 1) * error
         interval = [found["mean"] - reach, found["mean"] + reach]
-    return {"seeds": seeds, **found, "standard_error": error, "interval": interval}
+    return {**found, "standard_error": error, "interval": interval}
 
 
 def _t_quantile(degrees: int) -> float:

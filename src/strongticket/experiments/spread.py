@@ -27,12 +27,12 @@ WANTED_ERROR = EFFECT / 2.8
 def plan(choice: Choice) -> list[RunConfig]:
     """For each length and seed: tickets without and with the theory's scale, embeddings trained."""
     runs = []
-    for size in choice.models:
+    for size, seeds in choice.models.items():
         full = schedules.origin(choice.schedule, size)
         # The last sees the tokens of the first, in batches four times as large: what a spread owes to few steps.
         coarse = schedules.shortened(replace(full, sequences=4 * full.sequences), full.steps // 8)
         for config in (schedules.shortened(full, full.steps // 2), full, coarse):
-            for seed in range(choice.seeds):
+            for seed in range(seeds):
                 for scale in (1.0, schedules.theory_scale(size)):
                     runs.append(schedules.ticket(config, embeddings="trained", scale=scale, seed=seed))
     return runs

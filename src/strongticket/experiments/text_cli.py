@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from strongticket.experiments.language import Work
-    from strongticket.experiments.text_figure import Choice
+    from strongticket.experiments.schedules import ScheduleName
     from strongticket.search.config import RunConfig
     from strongticket.search.run import Moment
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 class TextOptions:
     """What the command line says about runs on text."""
 
-    choice: "Choice"
+    schedule: "ScheduleName"
+    sizes: tuple[str, ...]  # none: those a figure usually has
+    seeds: int | None
+    only: str
     data: str | None
     also: str | None
     tokenizer: str | None
@@ -37,15 +40,17 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
     work = _work(options) if options.data is not None else None
     for name in names:
         figure, folder = load_text_figure(name), out / name
+        choice = figure.choose(options.schedule, options.sizes, options.seeds, options.only)
         with _Runs(name) as runs:
-            result = reproduce_text_figure(figure, options.choice, out, work, progress=runs.begin, watch=runs.watch)
+            result = reproduce_text_figure(figure, choice, out, work, progress=runs.begin, watch=runs.watch)
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)
             if plot := result_plot(result):
                 typer.echo(f"{plot}\n")
-            if result["missing"]:
-                typer.echo(f"{len(result['missing'])} runs are missing; with --data the same command does them.")
+            if missing := len(result["missing"]):
+                which, them = ("One run is", "it") if missing == 1 else (f"{missing} runs are", "them")
+                typer.echo(f"{which} missing; with --data the same command does {them}.")
             typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries
@@ -62,7 +67,7 @@ def _work(options: TextOptions) -> "Work":
 
     assert options.data is not None
     deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
-    if options.choice.schedule == "quick":
+    if options.schedule == "quick":
         torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
     text = load_text(options.data, tokenizer=options.tokenizer)
     also = load_text(options.also, tokenizer=options.tokenizer, splits=("valid",)) if options.also else None

@@ -1,8 +1,8 @@
 """What Figures 7 and 8 and the spread behind them share: a plan of runs, and a picture of those that are done."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,14 @@ NAMES = ("fig7", "fig8", "spread", "ablation", "inits")
 class Choice:
     """What a user may ask of Figures 7 and 8."""
 
-    schedule: ScheduleName = "short"
-    models: tuple[str, ...] = ("mini",)
-    seeds: int = 3
+    schedule: ScheduleName
+    models: Mapping[str, int]  # GPT-2 sizes, and how many seeds of each
     only: str = ""  # begin only runs whose name has this regular expression in it
+
+    def seeds_and_sizes(self) -> Iterator[tuple[int, str]]:
+        """Go through all models with one seed before the next, so that a figure has all its parts early."""
+        for seed in range(max(self.models.values())):
+            yield from ((seed, size) for size, seeds in self.models.items() if seed < seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,7 @@ class TextFigure:
         summarize: finished rows to everything else in the result.
         draw: result to picture files `path`.png and `path`.svg.
         tables: result to what is printed.
+        usual: its models, and how many seeds of each, where nothing else is asked for.
     """
 
     name: str
@@ -51,6 +56,17 @@ class TextFigure:
     summarize: Callable[[Sequence[Json]], dict[str, Json]]
     draw: Callable[[Json, Path], None]
     tables: Callable[[Json], "list[Table]"]
+    usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
+
+    def choose(
+        self, schedule: ScheduleName, sizes: Sequence[str] = (), seeds: int | None = None, only: str = ""
+    ) -> Choice:
+        """Fill up what was not asked for; a model beyond the usual ones has the fewest seeds of them."""
+        few = min(self.usual.values())
+        usual = self.usual if schedule != "quick" else {"nano": max(self.usual.values())}
+        return Choice(
+            schedule=schedule, models={size: seeds or usual.get(size, few) for size in sizes or usual}, only=only
+        )
 
 
 def load_text_figure(name: str) -> TextFigure:
@@ -72,7 +88,7 @@ def reproduce_text_figure(
 
     Args:
         figure: which.
-        choice: its schedule, models and seeds.
+        choice: its schedule, and models with their seeds.
         out: the folder above the figure's own, `results/fig7` for example.
         work: text and machine for the missing runs; None draws finished runs only.
         progress: called before each run.
@@ -89,7 +105,9 @@ def reproduce_text_figure(
     found = [(config, rows.find(config)) for config in plan]
     finished = [row for _, row in found if row is not None]
     if not finished:
-        raise StrongTicketError(f"{figure.name} has no finished run in {out}; give --data to begin.")
+        raise StrongTicketError(
+            f"{figure.name} has no finished run in {out}; give --data to begin, or --out where they are."
+        )
     folder = out / figure.name
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / ROWS):
@@ -121,7 +139,7 @@ def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
 
 
 def _settings(choice: Choice) -> dict[str, Json]:
-    return {"schedule": choice.schedule, "models": list(choice.models), "seeds": choice.seeds}
+    return {"schedule": choice.schedule, "models": dict(choice.models)}
 
 
 def caption(result: Json) -> str:

@@ -9,9 +9,9 @@ from strongticket.terminal import printable
 
 def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
-    also = sorted({name for point in result["points"] for name in point["also"]})
+    also = _other_texts(result)
     columns = ("model", "what", "embeddings", "nonzero", "without emb.", "seeds", "best loss", "final loss")
-    table = _table("Figure 7", (*columns, *(f"best, on {printable(name)}" for name in also)), caption(result))
+    table = _table("Figure 7", (*columns, *map(_best_on, also)), caption(result))
     for point in result["points"]:
         scale = "trained weights" if point["kind"] == "dense" else f"ticket, scale {point['scale']:g}"
         table.add_row(
@@ -26,6 +26,14 @@ def loss_table(result: Json) -> Table:
     return table
 
 
+def _other_texts(result: Json) -> list[str]:
+    return sorted({name for point in result["points"] for name in point["also"]})
+
+
+def _best_on(name: str) -> str:
+    return f"best, on {printable(name)}"
+
+
 def effect_table(result: Json) -> Table:
     """Show what the scale changes, seed by seed."""
     columns = ("model", "embeddings", "measure", "seeds", "scaled - unscaled", "standard error", "95 % interval")
@@ -38,12 +46,13 @@ def effect_table(result: Json) -> Table:
 def scale_table(result: Json, curve: Json, title: str) -> Table:
     """Show the losses of one model at each scale."""
     columns = ("scale", "best loss", "final loss", "seeds", "best - that of scale 1", "standard error", "95 % interval")
-    table = _table(title, columns, caption(result))
+    also = _other_texts(curve)
+    table = _table(title, (*columns, *map(_best_on, also)), caption(result))
     for point in curve["points"]:
         difference = point["best_validation_loss_difference"]
         losses = (_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss"))
         cells = _difference(difference) if difference else (str(len(point["seeds"])), "", "", "")
-        table.add_row(f"{point['scale']:g}", *losses, *cells)
+        table.add_row(f"{point['scale']:g}", *losses, *cells, *(_spread(point["also"].get(name)) for name in also))
     return table
 
 

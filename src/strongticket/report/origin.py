@@ -63,7 +63,7 @@ def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
     """Give the seeds that were run: the one of the configuration, or of figures on text those their numbers name."""
     if "seed" in config:
         return [int(config["seed"])]
-    return list(_named_seeds(result.content)) if "seeds" in config else []
+    return list(_named_seeds(result.content)) if "schedule" in config else []
 
 
 def _named_seeds(content: Json) -> Iterator[int]:
@@ -82,7 +82,10 @@ def command_of(config: Mapping[str, Json]) -> str:
     if "schedule" not in config:
         return ""
     models = ",".join(map(str, config["models"]))
-    options = f"--schedule {config['schedule']} --models {models} --seeds {config['seeds']}"
+    options = f"--schedule {config['schedule']} --models {models}"
+    # Models with different numbers of seeds are what a figure usually has.
+    if len(seeds := set(config["models"].values())) == 1:
+        options += f" --seeds {seeds.pop()}"
     return f"strongticket reproduce {config['figure']} {options}"
 
 
