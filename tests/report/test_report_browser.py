@@ -90,8 +90,7 @@ def test_pointer_and_arrow_keys_read_the_same_numbers_as_the_file(visit: Visit, 
     assert f"hidden width n: {FIG4['widths'][-1]['width']}" in tip.inner_text()
     visit.page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
-    box = plot.bounding_box()
-    visit.page.mouse.move(box["x"] + 75, box["y"] + 150)
+    plot.hover(position={"x": 75, "y": 150})  # waits until the page has stopped moving
     expect(tip).to_be_visible()
     assert f"hidden width n: {first['width']}" in tip.inner_text()
 
@@ -163,8 +162,9 @@ def test_small_linear_ticket_shows_what_it_computes(visit: Visit, tmp_path: Path
         "c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].filter((_, k) => k % 4 === 3)"
     )
     assert alphas == pytest.approx([255 * (value + 1) / 2 for value in target.flatten().tolist()], abs=2)
-    box = section.locator(".matrix canvas").bounding_box()
-    visit.page.mouse.move(box["x"] + 0.99 * box["width"], box["y"] + 0.01 * box["height"])
+    canvas = section.locator(".matrix canvas")
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": 0.99 * box["width"], "y": 0.01 * box["height"]})
     assert section.locator("output").inner_text() == "row 1, column 5: −0.429"
     assert visit.section("ticket-1").locator(".matrix").count() == 0  # too large to look at
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,22 @@ from tests.report.conftest import Visit
 Keep = Callable[[Any], bool]
 
 
-def figure_of(name: str, keep: Keep, folder: Path, *, models: tuple[str, ...] = ("nano",), seeds: int = 3) -> Path:
+def figure_of(
+    name: str,
+    keep: Keep,
+    folder: Path,
+    *,
+    sizes: tuple[str, ...] = ("nano",),
+    losses: Mapping[float, float] | None = None,
+    also: Mapping[str, float] | None = None,
+) -> Path:
     """Make a figure of the planned runs that `keep` chooses; a run's loss falls with its scale, and differs by seed."""
-    choice, figure = Choice(schedule="short", models=models, seeds=seeds), load_text_figure(name)
+    choice, figure = Choice(schedule="short", models=dict.fromkeys(sizes, 3)), load_text_figure(name)
     rows = []
     for config in filter(keep, figure.plan(choice)):
         scale = 0.0 if config.mode == "dense" else float(config.policy.qk_scale)
         loss = 5 + 0.1 * config.seed - 0.01 * (1 + config.seed) * scale + 0.001 * config.lr
+        loss = losses[scale] if losses else loss
         rows.append(
             {
                 "config": config.as_json(),
@@ -36,7 +45,7 @@ def figure_of(name: str, keep: Keep, folder: Path, *, models: tuple[str, ...] = 
                 "final_validation_loss": loss,
                 "curve": [[0, 6.0], [10, loss]],
                 "nonzero": {"all": 10_000, "without_embeddings": 1000},
-                "also": {},
+                "also": dict(also or {}),
                 "run": {"seconds": 2.0, "gpu": "a GPU", "date": "2026-11-15T00:00:00+00:00"},
             }
         )
@@ -149,10 +158,44 @@ def test_figure_7_speaks_of_seeds_and_scales_that_are_there(
     section = visit.open(page_of(both)[0]).section("fig7")
     assert ("standard deviation over seeds" in section.inner_text()) is not single
     assert "No ticket was searched both with and without" not in section.inner_text()
-    assert section.locator(".plot text.halo").first.text_content() == "nano, 52.4M tokens"
+    assert section.locator(".plot text.halo").all_text_contents() == ["nano"]  # once, not at each of its points
+    assert "Every model saw 52.4M tokens." in section.inner_text()
     unpaired = figure_of("fig7", lambda c: keep(c) and (c.mode == "dense" or c.policy.qk_scale > 1), tmp_path / "one")
     section = visit.open(page_of(unpaired)[0]).section("fig7")
     assert "No ticket was searched both with and without that scale yet" in section.inner_text()
+
+
+def test_models_that_saw_different_text_say_so(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("fig7", lambda config: True, tmp_path, sizes=("mini", "medium")))
+    section = visit.open(page).section("fig7")
+    assert section.locator(".plot text.halo").all_text_contents() == ["mini, 52.4M tokens", "medium, 26.2M tokens"]
+    assert "Every model saw" not in section.inner_text()
+
+
+def test_losses_on_another_text_have_a_column(visit: Visit, tmp_path: Path) -> None:
+    for name, head in (("fig7", "best, on another text"), ("fig8", "on another text")):
+        page, _ = page_of(figure_of(name, lambda config: True, tmp_path, also={"another text": 7.125}))
+        section = visit.open(page).section(name)
+        section.locator("summary").first.click()
+        table = section.locator("details table").first
+        place = table.locator("thead th").all_inner_texts().index(head)
+        assert table.locator("tbody tr").first.locator("th, td").nth(place).inner_text() == "7.125 ± 0.000"
+
+
+def test_figure_8_says_where_the_loss_is_lowest(visit: Visit, tmp_path: Path) -> None:
+    losses = {1.0: 5.0, 2.0: 4.7, 2.83: 4.6, 4.0: 4.7, 5.66: 5.0, 8.0: 5.5}
+    page, _ = page_of(figure_of("fig8", trained, tmp_path, sizes=("mini",), losses=losses))
+    text = visit.open(page).section("fig8").inner_text()
+    assert "mini, embeddings trained: 2.83 (95 %: 2.83 to 2.83)" in text
+
+
+def test_changes_of_several_models_name_theirs(visit: Visit, tmp_path: Path) -> None:
+    page, _ = page_of(figure_of("ablation", lambda config: config.seed == 0, tmp_path, sizes=("nano", "small")))
+    changes = visit.open(page).section("ablation").locator("figure.comparison").nth(1)
+    words = [tuple(row.locator("td, th").all_inner_texts()[:3]) for row in changes.locator("tbody tr").all()]
+    assert ("learning rate 0.003", "trained model", "nano") in words
+    assert ("learning rate 0.003", "trained model", "small") in words
+    assert len(set(words)) == len(words)
 
 
 def test_one_minus_sign_everywhere(full_page: Path) -> None:

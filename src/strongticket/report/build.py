@@ -9,12 +9,13 @@ from strongticket.report.figures import block_figure, length_figure, width_figur
 from strongticket.report.find import Found, Result
 from strongticket.report.names import ticket_names
 from strongticket.report.page import render_section
+from strongticket.report.parameter_figure import parameter_figure
 from strongticket.report.parts import Section
 from strongticket.report.pretrained import collected_section, single_section
+from strongticket.report.scale_figure import scale_figure
 from strongticket.report.searches import search_section
 from strongticket.report.settings_compared import ablation_figure, init_figure, spread_figure
 from strongticket.report.speed import speed_sections
-from strongticket.report.text_figures import parameter_figure, scale_figure
 from strongticket.report.tickets import Budget, ticket_section
 
 # Called with how many files are done, and how many there are.

@@ -100,7 +100,7 @@ def ablation_figure(result: Result) -> Section:
         if base and pair:
             compared.append(
                 Row(
-                    words=(_change(variant, base), base),
+                    words=(_change(variant, base), base, size)[: len(words) + 1],
                     marks=(paired_mark(pair, colour),),
                     numbers=(str(pair["n"]), difference(pair), interval(pair)),
                 )
@@ -122,7 +122,7 @@ def ablation_figure(result: Result) -> Section:
         lead=f"{setting(content)}: {len(by_setting)} settings of {' and '.join(models)}, {seeds(counts)}. "
         + caution(counts),
         finding=f"lowest final loss: {order[0][1]}, {_mean(by_setting[order[0]]):.3f}" if order else "",
-        blocks=(losses, *([_against_bases(compared)] if compared else [])),
+        blocks=(losses, *([_against_bases(compared, words[1:])] if compared else [])),
         origin=origin_of(result),
     )
 
@@ -140,12 +140,12 @@ def _change(variant: str, base: str) -> str:
     return variant.removeprefix(base).removeprefix(", ")
 
 
-def _against_bases(rows: Sequence[Row]) -> Comparison:
+def _against_bases(rows: Sequence[Row], more: tuple[str, ...]) -> Comparison:
     sure = any(mark.interval for row in rows for mark in row.marks)
     return Comparison(
         title="Each change, seed by seed",
         caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
-        words=("change", "of"),
+        words=("change", "of", *more),
         axis="change, nats",
         numbers=("seeds", "mean", "95 % interval") if sure else ("seeds", "mean"),
         rows=rows if sure else [replace(row, numbers=row.numbers[:2]) for row in rows],

@@ -20,6 +20,17 @@ def loss(found: Json) -> str:
     return f"{found['mean']:.3f}" + ("" if found["std"] is None else f" ± {found['std']:.3f}")
 
 
+def other_texts(points: Sequence[Json]) -> list[str]:
+    """Name the texts beside their own that some runs were measured on."""
+    return sorted({name for point in points for name in point.get("also", {})})
+
+
+def losses_on(texts: Sequence[str], point: Json) -> list[str]:
+    """Write the losses on other texts."""
+    found = point.get("also", {})
+    return [loss(found[name]) if name in found else "–" for name in texts]
+
+
 def difference(found: Json | None) -> str:
     """Write a mean difference."""
     return "–" if found is None else signed(found["mean"])
