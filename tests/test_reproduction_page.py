@@ -43,7 +43,7 @@ def test_every_loss_of_the_ablation_is_quoted() -> None:
         assert f"{line['final_validation_loss']:.3f}" in quoted, line["variant"]
 
 
-@pytest.mark.parametrize("picture", ["spread", "fig8"])
+@pytest.mark.parametrize("picture", ["spread", "fig7", "fig8"])
 def test_its_pictures_are_those_of_the_results(picture: str) -> None:
     assert (ROOT / "docs" / f"{picture}.png").read_bytes() == (
         ROOT / "results" / picture / f"{picture}.png"
@@ -51,9 +51,39 @@ def test_its_pictures_are_those_of_the_results(picture: str) -> None:
 
 
 def test_figure_8_is_the_measured_one() -> None:
-    heading = next(line for line in PAGE.splitlines() if line.startswith("### Figure 8"))
-    rows = {row[0].split(",")[0]: row[1:] for row in table_under(heading.removeprefix("### "))}
+    rows = {row[0]: row[1:] for row in table_under("Figure 8")}
+    curves = {curve["embeddings"]: curve for curve in result_of("fig8")["curves"] if curve["size"] == "mini"}
+    for place, embeddings in ((0, "trained"), (4, "masked")):
+        for point in curves[embeddings]["points"]:
+            loss, difference = point["best_validation_loss"], point["best_validation_loss_difference"]
+            low, high = difference["interval"] if difference else (0, 0)
+            assert rows[f"{point['scale']:g}"][place : place + 4] == [
+                f"{loss['mean']:.3f} ± {loss['std']:.3f}",
+                f"{difference['mean']:+.3f}" if difference else "",
+                f"{low:+.3f} to {high:+.3f}" if difference else "",
+                f"{point['also']['wikitext-103']['mean']:.3f}",
+            ]
+
+
+def test_the_optimum_is_the_measured_one() -> None:
+    section = " ".join(PAGE.split("\n### Figure 8\n", 1)[1].split("\n#", 1)[0].split())
     for curve in result_of("fig8")["curves"]:
-        cells = rows[{"trained": "embeddings trained", "masked": "all masked"}[curve["embeddings"]]]
-        losses = [f"{point['best_validation_loss']['mean']:.3f}" for point in curve["points"]]
-        assert [cell.split(" ")[0] for cell in cells if cell] == losses
+        if (found := curve["optimum"]) is not None:
+            assert f"{found['mean']:.2f}" in section
+            assert all(f"{end:.2f}" in section for end in found["interval"])
+
+
+def test_figure_7_is_the_measured_one() -> None:
+    kinds = {"unscaled": "ticket, scale 1", "scaled": "ticket, scale 2.83", "dense": "trained model"}
+    treatments = {"trained": ", embeddings trained", "masked": ", all masked"}
+    rows = {row[0]: row[1:] for row in table_under("Figure 7")}
+    points = result_of("fig7")["points"]
+    assert len(rows) == len(points)
+    for point in points:
+        treatment = "" if point["kind"] == "dense" else treatments[point["embeddings"]]
+        loss = point["best_validation_loss"]
+        deviation = f" ± {loss['std']:.3f}" if loss["std"] is not None else ""
+        assert rows[f"{point['size']}: {kinds[point['kind']]}{treatment}"] == [
+            *(f"{point['nonzero'][counted] / 1e6:.2f}M" for counted in ("all", "without_embeddings")),
+            f"{loss['mean']:.3f}{deviation} ({point['also']['wikitext-103']['mean']:.3f})",
+        ]
