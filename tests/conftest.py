@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from strongticket import cli
+from tests.command import Done, Run
 from tests.experiments.runs import wait_until
 
 
@@ -25,6 +27,20 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the folder of WikiText and Wikipedia text is not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: importing torch anew for each call would take most of the time."""
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["strongticket", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        code = stopped.value.code
+        return Done(int(code or 0), *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

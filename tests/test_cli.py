@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pytest
 import torch
@@ -13,31 +13,8 @@ import typer.main
 from safetensors.torch import load_file, save_file
 
 from strongticket import FullMask, RandomTensor, Ticket, __version__, cli, construct_linear
+from tests.command import Run
 from tests.tickets import edited, small_ticket
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Run(Protocol):
-    def __call__(self, *arguments: object) -> Done: ...
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process: importing torch anew for each call would take most of the time."""
-
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["strongticket", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        code = stopped.value.code
-        return Done(int(code or 0), *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 import json
-import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.command import Run
 from tests.language_tickets import LENGTH, language_ticket, recorded_ticket
 
-from strongticket import StrongTicketError, cli
+from strongticket import StrongTicketError
 from strongticket.data.text import load_text
 from strongticket.data.tokenizer import find_tokenizer
 from strongticket.models.gpt2 import GPT2, gpt2_config
@@ -30,27 +29,6 @@ def ticket_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ticket") / "found.ticket"
     recorded_ticket(load_text("sample")).save(path)
     return path
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-class Run(Protocol):
-    def __call__(self, *arguments: object) -> Done: ...
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["strongticket", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return Done(int(stopped.value.code or 0), *capsys.readouterr())
-
-    return call
 
 
 def greedy(model: GPT2, prompt: list[int], tokens: int) -> list[int]:
