@@ -168,9 +168,27 @@ def test_torch_agrees_that_the_operation_is_well_formed(device: str, wanted: tup
     torch.library.opcheck(loss_and_gradients, (x, weight, targets, 13, *wanted))
 
 
-def test_on_the_cpu_it_is_torchs_own() -> None:
-    x, weight, targets = torch.randn(6, 4), torch.randn(9, 4), torch.randint(9, (6,))
+def test_a_gradient_on_the_cpu_is_torchs_own() -> None:
+    x, weight, targets = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4), torch.randint(9, (6,))
     assert torch.equal(linear_cross_entropy(x, weight, targets), F.cross_entropy(x @ weight.T, targets))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8, 11])
+@pytest.mark.parametrize("size", [1.0, 300.0])  # exp(300) is no float32
+def test_in_slices_the_loss_is_the_same(rows: int, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "SLICE", 4 * 9 + 3)  # four rows of nine logits
+    x, weight, targets = size * torch.randn(rows, 4), torch.randn(9, 4), torch.randint(9, (rows,))
+    expected = F.cross_entropy(x.double() @ weight.double().T, targets)
+    torch.testing.assert_close(linear_cross_entropy(x, weight, targets).double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_in_slices_little_memory_is_used() -> None:
+    x, weight = torch.zeros(4000, 2), torch.zeros(50257, 2)  # 804 MB of logits
+    targets = torch.zeros(4000, dtype=torch.long)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        linear_cross_entropy(x, weight, targets)
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert largest <= 4 * cross_entropy.SLICE
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from torch import Tensor
 
 # Rows of odd length, such as GPT-2's 50257, are slow on a GPU: logits get a multiple of this many columns.
 ALIGNED = 64
+SLICE = 1 << 26  # logits held at once on a CPU, where only the loss is wanted
 
 
 def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -31,7 +32,10 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         1.3862943649291992
     """
     if not x.is_cuda:
-        return F.cross_entropy(F.linear(x, weight), targets)
+        trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if trains or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+            return F.cross_entropy(F.linear(x, weight), targets)
+        return _in_slices(x, weight, targets)
     padding = -len(weight) % ALIGNED
     padded = F.pad(weight, (0, 0, 0, padding))
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
@@ -40,6 +44,20 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     # Cutting the padding off would make rows odd again: the softmax sees it and gives it no weight.
     no_token = F.pad(x.new_zeros(len(weight)), (0, padding), value=-math.inf)
     return F.cross_entropy(F.linear(x, padded, no_token), targets)
+
+
+def _in_slices(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Go through the rows a few at a time, in one buffer: fresh memory for all logits takes longer than the softmax."""
+    rows = max(1, SLICE // len(weight))
+    buffer = x.new_empty(min(rows, len(x)), len(weight))
+    losses = []
+    for part, wanted in zip(torch.split(x, rows), torch.split(targets, rows), strict=True):
+        logits = torch.mm(part, weight.T, out=buffer[: len(part)])
+        chosen = logits.gather(1, wanted[:, None]).squeeze(1)
+        largest = logits.amax(1)
+        total = logits.sub_(largest[:, None]).exp_().sum(1)
+        losses.append(total.log_() + largest - chosen)
+    return torch.cat(losses).mean()
 
 
 def _fused(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
