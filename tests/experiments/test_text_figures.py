@@ -4,9 +4,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -16,7 +18,7 @@ from strongticket.data.text import load_text
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
 from strongticket.experiments.language import ROWS, Rows, Work, run_missing
-from strongticket.experiments.paired import paired_difference
+from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
@@ -126,40 +128,43 @@ def test_inits_are_compared_at_both_scales(tmp_path: Path) -> None:
         assert scaled["best_validation_loss_difference"]["mean"] == pytest.approx(-0.01 * (theory - 1))
 
 
-def losses_with_optimum(scale: float, seed: int) -> dict[float, float]:
-    """A parabola over the scale's logarithm, flatter and higher with each seed."""
-    lowest = math.log2(scale)
-    return {s: 4 + seed + (math.log2(s) - lowest) ** 2 / (1 + seed) for s in (1.0, 2.0, 2.83, 4.0, 5.66, 8.0)}
-
-
-@given(st.floats(1.5, 6.0), st.integers(0, 3))
-def test_a_parabolas_lowest_point_is_found(scale: float, seed: int) -> None:
-    assert fig8.lowest_scale(losses_with_optimum(scale, seed)) == pytest.approx(scale)
-
-
-@pytest.mark.parametrize("scales", [(1.0, 2.83, 5.66), (2.83, 4.0, 5.66), (1.0, 2.0, 2.83), (2.83,)])
-def test_no_lowest_point_is_made_up(scales: tuple[float, ...]) -> None:
-    losses = losses_with_optimum(2.83, 0)
-    assert fig8.lowest_scale({scale: losses[scale] for scale in scales}) is None
-
-
-def test_the_optimum_is_a_geometric_mean_with_an_interval() -> None:
+def curve_of(losses: dict[float, list[float]]) -> Json:
+    """Figure 8's curve of runs with these losses, seed by seed."""
     (*_, base) = fig8.plan(Choice(schedule="short", models={"mini": 1}))
     rows = [
         made_up(replace(base, seed=seed, policy=replace(base.policy, qk_scale=scale)), loss)
-        for seed, lowest in enumerate((2.0, 4.0))
-        for scale, loss in losses_with_optimum(lowest, seed).items()
+        for scale, of_seeds in losses.items()
+        for seed, loss in enumerate(of_seeds)
     ]
-    found = fig8.optimum(rows)
-    assert found is not None
-    assert found["mean"] == pytest.approx(8**0.5)
-    assert found["values"] == pytest.approx([2.0, 4.0])
-    # Two values have a t quantile of 12.706 standard errors, which here is half an octave.
-    assert found["interval"] == pytest.approx([2 ** (1.5 - 12.7062 / 2), 2 ** (1.5 + 12.7062 / 2)], rel=1e-4)
-    alone = fig8.optimum([row for row in rows if row["config"]["seed"] == 0])
-    assert alone is not None
-    assert (alone["n"], alone["interval"]) == (1, None)
-    assert fig8.optimum([row for row in rows if row["config"]["policy"]["qk_scale"] > 2]) is None
+    (curve,) = fig8.summarize(rows)["curves"]
+    return curve
+
+
+def test_the_lowest_loss_is_told_from_others_as_far_as_seeds_can() -> None:
+    curve = curve_of({1.0: [5.3, 5.4, 5.6], 2.0: [5.0, 5.12, 5.21], 4.0: [5.0, 5.1, 5.2]})
+    # Scale 2 is 0.01 above in the mean, give or take as much; scale 1 is 0.33 above, give or take 0.06.
+    assert curve["lowest"] == {"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0]}
+    curve = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2]})
+    assert curve["lowest"]["not_told_apart"] == [1.0]
+    assert fig8.lowest_in_words(curve["lowest"]) == "lowest at 4, not told from 1"
+    alone = curve_of({1.0: [5.2], 4.0: [5.0]})
+    assert fig8.lowest_in_words(alone["lowest"]) == "lowest at 4, one seed"
+
+
+@given(st.floats(0.001, 0.2), st.floats(0.001, 0.5))
+def test_pairs_needed_are_the_fewest_with_the_power(effect: float, deviation: float) -> None:
+    needed = pairs_needed(effect, deviation)
+    assert needed >= 2
+    assume(needed < 300)
+    draws = np.random.default_rng(0).normal(effect, deviation, (4000, needed))
+    error = draws.std(axis=1, ddof=1) / math.sqrt(needed)
+    found = draws.mean(axis=1) / error > scipy.stats.t.ppf(0.975, needed - 1)
+    # 4,000 experiments tell the power to within 0.03.
+    assert found.mean() > 0.77
+    if needed > 2:
+        fewer = draws[:, :-1]
+        error = fewer.std(axis=1, ddof=1) / math.sqrt(needed - 1)
+        assert (fewer.mean(axis=1) / error > scipy.stats.t.ppf(0.975, needed - 2)).mean() < 0.83
 
 
 @pytest.mark.parametrize(

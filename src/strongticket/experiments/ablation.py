@@ -23,6 +23,7 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
     start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
     base = schedules.ticket(start, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
     masked = schedules.ticket(start, embeddings="masked", scale=schedules.theory_scale(size), seed=seed)
+    plain = schedules.ticket(start, embeddings="trained", scale=1.0, seed=seed)
     trained = schedules.dense(start, seed=seed)
     policy = base.policy
     doubled, large, large_trained = _larger_batch(base, 2), _larger_batch(base, 4), _larger_batch(trained, 4)
@@ -54,6 +55,9 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
         ),
         f"{fast}, kept weights rescaled": replace(schedules.times_rate(base, 3), policy=replace(policy, rescale=True)),
         f"trained model, {fastest}": schedules.times_rate(trained, 10),
+        "scale 1": plain,
+        f"scale 1, {fast}": schedules.times_rate(plain, 3),
+        f"scale 1, {fastest}": schedules.times_rate(plain, 10),
         f"embeddings masked, {fastest}": schedules.times_rate(masked, 10),
         f"embeddings masked, {fast}, gain 2": _with_gain(schedules.times_rate(masked, 3), 2.0),
         f"embeddings masked, {fast}, gain 8": _with_gain(schedules.times_rate(masked, 3), 8.0),

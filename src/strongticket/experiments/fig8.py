@@ -1,20 +1,17 @@
 """Figure 8: loss against the scale of query and key weights; is the optimum at n_K^(1/4)?"""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strongticket.container import Json
 from strongticket.experiments import fig7, plotting, schedules
-from strongticket.experiments.paired import estimate, paired_difference, spread
+from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-OCTAVE = 1.001  # a factor of 2, with room for scales given to two digits
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
@@ -40,56 +37,30 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     groups: dict[tuple[str, str], list[Json]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
-    return {
-        "curves": [
-            {
-                "size": size,
-                "embeddings": embeddings,
-                "theory": schedules.theory_scale(size),
-                "optimum": optimum(members),
-                "points": points(members),
-            }
-            for (size, embeddings), members in groups.items()
-        ]
-    }
+    return {"curves": [_curve(size, embeddings, members) for (size, embeddings), members in groups.items()]}
 
 
-def optimum(rows: Sequence[Json]) -> dict[str, Json] | None:
-    """Say where the loss is lowest: the geometric mean over seeds, with an interval; None if a seed does not tell."""
-    losses: dict[int, dict[float, float]] = {}
-    for row in rows:
-        of_seed = losses.setdefault(row["config"]["seed"], {})
-        of_seed[row["config"]["policy"]["qk_scale"]] = row[fig7.MEASURES[0]]
-    lowest = [lowest_scale(of_seed) for of_seed in losses.values()]
-    known = [math.log2(scale) for scale in lowest if scale is not None]
-    if len(known) < len(lowest):
-        return None
-    found = estimate(known)
-    ends = [2**end for end in found["interval"]] if found["interval"] else None
-    return {"n": found["n"], "mean": 2 ** found["mean"], "values": lowest, "interval": ends}
+def _curve(size: str, embeddings: str, rows: Sequence[Json]) -> dict[str, Json]:
+    found = points(rows)
+    theory = schedules.theory_scale(size)
+    return {"size": size, "embeddings": embeddings, "theory": theory, "lowest": lowest(found), "points": found}
 
 
-def lowest_scale(losses: Mapping[float, float]) -> float | None:
-    """Find the lowest point of the parabola, over the scale's logarithm, through the lowest loss and its neighbours.
+def lowest(points: Sequence[Json]) -> dict[str, Json]:
+    """Say where the mean loss is lowest, and which scales the seeds do not tell from it: their interval holds zero."""
+    measure = fig7.MEASURES[0]
+    least = min(points, key=lambda point: float(point[measure]["mean"]))
+    losses = _by_seed(least, measure)
+    alike = []
+    for point in points:
+        difference = paired_difference(losses, _by_seed(point, measure)) if point is not least else None
+        if difference is not None and difference["interval"] is not None and difference["interval"][0] <= 0:
+            alike.append(point["scale"])
+    return {"scale": least["scale"], "seeds": least["seeds"], "not_told_apart": alike}
 
-    None where the lowest loss is at an end, or a neighbour so far off that the curve is no parabola.
 
-    Example:
-        >>> round(lowest_scale({1: 5.0, 2: 4.7, 4: 4.7, 8: 5.3}), 2)  # half-way between 2 and 4
-        2.83
-    """
-    scales = sorted(losses)
-    place = scales.index(min(scales, key=lambda scale: losses[scale]))
-    if place in (0, len(scales) - 1):
-        return None
-    x = [math.log2(scale) for scale in scales[place - 1 : place + 2]]
-    y = [losses[scale] for scale in scales[place - 1 : place + 2]]
-    left, right = x[1] - x[0], x[2] - x[1]
-    if max(left, right) > OCTAVE:
-        return None
-    fall, rise = (y[1] - y[0]) / left, (y[2] - y[1]) / right  # slopes half-way between the points
-    bend = (rise - fall) / ((left + right) / 2)
-    return float(2 ** ((x[0] + x[1]) / 2 - fall / bend))
+def _by_seed(point: Json, measure: str) -> dict[int, float]:
+    return dict(zip(point["seeds"], point[measure]["values"], strict=True))
 
 
 def points(rows: Sequence[Json]) -> list[Json]:
@@ -133,8 +104,7 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
-    lowest = f"\nlowest at {optimum_in_words(curve['optimum'])}" if curve["optimum"] else ""
-    label = f"{curve['size']}, embeddings {curve['embeddings']}{lowest}"
+    label = f"{curve['size']}, embeddings {curve['embeddings']}\n{lowest_in_words(curve['lowest'])}"
     scales = [point["scale"] for point in curve["points"]]
     losses = [point["best_validation_loss"] for point in curve["points"]]
     deviations = [loss["std"] or 0.0 for loss in losses]
@@ -155,17 +125,16 @@ def reach(difference: Json) -> float:
     return difference["interval"][1] - difference["mean"] if difference["interval"] else 0.0
 
 
-def optimum_in_words(found: Json) -> str:
-    """Write where a loss is lowest, and how sure that is.
+def lowest_in_words(found: Json) -> str:
+    """Write where a loss is lowest, as far as the seeds can tell.
 
     Example:
-        >>> optimum_in_words({"mean": 3.494, "interval": [3.155, 3.869]})
-        '3.49 (95 %: 3.16 to 3.87)'
+        >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
+        'lowest at 4, not told from 2, 2.83'
     """
-    if found["interval"] is None:
-        return f"{found['mean']:.2f} (one seed)"
-    low, high = found["interval"]
-    return f"{found['mean']:.2f} (95 %: {low:.2f} to {high:.2f})"
+    alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
+    doubt = f", not told from {alike}" if alike else ", one seed" if len(found["seeds"]) == 1 else ""
+    return f"lowest at {found['scale']:g}{doubt}"
 
 
 def tables(result: Json) -> "list[Table]":
@@ -177,8 +146,8 @@ def tables(result: Json) -> "list[Table]":
 
 def heading(curve: Json) -> str:
     """Say which runs a table is about, and where their loss is lowest."""
-    lowest = f"; lowest at {optimum_in_words(curve['optimum'])}" if curve["optimum"] else ""
-    return f"Figure 8, {curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}{lowest}"
+    which = f"{curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
+    return f"Figure 8, {which}; {lowest_in_words(curve['lowest'])}"
 
 
 FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=fig7.USUAL)

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from strongticket.container import Json
 from strongticket.errors import MissingExtraError
+
+_CERTAIN = 100.0  # standard errors: where two pairs are enough, whose quantile is 12.7
 
 
 def spread(values: Sequence[float]) -> dict[str, Json]:
@@ -25,23 +28,44 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
-    return {"seeds": seeds, **estimate([second[seed] - first[seed] for seed in seeds])}
-
-
-def estimate(values: Sequence[float]) -> dict[str, Json]:
-    """Give the mean with its standard error and a 95 % t-interval (None of a single value)."""
-    found = spread(values)
+    found = spread([second[seed] - first[seed] for seed in seeds])
     error, interval = None, None
     if found["std"] is not None:
         error = found["std"] / math.sqrt(found["n"])
         reach = _t_quantile(found["n"] - 1) * error
         interval = [found["mean"] - reach, found["mean"] + reach]
-    return {**found, "standard_error": error, "interval": interval}
+    return {"seeds": seeds, **found, "standard_error": error, "interval": interval}
+
+
+def pairs_needed(effect: float, deviation: float, *, power: float = 0.8) -> int:
+    """How many pairs find an effect so often: a t-test at the 5 % level, of differences with this deviation.
+
+    Example:
+        >>> pairs_needed(0.03, 0.03), pairs_needed(0.03, 0.3)
+        (10, 787)
+    """
+    fewest, enough = 1, 2
+    while _power(effect, deviation, enough) < power:
+        fewest, enough = enough, 2 * enough
+    while enough - fewest > 1:  # more pairs are never worse
+        middle = (fewest + enough) // 2
+        fewest, enough = (fewest, middle) if _power(effect, deviation, middle) >= power else (middle, enough)
+    return enough
+
+
+def _power(effect: float, deviation: float, pairs: int) -> float:
+    shift = effect * math.sqrt(pairs) / max(deviation, 1e-300)
+    # The chance of a significant difference of the wrong sign is nothing beside this.
+    return float(_scipy_stats().nct.sf(_t_quantile(pairs - 1), pairs - 1, shift)) if shift < _CERTAIN else 1.0
 
 
 def _t_quantile(degrees: int) -> float:
+    return float(_scipy_stats().t.ppf(0.975, degrees))
+
+
+def _scipy_stats() -> Any:  # scipy has no types
     try:
-        from scipy.stats import t
+        import scipy.stats as stats
     except ModuleNotFoundError:
         raise MissingExtraError("confidence intervals need scipy: pip install 'strongticket[report]'") from None
-    return float(t.ppf(0.975, degrees))
+    return stats

@@ -4,7 +4,6 @@ Run before them. The difference of two runs that share a seed varies less than e
 many seeds tell an effect of 0.03 nats from none.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strongticket.container import Json
 from strongticket.experiments import fig7, plotting, schedules
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.search.config import RunConfig
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EFFECT = 0.03  # nats
-# Four experiments in five then find such an effect, at the 5 % level: 1.96 + 0.84 standard errors, for many seeds.
-WANTED_ERROR = EFFECT / 2.8
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -44,7 +41,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
     lengths = [_length(members) for members in groups.values()]
-    return {"effect": EFFECT, "wanted_error": WANTED_ERROR, "lengths": lengths}
+    return {"effect": EFFECT, "lengths": lengths}
 
 
 def _length(rows: Sequence[Json]) -> dict[str, Json]:
@@ -61,18 +58,14 @@ def _length(rows: Sequence[Json]) -> dict[str, Json]:
         "tokens": config["steps"] * config["sequences"] * config["length"],
         "losses": [{"scale": scale, **spread(list(found.values()))} for scale, found in losses.items()],
         "difference": difference,
-        "seeds_needed": seeds_needed(difference["std"]) if difference and difference["std"] is not None else None,
+        "seeds_needed": _seeds_needed(difference),
     }
 
 
-def seeds_needed(deviation: float) -> int:
-    """How many pairs bring the standard error of their mean down to the one wanted.
-
-    Example:
-        >>> seeds_needed(0.03)
-        8
-    """
-    return max(2, math.ceil((deviation / WANTED_ERROR) ** 2))
+def _seeds_needed(difference: Json | None) -> int | None:
+    if difference is None or difference["std"] is None:
+        return None
+    return pairs_needed(EFFECT, difference["std"])
 
 
 def draw(result: Json, path: Path) -> None:

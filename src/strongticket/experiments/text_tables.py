@@ -68,8 +68,7 @@ def spread_table(result: Json) -> Table:
         "standard error",
         "95 % interval",
     )
-    wanted, effect = result["wanted_error"], result["effect"]
-    below = f"seeds needed: until the standard error is {wanted:.4f}, which finds {effect} nats four times in five"
+    below = f"seeds needed: to find {result['effect']} nats four times in five, by a paired t-test at the 5 % level"
     table = _table("Spread over seeds", (*columns, "seeds needed"), f"{caption(result)}; {below}")
     for length in result["lengths"]:
         losses = "\n".join(f"{line['scale']:g}: {_spread(line)}" for line in length["losses"])

@@ -44,9 +44,9 @@ def parameter_figure(result: Result) -> Section:
         anchor="fig7",
         name="Figure 7",
         title="Figure 7: loss against nonzero parameters",
-        lead="GPT-2 models on text: tickets found by edge-popup, no weight trained, beside models trained in full. The "
-        "paper draws query and key weights larger, by the fourth root of a head’s width, as its theory asks, and "
-        f"reports better tickets.{'' if effects else _NO_PAIR}",
+        lead="GPT-2 models on text: tickets found by edge-popup, no weight trained unless it says embeddings trained, "
+        "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
+        f"width, as its theory asks, and reports better tickets.{'' if effects else _NO_PAIR}",
         finding=_parameter_finding(points, effects),
         blocks=(chart, *([_effects(effects)] if effects else [])),
         origin=origin_of(result),
@@ -55,9 +55,12 @@ def parameter_figure(result: Result) -> Section:
 
 def _parameter_finding(points: list[Json], effects: list[Json]) -> str:
     if effects:
-        effect = effects[0]
-        sure = f", 95 % interval {interval(effect)}" if effect["interval"] is not None else ", one seed"
-        return f"Q/K scaling changes the loss of {effect['size']} by {difference(effect)}{sure}"
+        found = [
+            f"{difference(effect)} ({effect['size']}, embeddings {effect['embeddings']}, "
+            f"{'one seed' if effect['interval'] is None else f'95 % {interval(effect)}'})"
+            for effect in effects
+        ]
+        return f"Q/K scaling changes the loss by {', '.join(found)}"
     for size in dict.fromkeys(point["size"] for point in points):
         own = [point for point in points if point["size"] == size]
         tickets = [float(point[_MEASURE]["mean"]) for point in own if point["kind"] != "dense"]
@@ -129,13 +132,24 @@ def _loss_table(points: list[Json]) -> Table:
             str(len(point["seeds"])),
             f"{point['nonzero']['all']:,}",
             f"{point['nonzero']['without_embeddings']:,}",
+            number(point.get("lr")),
             _text_seen(point),
             str(point["embeddings"]),
         )
         for point in points
     ]
     losses = ("best loss", "final loss", *(f"best, on {name}" for name in also))
-    columns = ("model", "what", *losses, "seeds", "nonzero", "without embeddings", "text seen", "embeddings")
+    columns = (
+        "model",
+        "what",
+        *losses,
+        "seeds",
+        "nonzero",
+        "without embeddings",
+        "learning rate",
+        "text seen",
+        "embeddings",
+    )
     return Table(caption="Losses over seeds", columns=columns, rows=rows, words=2, remarks=2)
 
 

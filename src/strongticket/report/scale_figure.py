@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from strongticket.container import Json
-from strongticket.experiments.fig8 import optimum_in_words
+from strongticket.experiments.fig8 import lowest_in_words
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
@@ -29,11 +29,12 @@ def scale_figure(result: Result) -> Section:
     """Figure 8: loss against the scale of query and key weights."""
     content = result.content
     curves = content["curves"]
+    found = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
     upright = [(theory, f"theory: {theory:.3g}") for theory in sorted({float(curve["theory"]) for curve in curves})]
     losses = Chart(
         title="Loss against the scale of query and key weights",
         caption=f"{setting(content)}; {seeds(len(p['seeds']) for curve in curves for p in curve['points'])}. Mean and "
-        "standard deviation over seeds; small dots are single seeds." + _optima(curves),
+        "standard deviation over seeds; small dots are single seeds.",
         views=(_loss_view(curves, upright),),
         tables=[_loss_table(curve) for curve in curves],
         half=True,
@@ -44,24 +45,10 @@ def scale_figure(result: Result) -> Section:
         title="Figure 8: loss against the scale of Q and K",
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
         "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
-        finding=f"{curve_name(curves[0])}: lowest loss at scale {_lowest(curves[0])}, the theory’s is "
-        f"{float(curves[0]['theory']):.3g}",
+        finding=f"{'; '.join(found)}; the theory’s is {float(curves[0]['theory']):.3g}",
         blocks=(losses, *_differences(curves, upright)),
         origin=origin_of(result),
     )
-
-
-def _optima(curves: list[Json]) -> str:
-    found = [f"{curve_name(curve)}: {optimum_in_words(curve['optimum'])}" for curve in curves if curve["optimum"]]
-    how = "the geometric mean over seeds of where a parabola through a seed’s lowest three points is lowest"
-    return f" Lowest, {how}: {'; '.join(found)}." if found else ""
-
-
-def _lowest(curve: Json) -> str:
-    """Say where a curve is lowest: between its points, if these tell."""
-    if curve["optimum"]:
-        return optimum_in_words(curve["optimum"])
-    return f"{float(min(curve['points'], key=lambda point: float(point[_MEASURE]['mean']))['scale']):.3g}"
 
 
 def _differences(curves: list[Json], upright: list[tuple[float, str]]) -> list[Chart]:

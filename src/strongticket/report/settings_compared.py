@@ -44,7 +44,7 @@ def spread_figure(result: Result) -> Section:
         lead=f"{setting(content)}. Before an effect of the scale can be claimed, the spread over seeds says how many "
         "runs it takes to see one.",
         finding=_pairs_needed(needed, content["effect"]) if needed else "",
-        blocks=(shown, _paired_table(lengths, content["wanted_error"])),
+        blocks=(shown, _paired_table(lengths, content["effect"])),
         origin=origin_of(result),
     )
 
@@ -60,7 +60,7 @@ def _pairs_needed(needed: Sequence[int], effect: float) -> str:
     return f"an effect of {number(effect)} nats takes {pairs} pairs of runs to see{lengths}"
 
 
-def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
+def _paired_table(lengths: Sequence[Json], effect: float) -> Table:
     rows = [
         (
             *_length(length),
@@ -70,7 +70,7 @@ def _paired_table(lengths: Sequence[Json], wanted: float) -> Table:
         )
         for length in lengths
     ]
-    caption = f"Scaled − unscaled, seed by seed; seeds needed: until its standard error is {number(wanted)} nats"
+    caption = f"Scaled − unscaled, seed by seed; seeds needed: to find {number(effect)} nats four times in five"
     columns = ("model", "tokens", "steps", "mean difference", "95 % interval", "seeds needed")
     return Table(caption=caption, columns=columns, rows=rows)
 
@@ -121,10 +121,19 @@ def ablation_figure(result: Result) -> Section:
         title="What the settings do",
         lead=f"{setting(content)}: {len(by_setting)} settings of {' and '.join(models)}, {seeds(counts)}. "
         + caution(counts),
-        finding=f"lowest final loss: {order[0][1]}, {_mean(by_setting[order[0]]):.3f}" if order else "",
-        blocks=(losses, *([_against_bases(compared, words[1:])] if compared else [])),
+        finding=_lowest(rows[0]) if rows else "",
+        blocks=(losses, *([_against_bases(sorted(compared, key=_change_of), words[1:])] if compared else [])),
         origin=origin_of(result),
     )
+
+
+def _lowest(row: Row) -> str:
+    """Name the first setting, by its model if that is a column."""
+    return f"lowest final loss: {' of '.join(row.words)}, {row.marks[0].mean:.3f}"
+
+
+def _change_of(row: Row) -> float:
+    return row.marks[0].mean
 
 
 def _losses_by_setting(variants: Sequence[Json]) -> dict[tuple[str, str], dict[int, float]]:

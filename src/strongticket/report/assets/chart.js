@@ -216,7 +216,7 @@ class Chart {
   drawLabel(group, across, down, label) {
     if (this.width >= 520) {
       const late = across + 14 + 6.8 * label.length > this.width;
-      shape(group, "text", { class: "halo", x: across + (late ? -9 : 9), y: down + 4, "text-anchor": late ? "end" : "start" }, label);
+      shape(group, "text", { class: "halo", x: across + (late ? -9 : 9), y: down - 5, "text-anchor": late ? "end" : "start" }, label);
       return;
     }
     const lines = label.split(", "), half = 3.5 * Math.max(...lines.map((line) => line.length));
