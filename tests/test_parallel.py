@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from strongticket.errors import MissingExtraError, StrongTicketError
-from strongticket.parallel import one_thread, run_tasks
+from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks
 
 # Tasks for other processes must be importable there, so these live at the top of the module.
 
@@ -69,6 +69,20 @@ def test_threads_are_given_back() -> None:
     with pytest.raises(RuntimeError), one_thread():
         raise RuntimeError
     assert threads_in_use() == before
+
+
+@pytest.mark.parametrize(
+    ("weights", "device", "threads"),
+    [(FEW_WEIGHTS - 1, "cpu", 1), (FEW_WEIGHTS, "cpu", 2), (1, "cuda", 2), (1, torch.device("cuda:1"), 2)],
+)
+def test_small_models_leave_torch_one_thread(weights: int, device: torch.device | str, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        one_thread_for_small(weights, device)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_in_a_task_comes_up() -> None:

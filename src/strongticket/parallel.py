@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5
 RETRIES = 3  # of a task on a cluster that loses workers or connections
+FEW_WEIGHTS = 1_000_000  # GPT-2 nano on bytes has 0.1 million of them, on GPT-2's tokens 3, the next size 13 or more
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,6 +84,19 @@ def one_thread() -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         numba.set_num_threads(before[1])
+
+
+def one_thread_for_small(weights: int, device: "torch.device | str") -> None:
+    """Leave torch one thread for a model whose products are so small that several would only wait for each other.
+
+    Args:
+        weights: how many the model has.
+        device: where it runs; only a CPU's threads matter.
+    """
+    import torch
+
+    if torch.device(device).type == "cpu" and weights < FEW_WEIGHTS:
+        torch.set_num_threads(1)
 
 
 def _use_one_thread() -> None:

@@ -7,7 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from strongticket import parallel
 from strongticket.cli import app
+from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.search import policy, run, step
 from strongticket.search.cli import search
 
@@ -41,6 +43,15 @@ def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:
     assert [result["seed"] for result in results] == [5, 6]
     assert {path.name for path in tmp_path.iterdir()} == {"seed-5", "seed-6"}
     assert results[0]["found"]["identity"] != results[1]["found"]["identity"]
+
+
+def test_a_small_model_takes_one_thread_of_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, torch.device]] = []
+    monkeypatch.setattr(parallel, "one_thread_for_small", lambda *small: told.append(small))
+    assert invoke("--steps", "1", "--out", str(tmp_path)).exit_code == 0
+    ((weights, device),) = told
+    assert weights == sum(GPT2(gpt2_config("nano", context=32, bias=False)).parameter_counts().values())
+    assert device.type == "cpu"
 
 
 def test_the_ticket_is_named_at_the_end(tmp_path: Path) -> None:

@@ -118,10 +118,6 @@ def search(
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
 
-    if place == "cpu" and size == "nano":
-        import torch
-
-        torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
     total = steps or epochs * _STEPS_AN_EPOCH
     try:
         policy = Policy(
@@ -183,13 +179,14 @@ def _run_seeds(
 ) -> None:
     from dataclasses import replace
 
-    from strongticket.parallel import shared_search
+    from strongticket.parallel import one_thread_for_small, shared_search
     from strongticket.search.run import Means
     from strongticket.terminal import print_json
 
     results = []
     with shared_search(device) as place:
         text = _load_text(*data)
+        one_thread_for_small(config.weights(text.tokenizer.vocabulary), place.device)
         for seed in seeds:
             folder = out / f"seed-{seed}"
             result = _run_one(

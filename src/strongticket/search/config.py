@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from strongticket.container import Json
 from strongticket.files import as_json
-from strongticket.models.gpt2 import GPT2Config, gpt2_config
+from strongticket.models.gpt2 import GPT2, GPT2Config, gpt2_config
 from strongticket.rng import stream_of
 from strongticket.search.policy import Policy
 from strongticket.search.schedule import Schedule
@@ -68,6 +68,10 @@ class RunConfig:
         biased = self.mode == "dense" or "trained" in (self.policy.biases, self.policy.norms)
         changes = {"context": self.length, "vocabulary": vocabulary, "activation": self.activation, "bias": biased}
         return gpt2_config(self.size, **changes)
+
+    def weights(self, vocabulary: int) -> int:
+        """Count the model's parameters without making them."""
+        return sum(GPT2(self.model_config(vocabulary), device="meta").parameter_counts().values())
 
     def as_json(self) -> Json:
         """Give the settings as a file stores them."""

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     import torch
 
     from strongticket.search.evaluate import Evaluation
-    from strongticket.ticket import Ticket
-
-_FEW_WEIGHTS = 1_000_000  # nano has 0.1 million of them, the next size 39
 
 TicketFile = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
@@ -76,13 +73,14 @@ def evaluate(
     """
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
+    from strongticket.parallel import one_thread_for_small
     from strongticket.search.evaluate import evaluate_ticket
     from strongticket.search.recorded import recorded_of
     from strongticket.terminal import count_bar, print_json
     from strongticket.ticket import Ticket
 
     place, ticket = _device(device), Ticket.load(file)
-    _use_threads_well(ticket, place)
+    one_thread_for_small(ticket.numel, place)
     recorded = recorded_of(ticket)
     if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
         tokenizer = recorded.tokenizer_name
@@ -120,6 +118,7 @@ def generate(
 
     The text appears as it is made.
     """
+    from strongticket.parallel import one_thread_for_small
     from strongticket.search.evaluate import load_model
     from strongticket.search.generate import EMPTY_PROMPT, decode_stream, generate_tokens
     from strongticket.search.recorded import tokenizer_of
@@ -127,7 +126,7 @@ def generate(
     from strongticket.ticket import Ticket
 
     place, ticket = _device(device), Ticket.load(file)
-    _use_threads_well(ticket, place)
+    one_thread_for_small(ticket.numel, place)
     model = load_model(ticket, place)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
@@ -144,14 +143,6 @@ def generate(
     for piece in pieces:
         typer.echo(harmless(piece), nl=False)
     typer.echo()
-
-
-def _use_threads_well(ticket: "Ticket", place: "torch.device") -> None:
-    """Take one thread where a model's products are so small that several would only wait for each other."""
-    if place.type == "cpu" and ticket.numel < _FEW_WEIGHTS:
-        import torch
-
-        torch.set_num_threads(1)
 
 
 def _print_evaluation(result: "Evaluation") -> None:
