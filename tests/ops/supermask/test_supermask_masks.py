@@ -1,10 +1,12 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from supermask_scores import densities, hard_scores, scores
-from torch import Tensor
+from torch import Tensor, nn
 
 from strongticket.ops import supermask
 from strongticket.ops.supermask import Refresh, Supermask, cpu, reference, top_mask, top_masks
@@ -129,6 +131,42 @@ def test_refresh_notices_that_tensors_were_replaced() -> None:
         m.mask = torch.zeros_like(m.mask)
     refresh()
     assert all(torch.equal(m.mask, reference.top_mask(m.scores, 0.3)) for m in masks)
+
+
+CASTS: dict[str, Callable[[nn.Module], object]] = {
+    "float64": lambda module: module.double(),
+    "float16": lambda module: module.half(),
+    "bfloat16": lambda module: module.bfloat16(),
+    # A second cast may be given the memory that the first one left.
+    "float16 again": lambda module: module.double().half(),
+    "not contiguous": lambda module: module.to(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.parametrize("scope", ["tensor", "global"])
+@pytest.mark.parametrize("cast", CASTS)
+def test_scores_that_were_cast_are_refused(cast: str, scope: supermask.Scope) -> None:
+    masks = [Supermask(torch.randn(4, 3, 3, 3), 0.3) for _ in range(2)]
+    refresh, module = Refresh(masks, scope), nn.ModuleList(masks)
+    CASTS[cast](module)
+    message = rf"scores must stay contiguous float32.* got {cast.split(' again')[0]} .*torch\.autocast"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            refresh()
+    module.float().to(memory_format=torch.contiguous_format)
+    refresh()
+    groups = [masks] if scope == "global" else [[m] for m in masks]
+    expected = [mask for group in groups for mask in reference.top_masks([m.scores for m in group], 0.3)]
+    assert all(torch.equal(m.mask, e) for m, e in zip(masks, expected, strict=True))
+
+
+@pytest.mark.parametrize("mask", [torch.ones(5).bool(), torch.ones(6), torch.ones(12).bool()[::2]])
+def test_a_mask_that_cannot_hold_the_ranking_is_refused(mask: Tensor) -> None:
+    supermask = Supermask(torch.ones(6), 0.5)
+    refresh = Refresh([supermask])
+    supermask.mask = mask
+    with pytest.raises(ValueError, match="masks contiguous bool of their shape"):
+        refresh()
 
 
 def test_each_tensor_may_have_its_own_density() -> None:

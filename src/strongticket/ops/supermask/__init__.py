@@ -139,7 +139,7 @@ class Refresh:
         kinds = {(m.signed, m.density if scope == "global" else None) for m in self.supermasks}
         if len(kinds) > 1:
             raise ValueError("one refresh needs all scores signed or none and, with scope='global', one density.")
-        self._prepared_for: list[int] = []
+        self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
         self._refresh: Callable[[], None] = lambda: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
         self()
@@ -148,8 +148,10 @@ class Refresh:
     def __call__(self) -> None:
         """Refresh every mask."""
         tensors = [tensor for m in self.supermasks for tensor in (m.scores, m.mask)]
-        # What is prepared holds addresses, which change when a model moves or loads.
-        if (places := [tensor.data_ptr() for tensor in tensors]) != self._prepared_for:
+        # What is prepared holds addresses, which change when a model moves or loads. One that is cast twice may get an
+        # old address back, so the rest of what the kernels count on is compared too.
+        places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
+        if places != self._prepared_for:
             self._prepared_for, self._refresh = places, self._prepare()
         self._refresh()
 
@@ -169,6 +171,9 @@ def _selection(
         return lambda: None
     if len(devices) > 1 or next(iter(devices)).type not in ("cpu", "cuda"):
         raise ValueError(f"masks are made on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
+    for group, group_masks in zip(scores, masks, strict=True):
+        for s, mask in zip(group, group_masks, strict=True):
+            _check_layout(s, mask)
     sizes = [sum(s.numel() for s in group) for group in scores]
     if max(sizes) > MAX_SCORES:
         raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
@@ -177,6 +182,23 @@ def _selection(
     kernels = import_module(f"{__name__}.{devices.pop().type}")
     refresh: Callable[[], None] = kernels.selection(scores, masks, dropped, signed)
     return refresh
+
+
+def _check_layout(scores: Tensor, mask: Tensor) -> None:
+    """Refuse what a kernel, which sees only bits, would misread or write beyond."""
+    plain = scores.is_contiguous() and mask.is_contiguous()
+    if plain and scores.dtype == torch.float32 and mask.dtype == torch.bool and scores.shape == mask.shape:
+        return
+    raise ValueError(
+        "scores must stay contiguous float32, and masks contiguous bool of their shape; got "
+        f"{_layout(scores)} scores and a {_layout(mask)} mask. Cast a module before it gets masks, not after; "
+        "for lower precision use torch.autocast."
+    )
+
+
+def _layout(tensor: Tensor) -> str:
+    strided = "" if tensor.is_contiguous() else "not contiguous "
+    return f"{strided}{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _float32(scores: Tensor) -> Tensor:
