@@ -1,6 +1,9 @@
 """Settings and results as JSON files: written whole or not at all, for people to read; and one run a folder."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -53,6 +56,22 @@ def lock(file: IO[bytes], folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StrongTicketError(f"{folder}: another run is working in this folder.") from None
+
+
+@contextmanager
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time change what is in a folder; the others wait."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows has none, and two processes there should not share a folder
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself: no file is left behind
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _lines(value: Json, indent: str) -> str:

@@ -1,23 +1,27 @@
+import errno
 import json
 import math
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.axes
 import numpy as np
 import pytest
 import scipy.stats
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from strongticket.bench.measure import environment
 from strongticket.cli import app
 from strongticket.container import Json
 from strongticket.data.text import load_text
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
-from strongticket.experiments.language import ROWS, Rows, Work, run_missing
+from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
 from strongticket.parallel import Place
@@ -27,6 +31,12 @@ from strongticket.terminal import console
 
 FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
 QUICK = Choice(schedule="quick", models={"nano": 2})
+TINY = schedules.ticket(
+    replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32),
+    embeddings="masked",
+    scale=2.0,
+    seed=0,
+)
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +207,7 @@ def test_what_takes_minutes_has_fewer_runs() -> None:
 
 
 def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:
-    tiny = replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32)
-    plan = [schedules.ticket(tiny, embeddings="masked", scale=scale, seed=0) for scale in (1.0, 2.0)]
+    plan = [replace(TINY, policy=replace(TINY.policy, qk_scale=scale)) for scale in (1.0, 2.0)]
     begun: list[int] = []
 
     def progress(done: int, total: int, config: RunConfig) -> None:
@@ -213,10 +222,120 @@ def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None
     assert not list((tmp_path / "under-way").iterdir())
 
 
-def test_no_run_is_begun_that_would_not_end_in_time(work: Work, tmp_path: Path) -> None:
-    hurried = replace(work, deadline=time.monotonic() + 1)
-    run_missing([schedules.quick("nano")], Rows(tmp_path), hurried, progress=lambda *_: None, watch=lambda moment: None)
-    assert not (tmp_path / ROWS).exists()
+@pytest.mark.parametrize("spare", [True, False])
+def test_no_run_is_begun_that_would_not_end_in_time(spare: bool, work: Work, tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    here = environment()
+    earlier = made_up(replace(TINY, seed=1), 4.0) | {"text": work.text.describe()}
+    speed = {"tokens_per_second": 4 * 4 * 32 / 100, "date": "2026"}  # such a run takes 100 s
+    rows.keep(earlier | {"run": here | speed})
+    rows.keep(earlier | {"run": here | {"tokens_per_second": 1e9, "date": "2025"}})
+    rows.keep(earlier | {"run": here | {"tokens_per_second": 1e9, "date": "2027", "gpu": "another machine"}})
+    limited = replace(work, deadline=time.monotonic() + (140 if spare else 110))  # a tenth and setting up come on top
+    run_missing([TINY], rows, limited, progress=lambda *_: None, watch=lambda moment: None)
+    assert (Rows(tmp_path).find(TINY) is not None) is spare
+
+
+def test_rows_of_two_processes_are_all_kept(tmp_path: Path) -> None:
+    plan = fig8.plan(QUICK)
+    first, second = Rows(tmp_path), Rows(tmp_path)
+    for rows, config in zip((first, second, first), plan, strict=False):
+        rows.keep(made_up(config, 4.0))
+    assert [Rows(tmp_path).find(config) is not None for config in plan[:3]] == [True] * 3
+    assert os.listdir(tmp_path) == [ROWS]
+
+
+def test_a_run_is_not_thrown_away_before_its_row_is_kept(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def full(rows: Rows, row: Json) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Rows, "keep", full)
+        with pytest.raises(OSError, match="no space left"):
+            run_missing([TINY], Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+    (folder,) = (tmp_path / "under-way").iterdir()
+    assert (folder / "result.json").exists()
+    run_missing([TINY], Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+    row = Rows(tmp_path).find(TINY)
+    assert row is not None
+    assert row["run"]["date"] == json.loads((tmp_path / ROWS).read_text())["run"]["date"]
+
+
+def test_runs_are_told_apart_by_name(tmp_path: Path) -> None:
+    for figure in FIGURES:
+        names = [name_of(config)[:-9] for config in figure.plan(figure.choose("short"))]
+        alike = {name for name in names if names.count(name) > 1}
+        # What the name leaves out: batches, weight decay, and small ablations of it.
+        assert len(alike) <= 2, (figure.name, alike)
+
+
+def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
+    alone = curve_of({2.83: [4.9, 5.5], 4.0: [5.0]})
+    assert alone["lowest"] == {"scale": 2.83, "seeds": [0], "not_told_apart": []}
+    (*_, slow, fast) = fig7.plan(Choice(schedule="short", models={"small": 1}))
+    rows = [made_up(replace(slow, seed=seed), loss) for seed, loss in ((0, 4.2), (1, 4.6))]
+    (point,) = fig7.summarize([*rows, made_up(fast, 4.3)])["points"]
+    assert (point["lr"], point["seeds"]) == (slow.lr, [0, 1])
+
+
+def test_lines_of_the_spread_join_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = spread.plan(Choice(schedule="short", models={"mini": 3}))
+    rows = [made_up(c, 4.0 + c.seed) for c in plan if (c.seed, c.policy.qk_scale) != (0, 1.0)]
+    drawn: list[list[float]] = []
+    monkeypatch.setattr(matplotlib.axes.Axes, "plot", lambda axes, x, y, **style: drawn.append(list(y)))
+    result = {"lengths": spread.summarize(rows)["lengths"], "config": {"schedule": "short"}, "runs": 1, "missing": []}
+    spread.draw(result | {"text": {"data": "a text"}}, tmp_path / "spread")
+    assert len(drawn) == 9
+    assert all(math.isnan(y[0]) or y[0] == y[1] for y in drawn)
+
+
+def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:
+    Rows(tmp_path / "inits").keep(made_up(inits.plan(QUICK)[0], 4.0))
+    with pytest.raises(StrongTicketError, match="no way to draw the weights has a seed at both scales yet"):
+        reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path) -> None:
+    quick = ("fig8", "--quick", "--seeds", 1, "--out", tmp_path)
+    assert invoke(*quick, "--minutes", 0).exit_code == 1
+    assert not (tmp_path / "fig8" / ROWS).exists()
+    done = invoke(*quick, "--only", "scale8-", "--also", "sample")
+    assert done.exit_code == 0, done.output
+    (row,) = (json.loads(line) for line in (tmp_path / "fig8" / ROWS).read_text().splitlines())
+    assert row["config"]["policy"]["qk_scale"] == 8
+    assert row["also"]["sample"] == pytest.approx(row["best_validation_loss"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--only", "("), "--only '(' is no regular expression"),
+        (("--models", "huge"), "unknown GPT-2 size 'huge'"),
+        (("--device", "tpu"), "tpu"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    done = invoke("fig4", "fig8", "--quick", *arguments, "--out", tmp_path)
+    assert done.exit_code == 2, done.output
+    assert told in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_text_must_have_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = load_text("sample")
+    other = replace(sample, name="other", tokenizer=replace(sample.tokenizer, name="pieces", digest="1" * 64))
+    monkeypatch.setattr("strongticket.data.text.load_text", lambda data, **_: sample if data == "sample" else other)
+    done = invoke("fig8", "--quick", "--also", "other", "--out", tmp_path)
+    assert done.exit_code == 2, done.output
+    assert "--also other has tokens of pieces, --data those of bytes." in done.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_on_other_text_are_not_mixed_in(work: Work, tmp_path: Path) -> None:
@@ -326,10 +445,9 @@ def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path
 def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "results", fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["reproduce", "fig8"])
+    done = invoke("fig8")
     assert done.exit_code == 0, done.output
-    assert "1 runs are missing" not in done.output
-    assert "One run is missing; with --data the same command does it." in done.output
+    assert "One run is missing (mini-embeddings-masked-scale8-output_gain-4.0-1600steps-" in done.output
     assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
     result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
     assert result["config"]["models"] == {"mini": 3, "small": 1}
@@ -340,7 +458,7 @@ def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "out" / "fig8" / ROWS
     path.write_text(path.read_text().replace("0" * 64, load_text("sample").digest))
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["reproduce", "fig8", "--quick"])
+    done = invoke("fig8", "--quick")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
     assert not (tmp_path / "results").exists()

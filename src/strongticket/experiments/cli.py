@@ -1,5 +1,6 @@
 """`strongticket reproduce`: the paper's figures from one command."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -7,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.errors import StrongTicketError
+from strongticket.experiments import TEXT_FIGURES
+from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
 from strongticket.search.cli import chosen_device
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Options
 
-TEXT_FIGURES = ("fig7", "fig8", "spread", "ablation", "inits")
-_TEXT = "Figures 7 and 8"
+_TEXT = "Figures on text, from fig7 on"
 _LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 
 
 class FigureName(StrEnum):
-    """The figures there are, and what the last two rest on: the spread over seeds, and the choice of settings."""
+    """The figures there are, and what Figures 7 and 8 rest on: the spread over seeds, the choice of settings, inits."""
 
     fig4 = "fig4"
     fig5 = "fig5"
@@ -52,7 +54,8 @@ def reproduce(
         typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FigureName)}."),
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer sources, widths and inputs: seconds, and rougher.")
+        bool,
+        typer.Option("--quick", help="Fewer sources, widths and inputs: seconds, and rougher. From fig7 on: minutes."),
     ] = False,
     sources: Annotated[
         int | None, typer.Option(min=1, help="Random sources at each width.", show_default="100, fewer with --quick")
@@ -115,7 +118,11 @@ def reproduce(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Begin no run that would end after this time.", rich_help_panel=_TEXT),
+        typer.Option(
+            min=0,
+            help="Begin no run that would end after this time, as far as earlier ones on this machine tell.",
+            rich_help_panel=_TEXT,
+        ),
     ] = None,
     only: Annotated[
         str,
@@ -138,7 +145,7 @@ def reproduce(
         typer.Option(
             file_okay=False,
             help="Folder for the results, one folder a figure.",
-            show_default="out; Figures 7 and 8: results, unless --quick",
+            show_default="out; from fig7 on results, unless --quick",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
@@ -164,25 +171,24 @@ def reproduce(
         target=target.value if target is not None else None,
         normalize=normalize,
     )
+    # Before anything is begun: the figures that need no text may take a while.
+    text_options = TextOptions(
+        schedule="quick" if quick else schedule,
+        sizes=_sizes(models),
+        seeds=seeds,
+        only=_pattern(only),
+        data=data or ("sample" if quick else None),
+        also=also,
+        tokenizer=tokenizer,
+        minutes=minutes,
+        device=chosen_device(device),
+        keep=keep,
+    )
     chosen = list(dict.fromkeys(name.value for name in figures))
     processes = workers or (1 if quick else available_cores())
     short = [name for name in chosen if name not in TEXT_FIGURES]
     results = _run_all(short, options, out or Path("out"), processes, dask, as_json)
     if on_text := [name for name in chosen if name in TEXT_FIGURES]:
-        from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
-
-        text_options = TextOptions(
-            schedule="quick" if quick else schedule,
-            sizes=_sizes(models),
-            seeds=seeds,
-            only=only,
-            data=data or ("sample" if quick else None),
-            also=also,
-            tokenizer=tokenizer,
-            minutes=minutes,
-            device=chosen_device(device),
-            keep=keep,
-        )
         # Their runs are gathered over days, and those of the repository are there.
         folder = out or Path("out" if quick else "results")
         results |= reproduce_text_figures(on_text, text_options, folder, as_json)
@@ -227,6 +233,14 @@ def _run_all(
             "fits": result.get("fits"),
         }
     return summaries
+
+
+def _pattern(only: str) -> str:
+    try:
+        re.compile(only)
+    except re.error as error:
+        bad_usage(f"--only {only!r} is no regular expression: {error}.")
+    return only
 
 
 def _sizes(models: str) -> tuple[str, ...]:

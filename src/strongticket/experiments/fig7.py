@@ -1,5 +1,6 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,13 +8,13 @@ from typing import TYPE_CHECKING
 from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, spread
-from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
+from strongticket.experiments.text_rows import BEST, MEASURES, by_seed, on_common_seeds, on_other_texts, tokens_of
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-MEASURES = ("best_validation_loss", "final_validation_loss")
 LABELS = {
     "unscaled": "tickets, Q and K as drawn",
     "scaled": "tickets, Q and K times $n_K^{1/4}$",
@@ -27,16 +28,11 @@ def plan(choice: Choice) -> list[RunConfig]:
     runs = []
     for seed, size in choice.seeds_and_sizes():
         base = schedules.base(choice.schedule, size)
-        for embeddings in embeddings_of(choice):
+        for embeddings in choice.treatments():
             for scale in (1.0, schedules.theory_scale(size)):
                 runs.append(schedules.ticket(base, embeddings=embeddings, scale=scale, seed=seed))
         runs += schedules.baselines(choice.schedule, size, seed=seed)
     return runs
-
-
-def embeddings_of(choice: Choice) -> tuple[schedules.Embeddings, ...]:
-    """Which treatments of the embeddings are compared; a quick look has one."""
-    return ("masked",) if choice.schedule == "quick" else ("trained", "masked")
 
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
@@ -69,7 +65,10 @@ def _at_best_rate(rows: Sequence[Json]) -> list[Json]:
     rates: dict[float, list[Json]] = {}
     for row in rows:
         rates.setdefault(row["config"]["lr"], []).append(row)
-    return min(rates.values(), key=lambda members: spread([row[MEASURES[0]] for row in members])["mean"])
+    if len(rates) == 1:
+        return list(rows)
+    losses = on_common_seeds({rate: by_seed(found, BEST) for rate, found in rates.items()})
+    return rates[min(losses, key=lambda rate: (math.fsum(losses[rate].values()), rate))]
 
 
 def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
@@ -84,28 +83,12 @@ def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
     return effects
 
 
-def tokens_of(config: Json) -> int:
-    """How much text a run learned from."""
-    return int(config["steps"] * config["sequences"] * config["length"])
-
-
-def by_seed(rows: Sequence[Json], measure: str) -> dict[int, float]:
-    """Give a measure of each row by its seed."""
-    return {row["config"]["seed"]: row[measure] for row in rows}
-
-
 def _group(row: Json) -> tuple[str, str, str]:
     config = row["config"]
     if config["mode"] == "dense":
         return config["size"], "dense", "trained"
     policy = config["policy"]
     return config["size"], "unscaled" if policy["qk_scale"] == 1 else "scaled", policy["embeddings"]
-
-
-def on_other_texts(members: Sequence[Json]) -> dict[str, Json]:
-    """Give the losses on each other text that all of some rows were measured on."""
-    names = set.intersection(*(set(row["also"]) for row in members))
-    return {name: spread([row["also"][name] for row in members]) for name in sorted(names)}
 
 
 def draw(result: Json, path: Path) -> None:
@@ -132,7 +115,7 @@ def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> 
     """Name each model where its trained one stands, with the text it saw: sizes may differ in that, too."""
     for point in points:
         if point["kind"] == "dense":
-            loss = point["best_validation_loss"]
+            loss = point[BEST]
             place = point["nonzero"][counted], loss["mean"] + (loss["std"] or 0.0)
             label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
             axes.annotate(
@@ -145,7 +128,7 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
     for kind, embeddings in series:
         chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
         chosen.sort(key=lambda point: point["nonzero"][counted])
-        losses = [point["best_validation_loss"] for point in chosen]
+        losses = [point[BEST] for point in chosen]
         # A line says "larger is better or worse", which nobody can say of models that saw different amounts of text.
         joined = len({point["tokens"] for point in chosen}) == 1
         note = "" if kind == "dense" else f", embeddings {embeddings}"
@@ -171,6 +154,4 @@ def tables(result: Json) -> "list[Table]":
     return [loss_table(result), effect_table(result)]
 
 
-# A run of small takes two minutes of an H200, four times those of mini.
-USUAL = {"mini": 3, "small": 1}
-FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=USUAL)
+FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)

@@ -1,13 +1,15 @@
 """Figure 8: loss against the scale of query and key weights; is the optimum at n_K^(1/4)?"""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strongticket.container import Json
-from strongticket.experiments import fig7, plotting, schedules
-from strongticket.experiments.paired import paired_difference, spread
-from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments import plotting, schedules
+from strongticket.experiments.paired import paired_difference, reach
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
+from strongticket.experiments.text_rows import BEST, by_scale, by_seed, on_common_seeds, scale_points
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     return [
         schedules.ticket(schedules.base(choice.schedule, size), embeddings=embeddings, scale=scale, seed=seed)
         for seed, size in choice.seeds_and_sizes()
-        for embeddings in fig7.embeddings_of(choice)
+        for embeddings in choice.treatments()
         for scale in scales_of(size, choice.schedule)
     ]
 
@@ -41,44 +43,23 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 
 
 def _curve(size: str, embeddings: str, rows: Sequence[Json]) -> dict[str, Json]:
-    found = points(rows)
-    theory = schedules.theory_scale(size)
-    return {"size": size, "embeddings": embeddings, "theory": theory, "lowest": lowest(found), "points": found}
+    found = {"lowest": lowest(rows), "points": scale_points(rows)}
+    return {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), **found}
 
 
-def lowest(points: Sequence[Json]) -> dict[str, Json]:
-    """Say where the mean loss is lowest, and which scales the seeds do not tell from it: their interval holds zero."""
-    measure = fig7.MEASURES[0]
-    least = min(points, key=lambda point: float(point[measure]["mean"]))
-    losses = _by_seed(least, measure)
-    alike = []
-    for point in points:
-        difference = paired_difference(losses, _by_seed(point, measure)) if point is not least else None
-        if difference is not None and difference["interval"] is not None and difference["interval"][0] <= 0:
-            alike.append(point["scale"])
-    return {"scale": least["scale"], "seeds": least["seeds"], "not_told_apart": alike}
+def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
+    """Say where the mean loss is lowest, and which scales the seeds do not tell from it: their interval holds zero.
 
-
-def _by_seed(point: Json, measure: str) -> dict[int, float]:
-    return dict(zip(point["seeds"], point[measure]["values"], strict=True))
-
-
-def points(rows: Sequence[Json]) -> list[Json]:
-    """Sort rows that differ in scale and seed alone: for each scale the losses, and the difference to scale 1."""
-    by_scale: dict[float, list[Json]] = {}
-    for row in rows:
-        by_scale.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
-    return [_point(scale, by_scale[scale], by_scale.get(1.0, [])) for scale in sorted(by_scale)]
-
-
-def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[str, Json]:
-    point: dict[str, Json] = {"scale": scale, "seeds": [row["config"]["seed"] for row in rows]}
-    for measure in fig7.MEASURES:
-        point[measure] = spread([row[measure] for row in rows])
-        point[f"{measure}_difference"] = (
-            paired_difference(fig7.by_seed(plain, measure), fig7.by_seed(rows, measure)) if scale != 1 else None
-        )
-    return point | {"also": fig7.on_other_texts(rows)}
+    None without a seed that all scales were run with.
+    """
+    losses = on_common_seeds({scale: by_seed(found, BEST) for scale, found in by_scale(rows).items()})
+    seeds = list(next(iter(losses.values())))
+    if not seeds:
+        return None
+    least = min(losses, key=lambda scale: math.fsum(losses[scale].values()))
+    differences = {scale: paired_difference(losses[least], losses[scale]) for scale in losses if scale != least}
+    alike = [scale for scale, found in differences.items() if found and found["interval"] and found["interval"][0] <= 0]
+    return {"scale": least, "seeds": seeds, "not_told_apart": alike}
 
 
 def draw(result: Json, path: Path) -> None:
@@ -106,12 +87,12 @@ def draw(result: Json, path: Path) -> None:
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
     label = f"{curve['size']}, embeddings {curve['embeddings']}\n{lowest_in_words(curve['lowest'])}"
     scales = [point["scale"] for point in curve["points"]]
-    losses = [point["best_validation_loss"] for point in curve["points"]]
+    losses = [point[BEST] for point in curve["points"]]
     deviations = [loss["std"] or 0.0 for loss in losses]
     left.errorbar(
         scales, [x["mean"] for x in losses], yerr=deviations, color=colour, marker="o", ms=5, capsize=3, label=label
     )
-    compared = [(p["scale"], p["best_validation_loss_difference"]) for p in curve["points"]]
+    compared = [(p["scale"], p[f"{BEST}_difference"]) for p in curve["points"]]
     pairs = [(scale, difference) for scale, difference in compared if difference is not None]
     for scale, difference in pairs:
         right.plot([scale] * difference["n"], difference["values"], ".", color=colour, ms=4, alpha=0.5)
@@ -120,18 +101,15 @@ def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: 
     right.errorbar([scale for scale, _ in pairs], means, yerr=reaches, color=colour, marker="o", ms=5, capsize=3)
 
 
-def reach(difference: Json) -> float:
-    """How far the confidence interval goes to either side; 0 where a single seed gives none."""
-    return difference["interval"][1] - difference["mean"] if difference["interval"] else 0.0
-
-
-def lowest_in_words(found: Json) -> str:
+def lowest_in_words(found: Json | None) -> str:
     """Write where a loss is lowest, as far as the seeds can tell.
 
     Example:
         >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
         'lowest at 4, not told from 2, 2.83'
     """
+    if found is None:
+        return "no seed at all scales"
     alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
     doubt = f", not told from {alike}" if alike else ", one seed" if len(found["seeds"]) == 1 else ""
     return f"lowest at {found['scale']:g}{doubt}"
@@ -150,4 +128,4 @@ def heading(curve: Json) -> str:
     return f"Figure 8, {which}; {lowest_in_words(curve['lowest'])}"
 
 
-FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=fig7.USUAL)
+FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)

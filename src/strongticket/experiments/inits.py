@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strongticket.container import Json
-from strongticket.experiments import fig8, plotting, schedules
+from strongticket.errors import StrongTicketError
+from strongticket.experiments import plotting, schedules
+from strongticket.experiments.paired import reach
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_rows import BEST, scale_points
 from strongticket.search.config import RunConfig
 from strongticket.search.policy import Init
 
@@ -42,10 +45,12 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["init"]), []).append(row)
     found = []
     for (size, init), members in groups.items():
-        points = fig8.points(members)
+        points = scale_points(members)
         # A single scale has nothing to be held against yet; its row counts once the other is there.
-        if len(points) == 2 and points[1]["best_validation_loss_difference"] is not None:
+        if len(points) == 2 and points[1][f"{BEST}_difference"] is not None:
             found.append({"size": size, "init": label(init), "embeddings": EMBEDDINGS, "points": points})
+    if not found:
+        raise StrongTicketError("no way to draw the weights has a seed at both scales yet; give --data to go on.")
     return {"inits": found}
 
 
@@ -57,17 +62,17 @@ def label(init: str) -> str:
 def draw(result: Json, path: Path) -> None:
     """Draw the losses of each init at both scales, and their difference seed by seed."""
     figure = plotting.new_figure(9.2, 4.4)
-    plotting.title(figure, "The scale of Q and K, for weights drawn in five ways", caption(result))
+    plotting.title(figure, "The scale of Q and K, for other ways to draw the weights", caption(result))
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.2)
     lines = result["inits"]
     for shift, name, colour in ((-0.16, "scale 1", plotting.MISS), (0.16, "scale $n_K^{1/4}$", plotting.MEDIAN)):
-        losses = [(k + shift, _at(line, scaled=shift > 0)["best_validation_loss"]) for k, line in enumerate(lines)]
+        losses = [(k + shift, _at(line, scaled=shift > 0)[BEST]) for k, line in enumerate(lines)]
         _bars(left, [(place, loss["mean"], loss["std"] or 0.0) for place, loss in losses], colour, name)
-    pairs = [(k, _at(line, scaled=True)["best_validation_loss_difference"]) for k, line in enumerate(lines)]
+    pairs = [(k, _at(line, scaled=True)[f"{BEST}_difference"]) for k, line in enumerate(lines)]
     for place, difference in pairs:
         right.plot([place] * difference["n"], difference["values"], ".", color=plotting.MEDIAN, ms=4, alpha=0.5)
-    _bars(right, [(place, found["mean"], fig8.reach(found)) for place, found in pairs], plotting.MEDIAN)
+    _bars(right, [(place, found["mean"], reach(found)) for place, found in pairs], plotting.MEDIAN)
     right.axhline(0, color=plotting.PALE, lw=0.8)
     several = len({line["size"] for line in lines}) > 1
     for axes in (left, right):

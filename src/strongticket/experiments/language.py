@@ -9,16 +9,19 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from strongticket.bench.measure import environment
 from strongticket.container import Json, atomic_write, canonical_json
 from strongticket.data.text import Text
 from strongticket.errors import StrongTicketError
-from strongticket.files import read_json
+from strongticket.files import read_json, waiting_lock
 from strongticket.search.config import RunConfig
 from strongticket.search.folder import RUN
+from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Watch, run
 
 ROWS = "rows.jsonl"
@@ -53,11 +56,12 @@ class Rows:
         return next((row for row in self.all() if row["config"] == wanted), None)
 
     def keep(self, row: Json) -> None:
-        """Add a row, on disk before anything else is begun."""
-        self._own.append(row)
+        """Add a row, on disk before anything else is begun, beside those another process may have added meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.folder / ROWS) as file:
-            file.write(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in self._own))
+        with waiting_lock(self.folder):
+            self._own = [*_read(self.folder / ROWS), row]
+            with atomic_write(self.folder / ROWS) as file:
+                file.write(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in self._own))
 
     def check_text(self, text: Text) -> None:
         """Refuse to mix runs on one text with runs on another."""
@@ -67,12 +71,16 @@ class Rows:
                     f"{self.folder} has runs on other text ({row['text']['data']}); {text.name} needs another --out."
                 )
 
-    def speed(self, config: RunConfig) -> float | None:
-        """Tokens a second of the latest run like this one."""
+    def speed(self, config: RunConfig, machine: Mapping[str, object]) -> float | None:
+        """Tokens a second of the latest run like this one on a machine like this one."""
         like = [
-            row for row in self.all() if all(row["config"][key] == getattr(config, key) for key in ("size", "mode"))
+            row["run"]
+            for row in self.all()
+            if all(row["config"][key] == getattr(config, key) for key in ("size", "mode"))
+            and all(row["run"].get(key) == machine[key] for key in ("gpu", "cpu"))
         ]
-        return float(like[-1]["run"]["tokens_per_second"]) if like else None
+        latest = max(like, key=lambda run: str(run.get("date")), default=None)
+        return float(latest["tokens_per_second"]) if latest else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,43 +95,56 @@ class Work:
 def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: Progress, watch: Watch) -> None:
     """Do the runs of a plan that have no row yet, in order, as far as the time goes."""
     rows.check_text(work.text)
+    machine = environment(str(work.means.place.device))
     for done, config in enumerate(plan):
         progress(done, len(plan), config)
         if rows.find(config) is not None:
             continue
-        if work.deadline is not None and time.monotonic() + _seconds_needed(config, rows) > work.deadline:
+        needed = _seconds_needed(config, rows.speed(config, machine))
+        if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
-        rows.keep(_run_one(config, rows.folder, work, watch))
+        path = rows.folder / UNDER_WAY / name_of(config)
+        rows.keep(_run_one(config, path, work, watch))
+        if not work.means.keep:
+            shutil.rmtree(path)
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
 
 
-def _seconds_needed(config: RunConfig, rows: Rows) -> float:
+def _seconds_needed(config: RunConfig, speed: float | None) -> float:
     """What a run takes, with a tenth to spare; where none like it is known, only what is not steps."""
-    speed = rows.speed(config)
     return SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
 
 
-def _run_one(config: RunConfig, folder: Path, work: Work, watch: Watch) -> Json:
-    path = folder / UNDER_WAY / name_of(config)
+def _run_one(config: RunConfig, path: Path, work: Work, watch: Watch) -> Json:
     result = run(config, work.text, path, work.means, watch=watch)
     measured = {key: value for key, value in result.items() if key != "config"}
-    row = {"config": config.as_json(), "text": work.text.describe(), **measured, "run": read_json(path / RUN)}
-    if not work.means.keep:
-        shutil.rmtree(path)
-    return row
+    return {"config": config.as_json(), "text": work.text.describe(), **measured, "run": read_json(path / RUN)}
 
 
 def name_of(config: RunConfig) -> str:
     """Name a run: for people first, then a few digits of its settings' hash.
 
     Example:
-        >>> name_of(RunConfig(size="mini", mode="dense", seed=2))[:-8]
-        'mini-dense-seed2-'
+        >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, lr=3e-3))[:-8]
+        'mini-dense-400steps-lr0.003-seed2-'
+        >>> policy = Policy(embeddings="trained", qk_scale=2.83, init="uniform", rescale=True)
+        >>> name_of(RunConfig(size="mini", policy=policy, steps=400))[:-8]
+        'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-lr0.0001-seed0-'
     """
     policy = config.policy
     kind = "dense" if config.mode == "dense" else f"embeddings-{policy.embeddings}-scale{policy.qk_scale:.3g}"
+    changes = [_word(field.name, getattr(policy, field.name)) for field in fields(policy) if _is_changed(policy, field)]
+    schedule = (f"{config.steps}steps", f"lr{config.lr:.2g}", f"seed{config.seed}")
     digest = hashlib.sha256(canonical_json(config.as_json()).encode()).hexdigest()
-    return f"{config.size}-{kind}-seed{config.seed}-{digest[:8]}"
+    return "-".join((config.size, kind, *changes, *schedule, digest[:8]))
+
+
+def _is_changed(policy: Policy, field: Field[Any]) -> bool:
+    return field.name not in ("embeddings", "qk_scale") and getattr(policy, field.name) != field.default
+
+
+def _word(name: str, value: object) -> str:
+    return name if value is True else f"{name}-{value}"
 
 
 def _read(path: Path) -> list[Json]:

@@ -37,6 +37,11 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     return {"seeds": seeds, **found, "standard_error": error, "interval": interval}
 
 
+def reach(difference: Json) -> float:
+    """How far the confidence interval goes to either side; 0 where a single seed gives none."""
+    return float(difference["interval"][1] - difference["mean"]) if difference["interval"] else 0.0
+
+
 def pairs_needed(effect: float, deviation: float, *, power: float = 0.8) -> int:
     """How many pairs find an effect so often: a t-test at the 5 % level, of differences with this deviation.
 

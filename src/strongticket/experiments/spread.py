@@ -4,15 +4,17 @@ Run before them. The difference of two runs that share a seed varies less than e
 many seeds tell an effect of 0.03 nats from none.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strongticket.container import Json
-from strongticket.experiments import fig7, plotting, schedules
+from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_rows import FINAL, by_scale, by_seed, tokens_of
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
@@ -45,18 +47,16 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 
 
 def _length(rows: Sequence[Json]) -> dict[str, Json]:
-    measure = "final_validation_loss"
-    by_scale: dict[float, list[Json]] = {}
-    for row in rows:
-        by_scale.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
     config = rows[0]["config"]
-    losses = {scale: fig7.by_seed(members, measure) for scale, members in sorted(by_scale.items())}
+    losses = {scale: by_seed(members, FINAL) for scale, members in by_scale(rows).items()}
     difference = paired_difference(*losses.values()) if len(losses) == 2 else None
     return {
         "size": config["size"],
         "steps": config["steps"],
-        "tokens": config["steps"] * config["sequences"] * config["length"],
-        "losses": [{"scale": scale, **spread(list(found.values()))} for scale, found in losses.items()],
+        "tokens": tokens_of(config),
+        "losses": [
+            {"scale": scale, "seeds": list(found), **spread(list(found.values()))} for scale, found in losses.items()
+        ],
         "difference": difference,
         "seeds_needed": _seeds_needed(difference),
     }
@@ -76,7 +76,9 @@ def draw(result: Json, path: Path) -> None:
     figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
     for axes, length in zip(panels, result["lengths"], strict=True):
         labels = [f"{line['scale']:g}" for line in length["losses"]]
-        for values in zip(*(line["values"] for line in length["losses"]), strict=False):
+        losses = [dict(zip(line["seeds"], line["values"], strict=True)) for line in length["losses"]]
+        for seed in sorted(set().union(*losses)):
+            values = [of_scale.get(seed, math.nan) for of_scale in losses]
             axes.plot(range(len(values)), values, color=plotting.MEAN, marker="o", ms=4, lw=1, alpha=0.7)
         axes.set_xticks(range(len(labels)), labels)
         axes.set_xlim(-0.4, len(labels) - 0.6)

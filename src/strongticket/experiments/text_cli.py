@@ -1,4 +1,4 @@
-"""The part of `strongticket reproduce` that is about Figures 7 and 8."""
+"""The part of `strongticket reproduce` that is about figures on text."""
 
 import time
 from dataclasses import dataclass
@@ -50,7 +50,8 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
                 typer.echo(f"{plot}\n")
             if missing := len(result["missing"]):
                 which, them = ("One run is", "it") if missing == 1 else (f"{missing} runs are", "them")
-                typer.echo(f"{which} missing; with --data the same command does {them}.")
+                first = ", ".join(result["missing"][:3]) + (", ..." if missing > 3 else "")
+                typer.echo(f"{which} missing ({first}); with --data the same command does {them}.")
             typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries
@@ -61,16 +62,20 @@ def _work(options: TextOptions) -> "Work":
 
     from strongticket.data.text import load_text
     from strongticket.experiments.language import Work
-    from strongticket.parallel import Place
+    from strongticket.parallel import Place, one_thread_for_small
+    from strongticket.search.config import RunConfig
     from strongticket.search.run import Means
-    from strongticket.terminal import command_line
+    from strongticket.terminal import bad_usage, command_line
 
     assert options.data is not None
-    deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
-    if options.schedule == "quick":
-        torch.set_num_threads(1)  # its products are so small that threads would only wait for each other
+    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     text = load_text(options.data, tokenizer=options.tokenizer)
     also = load_text(options.also, tokenizer=options.tokenizer, splits=("valid",)) if options.also else None
+    if also and also.tokenizer.digest != text.tokenizer.digest:
+        bad_usage(f"--also {also.name} has tokens of {also.tokenizer.name}, --data those of {text.tokenizer.name}.")
+    sizes = options.sizes or (("nano",) if options.schedule == "quick" else ("mini",))
+    weights = max(RunConfig(size=size).weights(text.tokenizer.vocabulary) for size in sizes)
+    one_thread_for_small(weights, options.device)
     means = Means(
         place=Place(0, 1, torch.device(options.device)),
         compiler="inductor" if options.device == "cuda" else None,

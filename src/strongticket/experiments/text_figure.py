@@ -1,4 +1,4 @@
-"""What Figures 7 and 8 and the spread behind them share: a plan of runs, and a picture of those that are done."""
+"""What figures on text share: a plan of runs, and a picture of those that are done."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
+from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.language import ROWS, Progress, Rows, Work, name_of, run_missing
 from strongticket.experiments.results import naming
-from strongticket.experiments.schedules import ScheduleName
+from strongticket.experiments.schedules import Embeddings, ScheduleName
 from strongticket.files import as_json, write_json
 from strongticket.search.config import RunConfig
 from strongticket.search.folder import RESULT, RUN
@@ -21,12 +22,13 @@ from strongticket.terminal import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-NAMES = ("fig7", "fig8", "spread", "ablation", "inits")
+# A run of small takes two minutes of an H200, four times those of mini.
+MINI_AND_SMALL = {"mini": 3, "small": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a user may ask of Figures 7 and 8."""
+    """What a user may ask of a figure on text."""
 
     schedule: ScheduleName
     models: Mapping[str, int]  # GPT-2 sizes, and how many seeds of each
@@ -36,6 +38,10 @@ class Choice:
         """Go through all models with one seed before the next, so that a figure has all its parts early."""
         for seed in range(max(self.models.values())):
             yield from ((seed, size) for size, seeds in self.models.items() if seed < seeds)
+
+    def treatments(self) -> tuple[Embeddings, ...]:
+        """Which treatments of the embeddings are compared; a quick look has one."""
+        return ("masked",) if self.schedule == "quick" else ("trained", "masked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +103,7 @@ def reproduce_text_figure(
     Returns:
         The content of `result.json`.
     """
-    rows = Rows(out / figure.name, [out / other for other in NAMES if other != figure.name])
+    rows = Rows(out / figure.name, [out / other for other in TEXT_FIGURES if other != figure.name])
     plan = figure.plan(choice)
     if work is not None:
         chosen = [config for config in plan if re.search(choice.only, name_of(config))]

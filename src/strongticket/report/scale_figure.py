@@ -142,12 +142,11 @@ def _pairs(curve: Json) -> list[tuple[float, Json]]:
 
 
 def _styles(curves: list[Json]) -> list[tuple[Json, Colour, Dash]]:
-    """Give each model and way of drawing weights a colour; masked embeddings are dashed."""
+    """Give each model a colour; masked embeddings are dashed."""
     colours: dict[str, Colour] = {}
     styled = list[tuple[Json, Colour, Dash]]()
     for curve in curves:
-        kind = f"{curve['size']}, {curve.get('init')}"
-        colour = colours.setdefault(kind, SERIES[len(colours) % len(SERIES)])
+        colour = colours.setdefault(curve["size"], SERIES[len(colours) % len(SERIES)])
         styled.append((curve, colour, "dashed" if curve["embeddings"] == "masked" else "solid"))
     return styled
 
@@ -175,9 +174,8 @@ def _difference_table(curve: Json) -> Table:
 
 
 def curve_name(curve: Json) -> str:
-    """Name a curve by its model and what was done with the weights."""
-    drawn = f", {curve['init']} weights" if curve.get("init") else ""
-    return f"{curve['size']}{drawn}, embeddings {curve['embeddings']}"
+    """Name a curve by its model and what was done with the embeddings."""
+    return f"{curve['size']}, embeddings {curve['embeddings']}"
 
 
 def _ticks(curves: Sequence[Json]) -> list[float]:

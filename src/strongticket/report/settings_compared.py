@@ -56,7 +56,7 @@ def _length(length: Json) -> tuple[str, str, str]:
 def _pairs_needed(needed: Sequence[int], effect: float) -> str:
     few, many = min(needed), max(needed)
     pairs = str(many) if few == many else f"{few} to {many}"
-    lengths = "" if few == many else ", depending on their length"
+    lengths = "" if few == many else ", depending on steps and batch"
     return f"an effect of {number(effect)} nats takes {pairs} pairs of runs to see{lengths}"
 
 
