@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from strongticket import Ticket
 from strongticket.data.text import Text, load_text
 from strongticket.errors import StrongTicketError
-from strongticket.models.gpt2 import GPT2, gpt2_config
+from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import evaluate_ticket, validation_loss
@@ -93,6 +93,19 @@ def test_a_search_learns_and_keeps_its_best(text: Text, tmp_path: Path) -> None:
     assert ticket.identity == result["found"]["identity"]
     evaluation = evaluate_ticket(ticket, text)
     assert evaluation.loss == result["best_validation_loss"]
+
+
+def test_nonzero_counts_the_best_and_not_the_last(text: Text, tmp_path: Path) -> None:
+    # A rate that grows too high: the loss falls and then rises, while groups trade weights.
+    policy = Policy(scope="global", norms="trained", output_gain=8.0)
+    config = replace(TINY, policy=policy, steps=12, warmup=11, validate_every=2, lr=3.0, final_lr=3.0)
+    result = run(config, text, tmp_path, Means(place=ALONE))
+    assert 0 < result["best_step"] < config.steps
+    ticket = Ticket.load(tmp_path / "best.ticket")
+    kept = {name: tensor.mask.count() for name, tensor in ticket.tensors.items()}
+    kept |= {name: tensor.value.numel() for name, tensor in ticket.dense.items() if tensor.trained}
+    embeddings = sum(count for name, count in kept.items() if group_of(name) == "embeddings")
+    assert result["nonzero"] == {"all": sum(kept.values()), "without_embeddings": sum(kept.values()) - embeddings}
 
 
 def test_dense_training_is_the_same_loop(text: Text, tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ class _Run:
     def finish(self, text: Text) -> dict[str, Json]:
         """Write what was found, then the result."""
         training, learner = self.training, self.training.learner
+        # Before anything is counted: all that is told of a run is told of its best step.
+        set_learned(learner, training.best)
         rows = self.folder.metrics() if self.writes else []
         curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
         result: dict[str, Json] = {
@@ -156,7 +158,6 @@ class _Run:
         }
         if not self.writes:
             return result
-        set_learned(learner, training.best)
         result["also"] = {name: training.loss_on(tokens) for name, tokens in self.means.also.items()}
         result["found"] = self._write_found(text)
         self.folder.finish(result, self._circumstances())
