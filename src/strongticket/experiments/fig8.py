@@ -85,7 +85,7 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
-    label = f"{curve['size']}, embeddings {curve['embeddings']}\n{lowest_in_words(curve['lowest'])}"
+    label = f"{curve['size']}, embeddings {curve['embeddings']}"
     scales = [point["scale"] for point in curve["points"]]
     losses = [point[BEST] for point in curve["points"]]
     deviations = [loss["std"] or 0.0 for loss in losses]

@@ -50,8 +50,7 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
                 typer.echo(f"{plot}\n")
             if missing := len(result["missing"]):
                 which, them = ("One run is", "it") if missing == 1 else (f"{missing} runs are", "them")
-                first = ", ".join(result["missing"][:3]) + (", ..." if missing > 3 else "")
-                typer.echo(f"{which} missing ({first}); with --data the same command does {them}.")
+                typer.echo(f"{which} missing; with --data the same command does {them}. Next: {result['missing'][0]}")
             typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries

@@ -1,0 +1,220 @@
+"""The runs that figures on text are made of: done once, kept, named, and what is said when they cannot be."""
+
+import errno
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from strongticket.bench.measure import environment
+from strongticket.cli import app
+from strongticket.container import Json
+from strongticket.data.text import load_text
+from strongticket.errors import StrongTicketError
+from strongticket.experiments import fig7, fig8, schedules
+from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
+from strongticket.experiments.text_figure import reproduce_text_figure
+from strongticket.parallel import Place
+from strongticket.search.config import RunConfig
+from strongticket.search.run import Means
+from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
+
+TINY = schedules.ticket(
+    replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32),
+    embeddings="masked",
+    scale=2.0,
+    seed=0,
+)
+
+
+@pytest.fixture(scope="module")
+def work() -> Work:
+    return Work(text=load_text("sample"), means=Means(place=Place(0, 1, torch.device("cpu")), keep=False))
+
+
+def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:
+    plan = [replace(TINY, policy=replace(TINY.policy, qk_scale=scale)) for scale in (1.0, 2.0)]
+    begun: list[int] = []
+
+    def progress(done: int, total: int, config: RunConfig) -> None:
+        begun.append(done)
+
+    for _ in range(2):
+        run_missing(plan, Rows(tmp_path), work, progress=progress, watch=lambda moment: None)
+    assert begun == [0, 1, 0, 1]
+    rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
+    assert [row["config"]["policy"]["qk_scale"] for row in rows] == [1.0, 2.0]
+    assert all(row["run"]["tokens_per_second"] > 0 and len(row["found"]["identity"]) == 64 for row in rows)
+    assert not list((tmp_path / "under-way").iterdir())
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_no_run_is_begun_that_would_not_end_in_time(spare: bool, work: Work, tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    here = environment()
+    earlier = made_up(replace(TINY, seed=1), 4.0) | {"text": work.text.describe()}
+    speed = {"tokens_per_second": 4 * 4 * 32 / 100, "date": "2026"}  # such a run takes 100 s
+    rows.keep(earlier | {"run": here | speed})
+    rows.keep(earlier | {"run": here | {"tokens_per_second": 1e9, "date": "2025"}})
+    rows.keep(earlier | {"run": here | {"tokens_per_second": 1e9, "date": "2027", "gpu": "another machine"}})
+    limited = replace(work, deadline=time.monotonic() + (140 if spare else 110))  # a tenth and setting up come on top
+    run_missing([TINY], rows, limited, progress=lambda *_: None, watch=lambda moment: None)
+    assert (Rows(tmp_path).find(TINY) is not None) is spare
+
+
+def test_rows_of_two_processes_are_all_kept(tmp_path: Path) -> None:
+    plan = fig8.plan(QUICK)
+    first, second = Rows(tmp_path), Rows(tmp_path)
+    for rows, config in zip((first, second, first), plan, strict=False):
+        rows.keep(made_up(config, 4.0))
+    assert [Rows(tmp_path).find(config) is not None for config in plan[:3]] == [True] * 3
+    assert os.listdir(tmp_path) == [ROWS]
+
+
+def test_a_run_is_not_thrown_away_before_its_row_is_kept(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def full(rows: Rows, row: Json) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Rows, "keep", full)
+        with pytest.raises(OSError, match="no space left"):
+            run_missing([TINY], Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+    (folder,) = (tmp_path / "under-way").iterdir()
+    assert (folder / "result.json").exists()
+    run_missing([TINY], Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+    row = Rows(tmp_path).find(TINY)
+    assert row is not None
+    assert row["run"]["date"] == json.loads((tmp_path / ROWS).read_text())["run"]["date"]
+
+
+def test_runs_are_told_apart_by_name(tmp_path: Path) -> None:
+    for figure in FIGURES:
+        names = [name_of(config)[:-9] for config in figure.plan(figure.choose("short"))]
+        alike = {name for name in names if names.count(name) > 1}
+        # What the name leaves out: batches, weight decay, and small ablations of it.
+        assert len(alike) <= 2, (figure.name, alike)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path) -> None:
+    quick = ("fig8", "--quick", "--seeds", 1, "--out", tmp_path)
+    assert invoke(*quick, "--minutes", 0).exit_code == 1
+    assert not (tmp_path / "fig8" / ROWS).exists()
+    done = invoke(*quick, "--only", "scale8-", "--also", "sample")
+    assert done.exit_code == 0, done.output
+    (row,) = (json.loads(line) for line in (tmp_path / "fig8" / ROWS).read_text().splitlines())
+    assert row["config"]["policy"]["qk_scale"] == 8
+    assert row["also"]["sample"] == pytest.approx(row["best_validation_loss"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--only", "("), "--only '(' is no regular expression"),
+        (("--models", "huge"), "unknown GPT-2 size 'huge'"),
+        (("--device", "tpu"), "tpu"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    done = invoke("fig4", "fig8", "--quick", *arguments, "--out", tmp_path)
+    assert done.exit_code == 2, done.output
+    assert told in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_text_must_have_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = load_text("sample")
+    other = replace(sample, name="other", tokenizer=replace(sample.tokenizer, name="pieces", digest="1" * 64))
+    monkeypatch.setattr("strongticket.data.text.load_text", lambda data, **_: sample if data == "sample" else other)
+    done = invoke("fig8", "--quick", "--also", "other", "--out", tmp_path)
+    assert done.exit_code == 2, done.output
+    assert "--also other has tokens of pieces, --data those of bytes." in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_on_other_text_are_not_mixed_in(work: Work, tmp_path: Path) -> None:
+    fill(tmp_path, fig7.FIGURE, QUICK)
+    with pytest.raises(StrongTicketError, match="has runs on other text"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, work)
+
+
+def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StrongTicketError, match="no finished run"):
+        reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{\n", "is not JSON lines"),
+        ("[" * 100_000, "is not JSON lines"),
+        ("7\n", "line 1 is no finished run"),
+        ('{"config": {}, "text": {"data": "a", "digest": "b"}, "run": {}}\n', "line 1 is no finished run"),
+    ],
+)
+def test_broken_rows_are_named(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / ROWS).write_text(content)
+    with pytest.raises(StrongTicketError, match=rf"rows\.jsonl:? {told}"):
+        Rows(tmp_path)
+
+
+def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
+    config = fig7.plan(QUICK)[0]
+    row = made_up(config, 4.0)
+    del row["nonzero"]
+    Rows(tmp_path / "fig7").keep(row)
+    with pytest.raises(
+        StrongTicketError, match=r"rows\.jsonl is broken, or from another release \(KeyError: 'nonzero'\)"
+    ):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    assert not (tmp_path / "fig7" / "result.json").exists()
+
+
+def test_rows_on_two_texts_are_not_drawn_together(tmp_path: Path) -> None:
+    first, second = (made_up(config, 4.0) for config in fig7.plan(QUICK)[:2])
+    Rows(tmp_path / "fig7").keep(first)
+    Rows(tmp_path / "fig8").keep(second | {"text": {"data": "other", "digest": "2" * 64}})
+    with pytest.raises(StrongTicketError, match="runs on several texts: sample, other"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+
+
+def test_two_outcomes_of_one_run_are_refused(tmp_path: Path) -> None:
+    config = fig7.plan(QUICK)[0]
+    for folder, loss in (("fig7", 4.0), ("fig8", 5.0)):
+        Rows(tmp_path / folder).keep(made_up(config, loss))
+    with pytest.raises(StrongTicketError, match=r"two outcomes of one run \(nano, seed 0\): 4.01 and 5.01"):
+        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+
+
+def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "results", fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
+    monkeypatch.chdir(tmp_path)
+    done = invoke("fig8")
+    assert done.exit_code == 0, done.output
+    assert "One run is missing; with --data the same command does it." in done.output
+    assert "Next: mini-embeddings-masked-scale8-output_gain-4.0-1600steps-lr0.003-seed2-" in done.output
+    assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
+    result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
+    assert result["config"]["models"] == {"mini": 3, "small": 1}
+
+
+def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.choose("quick"))
+    path = tmp_path / "out" / "fig8" / ROWS
+    path.write_text(path.read_text().replace("0" * 64, load_text("sample").digest))
+    monkeypatch.chdir(tmp_path)
+    done = invoke("fig8", "--quick")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
+    assert not (tmp_path / "results").exists()
