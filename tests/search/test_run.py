@@ -25,6 +25,7 @@ from strongticket.search.evaluate import evaluate_ticket, validation_loss
 from strongticket.search.folder import RunFolder
 from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Moment, StoppedError, run
+from strongticket.search.train import Training
 
 ALONE = Place(0, 1, torch.device("cpu"))
 TINY = RunConfig(
@@ -185,6 +186,17 @@ def test_nan_stops_the_run_at_its_step(text: Text, tmp_path: Path) -> None:
     wild = replace(TINY, mode="dense", lr=1e30, warmup=0)
     with pytest.raises(StrongTicketError, match=r"training loss is (nan|inf) at step \d+; no checkpoint .* --lr"):
         run(wild, text, tmp_path, Means(place=ALONE))
+
+
+@pytest.mark.parametrize("moment", ["__init__", "advance"])
+def test_a_full_gpu_is_one_line(moment: str, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has\na capacity of 8 GiB")
+
+    monkeypatch.setattr(Training, moment, full)
+    told = r"^CUDA out of memory: nano, 4 sequences of 32 tokens in a forward pass\. Free .* smaller --micro-batch\.$"
+    with pytest.raises(StrongTicketError, match=told):
+        run(TINY, text, tmp_path, Means(place=ALONE))
 
 
 def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from strongticket import parallel
 from strongticket.cli import app
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.search import policy, run, step
+from strongticket.search import policy, step
 from strongticket.search.cli import search
 
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
@@ -72,17 +72,6 @@ def test_what_was_not_kept_is_not_promised(tmp_path: Path) -> None:
         done = invoke("--steps", "1", "--out", str(tmp_path / mode), "--mode", mode)
         assert done.exit_code == 0, done.output
         assert f"{file}: no longer there" in done.stdout
-
-
-def test_a_full_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError(
-            "CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has a total capacity of 8 GiB"
-        )
-
-    monkeypatch.setattr(run, "run", full)
-    done = invoke("--out", str(tmp_path))
-    assert str(done.exception) == "CUDA out of memory. Choose another --out and a smaller --micro-batch."
 
 
 @pytest.mark.parametrize(

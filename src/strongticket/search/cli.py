@@ -200,18 +200,11 @@ def _run_seeds(
 
 
 def _run_one(config: "RunConfig", text: "Text", folder: Path, means: "Means") -> Any:
-    import torch
-
-    from strongticket.errors import StrongTicketError
     from strongticket.search.run import run
     from strongticket.search.watch import watched
 
     with watched(f"{config.size} {config.mode}, seed {config.seed}", means.place.rank == 0) as watch:
-        try:
-            return run(config, text, folder, means, watch=watch)
-        except torch.OutOfMemoryError as error:
-            reason = str(error).partition(". ")[0]
-            raise StrongTicketError(f"{reason}. Choose another --out and a smaller --micro-batch.") from None
+        return run(config, text, folder, means, watch=watch)
 
 
 def _load_text(data: str, tokenizer: str | None) -> "Text":

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,17 +91,31 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
         torch.compiler.reset()
     if place.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(place.device)
-    # Made before the folder, which would otherwise hold settings that cannot work.
-    training = Training(config, text, place, means.compiler)
-    with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:
-        under_way = _Run(training, folder, means, watch)
-        under_way.resume()
-        under_way.go_on(stop)
-        result = under_way.finish(text)
-        if stop.asked:
-            # Too late for this run, which took a moment more; but whoever begins the next one should know.
-            raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {path}.")
-        return result
+    with _full_memory_told(config):
+        # Made before the folder, which would otherwise hold settings that cannot work.
+        training = Training(config, text, place, means.compiler)
+        with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:
+            under_way = _Run(training, folder, means, watch)
+            under_way.resume()
+            under_way.go_on(stop)
+            result = under_way.finish(text)
+            if stop.asked:
+                # Too late for this run, which took a moment more; but whoever begins the next one should know.
+                raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {path}.")
+            return result
+
+
+@contextmanager
+def _full_memory_told(config: RunConfig) -> Iterator[None]:
+    """Say in one line that a GPU's memory is full, and what filled it; torch takes a page."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise StrongTicketError(
+            f"{reason}: {config.size}, {config.micro_batch} sequences of {config.length:,} tokens in a forward pass. "
+            "Free some memory, use a smaller model, or search with another --out and a smaller --micro-batch."
+        ) from None
 
 
 class _Run:
