@@ -118,3 +118,23 @@ def test_every_page_is_in_the_contents_and_every_picture_exists() -> None:
         assert f": {page.name}\n" in contents, f"mkdocs.yml does not list {page.name}"
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):
             assert (page.parent / picture).stat().st_size > 0, f"{page.name} shows {picture}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name in a page: its headings, as the site and GitHub write them."""
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text("utf-8"))):
+        path, _, anchor = link.partition("#")
+        if "://" in link or not (anchor or path.endswith(".md")):
+            continue
+        target = page.parent / path if path else page
+        assert target.is_file(), f"{link}: no such page"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"

@@ -65,14 +65,6 @@ def test_figure_8_is_the_measured_one() -> None:
             ]
 
 
-def test_the_optimum_is_the_measured_one() -> None:
-    section = " ".join(PAGE.split("\n### Figure 8\n", 1)[1].split("\n#", 1)[0].split())
-    for curve in result_of("fig8")["curves"]:
-        if (found := curve["optimum"]) is not None:
-            assert f"{found['mean']:.2f}" in section
-            assert all(f"{end:.2f}" in section for end in found["interval"])
-
-
 def test_figure_7_is_the_measured_one() -> None:
     kinds = {"unscaled": "ticket, scale 1", "scaled": "ticket, scale 2.83", "dense": "trained model"}
     treatments = {"trained": ", embeddings trained", "masked": ", all masked"}
