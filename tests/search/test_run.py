@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from strongticket import Ticket
 from strongticket.data.text import Text, load_text
+from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.parallel import Place
@@ -255,6 +257,27 @@ def test_a_text_shorter_than_a_sequence_is_refused_and_nothing_is_written(text: 
     with pytest.raises(ValueError, match=r"the train text has .* tokens, but one sequence of length 400,000"):
         run(replace(TINY, length=400_000), text, tmp_path / "run", Means(place=ALONE))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (np.zeros(32, np.uint16), r"the text novel has 32 tokens, but one sequence of length 32 .* need 33"),
+        (np.arange(257, dtype=np.uint16), r"the text novel has the token 256, but the run's tokenizer, bytes, has"),
+    ],
+)
+def test_other_texts_are_checked_before_the_run(tokens: Tokens, message: str, text: Text, tmp_path: Path) -> None:
+    also = {"sample": text.valid, "novel": tokens}
+    with pytest.raises(ValueError, match=message):
+        run(replace(TINY, steps=1, warmup=0), text, tmp_path / "run", Means(place=ALONE, also=also))
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_texts_are_measured_at_the_best_step(text: Text, tmp_path: Path) -> None:
+    also = {"again": text.valid, "shortest": text.valid[:33]}
+    result = run(replace(TINY, steps=1, warmup=0), text, tmp_path, Means(place=ALONE, also=also))
+    assert result["also"]["again"] == result["best_validation_loss"]
+    assert result["also"]["shortest"] > 0
 
 
 def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:

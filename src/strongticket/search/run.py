@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from strongticket.container import Json
 from strongticket.data.text import Text
-from strongticket.data.windows import Tokens
+from strongticket.data.tokenizer import Tokenizer
+from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
 from strongticket.export import write_tensors
 from strongticket.parallel import Place
@@ -86,6 +87,7 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
     if (result := folder.finished()) is not None:
         return result
+    _check_also(means.also, config.length, text.tokenizer)
     if means.compiler is not None:
         # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
         torch.compiler.reset()
@@ -103,6 +105,17 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
                 # Too late for this run, which took a moment more; but whoever begins the next one should know.
                 raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {path}.")
             return result
+
+
+def _check_also(also: Mapping[str, Tokens], length: int, tokenizer: Tokenizer) -> None:
+    """Refuse other texts that cannot be measured: they are when all steps are done, too late to fail."""
+    for name, tokens in also.items():
+        window_count(tokens, length, f"the text {name}")
+        if (largest := int(tokens.max())) >= tokenizer.vocabulary:
+            raise ValueError(
+                f"the text {name} has the token {largest:,}, but the run's tokenizer, {tokenizer.name}, has only "
+                f"{tokenizer.vocabulary:,} tokens. Make its tokens with this one."
+            )
 
 
 @contextmanager
