@@ -37,6 +37,8 @@ WITHOUT_WORK = [
     ("show", "no-such-file"),
     ("search", "--steps", "many"),
     ("search", "--device", "tpu"),
+    ("evaluate", str(GOLDEN), "--data", "sample", "--device", "mps"),
+    ("generate", str(GOLDEN), "--device", "cuda:1"),
     ("construct", "--model", "m", "--out", "o", "--workers", "2", "--dask", "tcp://a:1"),
     ("bench", "pensia", "--repeats", "0"),
 ]

@@ -173,8 +173,10 @@ def test_small_models_take_one_thread_of_a_cpu(run: Run, ticket_file: Path, argu
         (("--data", "sample", "--tokenizer", "nowhere"), 1, "neither bytes, gpt2 nor a folder"),
         (("--data", "sample", "--length", 100_000), 1, "the valid text has 38,758 tokens, but one sequence"),
         (("--data", "sample", "--length", 129), 1, "sees at most 128 tokens; got length 129"),
-        (("--data", "sample", "--device", "abacus"), 2, "'abacus' is no device"),
-        (("--data", "sample", "--device", "cuda:99"), 1, "cuda:99 was asked for, but torch finds"),
+        *(
+            (("--data", "sample", "--device", name), 2, f"--device must be cpu or cuda; got '{name}'. CUDA_VISIBLE")
+            for name in ("abacus", "mps", "meta", "cpu:0", "cuda:0", "cuda:99")
+        ),
         (("--data", "sample", "--split", "dev"), 2, "'dev' is not one of"),
         ((), 2, "Missing option '--data'"),
     ],

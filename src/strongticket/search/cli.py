@@ -237,7 +237,7 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
 def chosen_device(asked: str | None) -> str:
     """Give the device a command should use; one that is not there is bad usage."""
     if asked not in (None, "cpu", "cuda"):
-        bad_usage(f"--device must be cpu or cuda; got {asked!r}.")
+        bad_usage(f"--device must be cpu or cuda; got {asked!r}. CUDA_VISIBLE_DEVICES chooses among several GPUs.")
     import torch
 
     there = torch.cuda.is_available()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    import torch
+from strongticket.search.cli import chosen_device
 
+if TYPE_CHECKING:
     from strongticket.search.evaluate import Evaluation
 
 TicketFile = Annotated[
@@ -23,9 +23,7 @@ TokenizerName = Annotated[
         show_default="the one the model was trained with",
     ),
 ]
-Device = Annotated[
-    str | None, typer.Option(metavar="DEVICE", help="cpu, cuda, or cuda:1.", show_default="cuda if there is one")
-]
+Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one")]
 
 
 class SplitName(StrEnum):
@@ -71,6 +69,7 @@ def evaluate(
 
     The network is built from the ticket's file alone, and its loss held against the one on record.
     """
+    place = chosen_device(device)
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.parallel import one_thread_for_small
@@ -79,7 +78,7 @@ def evaluate(
     from strongticket.terminal import count_bar, print_json
     from strongticket.ticket import Ticket
 
-    place, ticket = _device(device), Ticket.load(file)
+    ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     recorded = recorded_of(ticket)
     if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
@@ -118,6 +117,7 @@ def generate(
 
     The text appears as it is made.
     """
+    place = chosen_device(device)
     from strongticket.parallel import one_thread_for_small
     from strongticket.search.evaluate import load_model
     from strongticket.search.generate import EMPTY_PROMPT, decode_stream, generate_tokens
@@ -125,7 +125,7 @@ def generate(
     from strongticket.terminal import print_json
     from strongticket.ticket import Ticket
 
-    place, ticket = _device(device), Ticket.load(file)
+    ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     model = load_model(ticket, place)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
@@ -165,17 +165,3 @@ def harmless(text: str) -> str:
 
 # All but tab and line end.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
-
-
-def _device(name: str | None) -> "torch.device":
-    import torch
-
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(name)
-    except RuntimeError:
-        raise typer.BadParameter(f"{name!r} is no device; use cpu, cuda or cuda:1.", param_hint="--device") from None
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"{name} was asked for, but torch finds {torch.cuda.device_count()} CUDA devices; use cpu.")
-    return place
