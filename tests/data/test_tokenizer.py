@@ -109,6 +109,12 @@ def changed(codec: BpeCodec, change: Callable[[Any], object]) -> str:
     return json.dumps(content)
 
 
+def add_token(content: Any, text: object) -> None:
+    number = len(content["model"]["vocab"])
+    content["model"]["vocab"][text] = number
+    content["added_tokens"].append({"id": number, "content": text, "special": True})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -125,6 +131,10 @@ def changed(codec: BpeCodec, change: Callable[[Any], object]) -> str:
         (lambda c: c["model"]["merges"].append(["q", "Q"]), "1 merged tokens are not in the vocabulary"),
         (lambda c: c["model"]["merges"].append("a b c"), "too many values"),
         (lambda c: c["added_tokens"][0].update(lstrip=True), "swallows the spaces"),
+        (lambda c: add_token(c, "<start of turn>"), "the added token '<start of turn>' has some inside"),
+        (lambda c: add_token(c, "<turn>\n"), "cut at white space"),
+        (lambda c: add_token(c, " . "), "cut at white space"),
+        (lambda c: add_token(c, 5), "TypeError"),
         (lambda c: c.pop("model"), "KeyError"),
         (lambda c: c["model"].update(vocab=[1, 2]), "not a byte-level BPE"),
         (lambda c: c["model"]["vocab"].update({"字": len(c["model"]["vocab"])}), "not made of bytes, '字'"),
@@ -134,6 +144,17 @@ def test_other_tokenizers_are_refused(codec: BpeCodec, change: Callable[[Any], o
     with pytest.raises(StrongTicketError, match=message) as raised:
         bpe_from_json(changed(codec, change), "mine.json")
     assert "mine.json is not a byte-level BPE" in str(raised.value)
+
+
+@pytest.mark.parametrize("token", ["    ", "\n\n", " <turn>", "a\tb"])
+def test_added_tokens_that_no_cut_can_part_are_taken(codec: BpeCodec, token: str) -> None:
+    own = bpe_from_json(changed(codec, lambda c: add_token(c, token)), "mine.json")
+    text = f"the rock{token}{token} of {token}\n{token}the end"
+    whole = own.encode(text)
+    assert own.special[token] in whole
+    for cut in range(len(text)):
+        pieces = cut_pieces([text[:cut], text[cut:]])
+        assert np.concatenate(list(own.encode_pieces(pieces))).tolist() == whole
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "null", "3"])

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from strongticket.container import Json, canonical_json
+from strongticket.data.text_files import cut_pieces
 from strongticket.data.windows import Tokens
 from strongticket.errors import MissingExtraError, StrongTicketError
 
@@ -178,6 +179,9 @@ def _oddities(content: Json) -> str | None:
             return f"its {setting} is {model[setting]!r}"
     if any(token.get(flag) for token in content["added_tokens"] for flag in ("lstrip", "rstrip", "single_word")):
         return "an added token swallows the spaces around it"
+    for token in content["added_tokens"]:
+        if len(list(cut_pieces([token["content"]]))) > 1:
+            return f"texts are cut at white space, and the added token {token['content']!r:.40} has some inside"
     return None
 
 
