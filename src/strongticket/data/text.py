@@ -19,7 +19,6 @@ from strongticket.data.token_cache import (
 )
 from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
-from strongticket.data.windows import steps_per_epoch as steps_per_epoch
 from strongticket.data.windows import training_batch as training_batch
 from strongticket.data.windows import validation_batches as validation_batches
 from strongticket.errors import StrongTicketError

@@ -33,17 +33,6 @@ def window_count(tokens: Tokens, length: int, what: str = "the text") -> int:
     return (len(tokens) - 1) // length
 
 
-def steps_per_epoch(tokens: Tokens, *, length: int, sequences: int) -> int:
-    """Count the steps that see every window once; the last of them may begin the next epoch.
-
-    Example:
-        >>> steps_per_epoch(np.arange(101, dtype=np.uint16), length=10, sequences=4)
-        3
-    """
-    _check_sequences(sequences)
-    return -(-window_count(tokens, length) // sequences)
-
-
 def training_batch(tokens: Tokens, *, length: int, sequences: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
     """Give the sequences of one training step.
 
