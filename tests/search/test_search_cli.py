@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 from strongticket import parallel
 from strongticket.cli import app
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.search import policy, step
+from strongticket.parallel import Place
+from strongticket.search import cli, policy, step
 from strongticket.search.cli import search
+from strongticket.search.config import RunConfig
+from strongticket.search.run import Means
 
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
 
@@ -34,6 +37,19 @@ def test_the_command_knows_the_words_of_the_library(option: str, words: Any) -> 
     annotation = inspect.signature(search).parameters[option].annotation.__origin__
     literals = [annotation, *get_args(annotation)]
     assert get_args(words) in [get_args(literal) for literal in literals if get_origin(literal) is Literal]
+
+
+def test_the_defaults_of_the_command_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command writes them again, since importing them means importing torch, too slow for `-h`."""
+    asked: list[Any] = []
+    monkeypatch.setattr(cli, "_run_seeds", lambda *run: asked.append(run))
+    done = CliRunner().invoke(app, ["search", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    ((config, seeds, _, _, means, device, _),) = asked
+    assert config == RunConfig()
+    assert list(seeds) == [config.seed]
+    place = Place(0, 1, torch.device(device))
+    assert Means(place=place, **means) == Means(place=place)
 
 
 def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:
