@@ -91,7 +91,7 @@ def test_an_error_in_a_task_comes_up() -> None:
 
 
 def test_a_dead_worker_process_is_told() -> None:
-    with pytest.raises(StrongTicketError, match="a worker process died, perhaps for lack of memory"):
+    with pytest.raises(StrongTicketError, match="a worker process died: for lack of memory"):
         list(run_tasks(die, range(2), workers=2))
 
 
@@ -204,3 +204,11 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_tasks_under_way_are_not_waited_for_when_nobody_wants_them() -> None:
+    results = run_tasks(time.sleep, [0, 60, 60], workers=2)
+    next(results)
+    before = time.monotonic()
+    del results  # which ends it, as Ctrl-C does, or an error of whoever reads the results
+    assert time.monotonic() - before < 20

@@ -312,7 +312,3 @@ def _usage_errors() -> Iterator[None]:
     except ValueError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from None
-
-
-if __name__ == "__main__":
-    bound_app()

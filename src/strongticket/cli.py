@@ -1,4 +1,4 @@
-"""The command line. Only this file and its neighbours in `bench` print or exit."""
+"""The command line. Only this file, the other `cli` files and `terminal` print or exit."""
 
 import sys
 from pathlib import Path

@@ -84,14 +84,15 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
     `durable=False` does not wait for the disk: after a power cut the file may be there and damaged.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    place = Path(os.path.realpath(path))  # a link goes on leading to the file
+    temporary = place.with_name(f".{secrets.token_hex(6)}.part")  # short, whatever the length of the name
     try:
         with open(temporary, "xb") as file:
             yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         # A full disk names no file at all, and a missing folder one that nobody asked for.

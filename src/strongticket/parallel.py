@@ -136,8 +136,17 @@ def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) 
             futures = {pool.submit(function, task): index for index, task in enumerate(tasks)}
         for future in as_completed(futures):
             yield futures[future], _result_of(future)
+    except BaseException:
+        _stop(pool)
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """End workers in the middle of their tasks: nobody is left to take the results, and a task may last minutes."""
+    for process in list((pool._processes or {}).values()):  # `terminate_workers` is public from Python 3.14 on
+        process.terminate()
 
 
 @contextmanager
@@ -157,7 +166,10 @@ def _result_of(future: Future[R]) -> R:
     try:
         return future.result()
     except BrokenProcessPool:
-        raise StrongTicketError("a worker process died, perhaps for lack of memory; try fewer workers.") from None
+        raise StrongTicketError(
+            "a worker process died: for lack of memory (try fewer workers), or because a script starts workers outside "
+            "of if __name__ == '__main__'."
+        ) from None
 
 
 def _start_worker() -> None:

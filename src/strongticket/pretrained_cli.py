@@ -69,6 +69,7 @@ def construct(
     """
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
     from strongticket.pretrained.load import load_model
 
@@ -79,15 +80,16 @@ def construct(
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
     loaded = load_model(model)
+    partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
-        ticket = _construct(loaded, out, settings, device.value, workers, dask)
+        ticket = _construct(loaded, out, partial, settings, device.value, workers, dask)
+    remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
 
 def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":
     """Give the ticket that an earlier run of the same command has written; anything else in its place is left alone."""
-    from strongticket.errors import TicketFormatError
     from strongticket.pretrained.attach import check_ticket
     from strongticket.ticket import Ticket
 
@@ -96,7 +98,7 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
     try:
         ticket = Ticket.load(out)
         check_ticket(model, ticket)
-    except (TicketFormatError, StrongTicketError):
+    except StrongTicketError:
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
     there = {"seed": ticket.seed, **ticket.architecture}
     for name, value in settings.items():
@@ -108,17 +110,21 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
 
 
 def _construct(
-    model: "nn.Module", out: Path, settings: dict[str, Any], device: str, workers: int | None, dask: str | None
+    model: "nn.Module",
+    out: Path,
+    partial: Path,
+    settings: dict[str, Any],
+    device: str,
+    workers: int | None,
+    dask: str | None,
 ) -> "Ticket":
     from strongticket.parallel import available_cores
     from strongticket.pretrained.adapters import Target
-    from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import construct_pretrained
     from strongticket.pretrained.parts import parts_of
     from strongticket.terminal import rate_bar
 
     total = sum(part.sums for part in parts_of(Target(model), device="cpu", **settings))
-    folder = out.with_name(f"{out.name}.partial")
     processes = workers or (1 if device == "cuda" else available_cores())
     try:
         with rate_bar("subset sums", total) as advance:
@@ -128,15 +134,14 @@ def _construct(
                 device=device,
                 workers=processes,
                 dask=dask,
-                checkpoint=folder,
+                checkpoint=partial,
                 progress=advance,
             )
         ticket.save(out)
     except KeyboardInterrupt:
-        kept = f"{folder} keeps what is done; the same command goes on from there." if folder.exists() else ""
+        kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
         typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
         raise typer.Exit(1) from None
-    remove_checkpoint(folder)
     return ticket
 
 

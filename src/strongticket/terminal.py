@@ -75,11 +75,11 @@ def bad_usage(message: object) -> NoReturn:
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr while the block runs; what it gives is called with the amount just done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with _bar(*columns) as bar:
-        task = bar.add_task(description, total=total)
+    with _bar(*columns) as shown:
+        task = shown.add_task(description, total=total)
 
         def advance(amount: int) -> None:
-            bar.advance(task, amount)
+            shown.advance(task, amount)
 
         yield advance
 
@@ -96,11 +96,11 @@ def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
         TimeRemainingColumn(),
     )
     # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
-    with _bar(*columns, speed_estimate_period=120.0) as bar:
-        task = bar.add_task(description, total=total)
+    with _bar(*columns, speed_estimate_period=120.0) as shown:
+        task = shown.add_task(description, total=total)
 
         def advance(amount: int) -> None:
-            bar.advance(task, amount)
+            shown.advance(task, amount)
 
         yield advance
 
@@ -116,20 +116,13 @@ class _RateColumn(ProgressColumn):
 @contextmanager
 def step_bar(total: int) -> Iterator[Callable[[str], None]]:
     """Show a bar over named steps on stderr; what it gives is called with the name of the step that begins."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with _bar(*columns) as bar:
-        task = bar.add_task("starting", total=total)
+    with _bar(*_STEP_COLUMNS) as shown:
+        task = shown.add_task("starting", total=total)
         begun = 0
 
         def step(description: str) -> None:
             nonlocal begun
-            bar.update(task, description=description, completed=begun)
+            shown.update(task, description=description, completed=begun)
             begun += 1
 
         yield step
@@ -144,14 +137,14 @@ def count_bar(description: str, line_seconds: float | None = None) -> Iterator[C
         line_seconds: where stderr is no terminal, print a line at the first call and then this often at most.
     """
     start, next_line = time.monotonic(), 0.0
-    with _bar(*_STEP_COLUMNS) as bar:
-        task = bar.add_task(description, total=None)
+    with _bar(*_STEP_COLUMNS) as shown:
+        task = shown.add_task(description, total=None)
 
         def show(done: int, total: int) -> None:
             nonlocal next_line
-            bar.update(task, completed=done, total=total)
+            shown.update(task, completed=done, total=total)
             now = time.monotonic()
-            if bar.disable and line_seconds is not None and now >= next_line:
+            if shown.disable and line_seconds is not None and now >= next_line:
                 typer.echo(f"{description}: {done:,} of {total:,} parts done, {now - start:.0f} s", err=True)
                 next_line = now + line_seconds
 

@@ -134,6 +134,9 @@ def test_a_run_killed_and_then_interrupted_is_finished_by_the_same_command(tmp_p
     assert run(*arguments).returncode == 0
     assert Ticket.load(out) == construct_pretrained(model, items=21)
     assert not partial.exists()
+    partial.mkdir()  # as if it had been killed just after it wrote the ticket
+    assert run(*arguments).returncode == 0
+    assert not partial.exists()
 
 
 def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Path) -> None:
