@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from strongticket.help_page import Command
+from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -310,5 +311,4 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
+        bad_usage(error)

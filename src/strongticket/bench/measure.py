@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from strongticket._version import __version__
+from strongticket.parallel import available_cores
 
 PACKAGES = ("numpy", "numba", "torch", "triton", "scipy", "gurobipy", "ortools")
 
@@ -100,7 +101,7 @@ def environment(device: str = "cpu") -> dict[str, object]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "gpu": _gpu_name(device) if device.startswith("cuda") else None,
         "os": f"{platform.system()} {platform.machine()}",
         "versions": {"strongticket": __version__, "python": platform.python_version(), **_package_versions()},
