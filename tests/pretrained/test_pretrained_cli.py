@@ -332,13 +332,12 @@ def test_outputs_that_are_not_finite_are_refused(gpt2: Path, text: Path, tmp_pat
         assert str(done.exception).startswith("the output of the original model is not finite on these texts")
         assert "\n" not in str(done.exception)
         assert done.stdout == ""
-    # A ticket whose own biases are too large for float32 to add up; certified or not, the model's weights are its.
+    # A ticket whose products are too large for float32; certified or not, the model's weights are its.
     hostile = construct_pretrained(small("gpt2"), items=4)
-    dense = [replace(tensor, value=torch.full_like(tensor.value, 3e38)) for tensor in hostile.dense.values()]
     hostile = Ticket(
         seed=hostile.seed,
-        tensors=hostile.tensors.values(),
-        dense=dense,
+        tensors=[replace(tensor, scale=1e30) for tensor in hostile.tensors.values()],
+        dense=hostile.dense.values(),
         architecture=hostile.architecture,
         certificate=hostile.certificate,
     )

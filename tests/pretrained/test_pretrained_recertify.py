@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from strongticket import Ticket
+from strongticket import DenseTensor, Ticket
 from strongticket.cli import app
-from strongticket.pretrained import construct_pretrained
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.recertify import failures
 from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
 from tests.tickets import edited
@@ -40,6 +41,29 @@ def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
     assert failures(silent, small(family)) == ["the certificate says nothing of layer.1.mlp.down"]
     empty = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(details={"parts": [3]})))
     assert failures(empty, small(family))[0].startswith("the certificate does not list its parts")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_biases_must_be_the_models(family: str) -> None:
+    model = small(family)
+    ticket = construct_pretrained(model, items=4, what="attention+mlp")
+    dense = list(ticket.dense.values())
+    assert len(dense) == 6
+
+    def forged(dense: list[DenseTensor]) -> Ticket:
+        same = {"tensors": ticket.tensors.values(), "architecture": ticket.architecture}
+        return Ticket(seed=ticket.seed, dense=dense, certificate=ticket.certificate, **same)
+
+    assert failures(forged(dense), model) == []
+    for i, bias in enumerate(dense):
+        shifted = DenseTensor(name=bias.name, value=bias.value + 1e-3)
+        (failure,) = failures(forged([*dense[:i], shifted, *dense[i + 1 :]]), model)
+        assert failure.startswith(f"{bias.name} is not the target's: entries differ by up to 1.0")
+    without = forged([])
+    missing = "the ticket has no dense tensor layer.0.attention.output_bias, and the target has one."
+    assert failures(without, model) == [missing]
+    with pytest.raises(StrongTicketError, match=missing):
+        attach(model, without)
 
 
 def test_verify_takes_the_models_folder(tmp_path: Path) -> None:

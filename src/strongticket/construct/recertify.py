@@ -1,19 +1,20 @@
 """The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import certify
-from strongticket.construct.attention import PrunedHead, as_merged
+from strongticket.construct.attention import PrunedHead, as_merged, exact_output_bias
+from strongticket.construct.feedforward import exact_biases
 from strongticket.construct.product import Pruned
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
-from strongticket.ticket import Certificate, MaskedWeights, Ticket, digest_of_tensors
+from strongticket.ticket import Certificate, DenseTensor, MaskedWeights, Ticket, digest_of_tensors
 
 # The stored bound and the recomputed one differ by the order of additions, never by more than this.
 TOLERANCE = 1e-9
@@ -27,7 +28,8 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
         target: the target's tensors by name, as its `state_dict` gives them.
 
     Raises:
-        StrongTicketError: the ticket's family cannot be certified, or the tensors are not those of such a target.
+        StrongTicketError: the ticket's family cannot be certified, or the ticket is not one that is made from such a
+            target: its biases are exact in every certificate, so they must be the target's.
     """
     if ticket.certificate is None:
         raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
@@ -42,19 +44,48 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
 
 
 def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
-    """List what does not hold: another target than the certified one, or an error above the certified one."""
+    """List what does not hold: another target, what no construction makes of it, or an error above the certified."""
     if ticket.certificate is None:
         return ["the ticket has no certificate, so there is nothing to hold against a target"]
     stored = ticket.certificate
     if (digest := digest_of_tensors(target)) != stored.target_sha256:
         return [f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}"]
-    recomputed = recertify(ticket, target)
+    try:
+        recomputed = recertify(ticket, target)
+    except StrongTicketError as error:
+        return [str(error)]
     if recomputed.error > stored.error * (1 + TOLERANCE):
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
     return []
 
 
+def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping[str, Tensor] | None = None) -> None:
+    """Refuse a ticket whose dense tensors are not the target's biases.
+
+    Args:
+        ticket: any.
+        biases: those a construction makes of the target.
+        rounding: by name, how far two computations of a bias may be apart, entry by entry; 0 where it is not given.
+    """
+    made = {bias.name: bias.value for bias in biases}
+    if odd := sorted(made.keys() ^ ticket.dense.keys()):
+        raise StrongTicketError(
+            f"the ticket has no dense tensor {odd[0]}, and the target has one."
+            if odd[0] in made
+            else f"the ticket has a dense tensor {odd[0]:.80}, and the target makes none of that name."
+        )
+    for name, value in made.items():
+        stored, room = ticket.dense[name].value, (rounding or {}).get(name, torch.zeros(()))
+        if stored.shape != value.shape:
+            raise StrongTicketError(f"{name} has shape {tuple(stored.shape)}, the target's {tuple(value.shape)}.")
+        off = (stored.double() - value.double()).abs()
+        # Written so that NaN fails.
+        if not (off <= room.cpu()).all():
+            raise StrongTicketError(f"{name} is not the target's: entries differ by up to {off.max().item():.6e}.")
+
+
 def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    check_dense(ticket, [])
     weights = ticket.materialize()
     pruned = _product(weights["second"], weights["first"], target["weight"])
     return certify.linear(pruned, alpha, digest_of_tensors(target))
@@ -62,24 +93,32 @@ def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certific
 
 def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     network = _network(target)
+    check_dense(ticket, exact_biases(network, ""))
     layers = _layers(ticket.materialize(), network, "")
     return certify.feedforward(network, layers, alpha, digest_of_tensors(target))
 
 
 def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     merged = _merged(target, ticket.architecture)
+    check_dense(ticket, exact_output_bias(merged, ""), {"output_bias": merged.bias_rounding})
     heads = _heads(ticket.materialize(), merged, ticket.architecture, "")
     return certify.attention(merged, heads, alpha, digest_of_tensors(target))
 
 
 def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     weights, blocks = ticket.materialize(), []
+    dense: list[DenseTensor] = []
+    rounding: dict[str, Tensor] = {}
     for b, settings in enumerate(ticket.architecture["blocks"]):
         merged = _merged(_below(target, f"blocks.{b}.attention."), settings["attention"])
         network = _network(_below(target, f"blocks.{b}.feedforward."))
-        heads = _heads(weights, merged, settings["attention"], f"block.{b}.attention.")
-        layers = _layers(weights, network, f"block.{b}.feedforward.")
+        at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
+        dense += exact_output_bias(merged, at) + exact_biases(network, ff)
+        rounding[f"{at}output_bias"] = merged.bias_rounding
+        heads = _heads(weights, merged, settings["attention"], at)
+        layers = _layers(weights, network, ff)
         blocks.append(certify.PrunedBlock(merged, network, heads, layers))
+    check_dense(ticket, dense, rounding)
     return certify.transformer(blocks, alpha, digest_of_tensors(target))
 
 

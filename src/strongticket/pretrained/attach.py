@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from strongticket.build import SignSplitNetwork
 from strongticket.construct.product import block_sums
+from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import RandomMatrix, check_option
 from strongticket.errors import StrongTicketError
 from strongticket.mask import BlockMask
 from strongticket.pretrained.adapters import Target, What
-from strongticket.pretrained.construct import FAMILY, describe
+from strongticket.pretrained.construct import FAMILY, describe, exact_biases
 from strongticket.pretrained.parts import parts_of
 from strongticket.ticket import Ticket, digest_of_tensors
 
@@ -55,7 +56,7 @@ def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module
 
 
 def check_ticket(model: nn.Module, ticket: Ticket) -> None:
-    """Refuse a ticket that was not made from this model's weights, scaled and cut into heads as it does."""
+    """Refuse a ticket that was not made from this model's weights and biases, scaled and cut into heads as it does."""
     family = ticket.architecture.get("family")
     if family != FAMILY or ticket.certificate is None:
         raise StrongTicketError(
@@ -80,6 +81,7 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> None:
     shapes = {matrix.name: matrix.shape for part in parts for matrix in part.matrices()}
     if shapes != {name: tensor.shape for name, tensor in ticket.tensors.items()}:
         raise StrongTicketError(f"the ticket's tensors are not those of a {target.model_type} with {items} items.")
+    check_dense(ticket, [bias for i, layer in enumerate(target.layers()) for bias in exact_biases(layer, i, what)])
 
 
 def _exchange(target: Target, ticket: Ticket, mode: Mode) -> None:
