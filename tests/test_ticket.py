@@ -270,6 +270,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
         (lambda: Ticket(seed=0, tensors=[], metadata={"a": "\ud800"}), "half a surrogate pair"),
         (lambda: Ticket(seed=-1, tensors=[]), "seed must be a whole number"),
         (lambda: Ticket(seed=True, tensors=[]), "seed must be a whole number"),
+        (lambda: Ticket(seed=1.0, tensors=[]), "seed must be a whole number"),
         (
             lambda: Ticket(seed=0, tensors=[RandomTensor(name="w", mask=FullMask((1,)))] * 2),
             "tensor names must be unique; got 'w' twice",

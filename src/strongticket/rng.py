@@ -92,11 +92,15 @@ def random_chunk(
 
 def stream_of(seed: int, name: str) -> Stream:
     """Derive a tensor's Philox key and high counter words from the SHA-256 of the seed and the name."""
+    digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode()).digest()
+    return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
+
+
+def as_seed(seed: SupportsIndex) -> int:
+    """Take a seed, NumPy's whole numbers included, as a plain one."""
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
         raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
-    seed = operator.index(seed)
-    digest = hashlib.sha256(_DOMAIN + seed.to_bytes(8, "little") + name.encode()).digest()
-    return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
+    return operator.index(seed)
 
 
 def round_scale(scale: float) -> float:

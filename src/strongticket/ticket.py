@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strongticket.container import DTYPE_NAMES, Json, atomic_write, canonical_json
 from strongticket.mask import BlockMask, FullMask, Mask, PackedMask, density
-from strongticket.rng import DISTRIBUTIONS, MAX_SEED, Distribution, random_weights, round_scale
+from strongticket.rng import DISTRIBUTIONS, Distribution, as_seed, random_weights, round_scale
 from strongticket.weights_digest import Weights, digest_of_weights
 
 if TYPE_CHECKING:
@@ -189,11 +189,9 @@ class Ticket:
         certificate: Certificate | None = None,
         metadata: Mapping[str, Json] | None = None,
     ) -> None:
-        if type(seed) is not int or not 0 <= seed <= MAX_SEED:
-            raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
         if certificate is not None and not isinstance(certificate, Certificate):
             raise ValueError(f"certificate must be a Certificate; got {type(certificate).__name__}.")
-        self.seed = seed
+        self.seed = as_seed(seed)
         random, exact = tuple(tensors), tuple(dense)
         self.tensors = MappingProxyType({tensor.name: tensor for tensor in random})
         self.dense = MappingProxyType({tensor.name: tensor for tensor in exact})

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -265,6 +267,25 @@ def test_same_seed_same_identity() -> None:
     assert first == again != other
 
 
+def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
+    attention, network = random_attention(1, 2, 2, bias=False, seed=0), FeedForward([draw(2, 2, seed=1, scale=0.3)] * 2)
+    transformer = Transformer([Block(attention, network)])
+
+    def constructed(seed: Any, n: Any, many: Any) -> list[Ticket]:
+        widths = {"key_width": n, "value_width": n}
+        return [
+            st.construct_linear(draw(2, 2, seed=2), hidden_width=n, seed=seed),
+            st.construct_feedforward(network, hidden_width=n, seed=seed),
+            st.construct_feedforward(network, hidden_width=many, seed=seed),
+            st.construct_attention(attention, **widths, seed=seed),
+            st.construct_transformer(transformer, **widths, hidden_width=n, seed=seed),
+        ]
+
+    expected = constructed(3, 16, [16, 24])
+    assert constructed(np.int64(3), np.int64(16), np.array([16, 24])) == expected
+    assert constructed(np.uint64(3), torch.tensor(16), torch.tensor([16, 24])) == expected
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -308,6 +329,8 @@ def test_same_seed_same_identity() -> None:
             lambda t: st.construct_feedforward(torch.ones(2, 2), hidden_width=(4, 4)),
             "must be one number, or 1 of them; got 2",
         ),
+        (lambda t: st.construct_feedforward(torch.ones(2, 2), hidden_width=4.0), "hidden_width must be a whole number"),
+        (lambda t: st.construct_linear(torch.ones(2, 2), hidden_width=4, seed=1.0), "seed must be a whole number"),
         (
             lambda t: st.construct_linear(torch.ones(2, 2, dtype=torch.cfloat), hidden_width=8),
             r"target must be a float tensor; got torch.complex64",

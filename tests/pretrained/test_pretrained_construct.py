@@ -177,6 +177,11 @@ def test_bad_settings_are_told(arguments: dict[str, Any], message: str) -> None:
         construct_pretrained(small("bert"), **{"items": 4, **arguments})
 
 
+def test_whole_numbers_may_come_from_numpy() -> None:
+    ticket = construct_pretrained(small("vit"), items=np.int64(4), seed=np.int64(3))
+    assert ticket == construct_pretrained(small("vit"), items=4, seed=3)
+
+
 def test_sums_are_counted() -> None:
     seen: list[int] = []
     construct_pretrained(small("gpt2"), items=4, what="attention+mlp", progress=seen.append)

@@ -23,6 +23,7 @@ from strongticket.construct.source import (
 )
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.ops.subset_sum import Effort
+from strongticket.rng import as_seed
 from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
 
 
@@ -79,7 +80,7 @@ def construct_attention(
         >>> sorted(ticket.dense), len(ticket.tensors)
         (['output_bias'], 8)
     """
-    merged = as_merged(target)
+    merged, seed = as_merged(target), as_seed(seed)
     key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
     alpha = certify.input_norm_of(input_norm, samples, d_model=merged.vo.shape[1])
     heads = prune_heads(

@@ -1,15 +1,17 @@
 """Lemma 2 and Theorem 10: an L-layer ReLU network by 2 L random layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import certify
 from strongticket.construct.product import Pruned, prune_relu
-from strongticket.construct.source import Init, RandomMatrix, check_target, equal_blocks, plain_scale
+from strongticket.construct.source import Init, RandomMatrix, as_width, check_target, equal_blocks, plain_scale
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.subset_sum import Effort
+from strongticket.rng import as_seed
 from strongticket.ticket import DenseTensor, Ticket, digest_of_tensors
 
 
@@ -38,7 +40,7 @@ def construct_feedforward(
     Returns:
         A ticket with tensors `layer.0.first`, `layer.0.second` and so on; the target's biases are dense and exact.
     """
-    network = as_feedforward(target)
+    network, seed = as_feedforward(target), as_seed(seed)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
     layers = prune_layers(network, widths, seed=seed, init=init, prefix="", effort=effort, device=device)
     return Ticket(
@@ -160,9 +162,11 @@ def sizes_of(network: FeedForward) -> list[int]:
     return [network.weights[0].shape[1], *(weight.shape[0] for weight in network.weights)]
 
 
-def spread_widths(what: str, width: int | Sequence[int], count: int) -> tuple[int, ...]:
+def spread_widths(what: str, width: SupportsIndex | Iterable[SupportsIndex], count: int) -> tuple[int, ...]:
     """Give one width for each of `count` parts."""
-    widths = (width,) * count if isinstance(width, int) else tuple(width)
+    # An array of no dimensions is one number, though its type can be iterated over.
+    many = isinstance(width, Iterable) and getattr(width, "ndim", 1) > 0
+    widths: tuple[SupportsIndex, ...] = tuple(width) if many else (width,) * count  # type: ignore[arg-type, assignment]
     if len(widths) != count:
         raise ValueError(f"{what} must be one number, or {count} of them; got {len(widths)}.")
-    return widths
+    return tuple(as_width(what, n) for n in widths)

@@ -17,6 +17,7 @@ from strongticket.construct.source import (
     equal_blocks,
     plain_scale,
 )
+from strongticket.rng import as_seed
 from strongticket.ticket import Ticket, digest_of_tensors
 
 
@@ -53,7 +54,7 @@ def construct_linear(
     if target.dim() != 2:
         raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
     check_option("blocks", blocks, get_args(Blocks))
-    (d_out, d_in), n = target.shape, as_width("hidden_width", hidden_width)
+    (d_out, d_in), n, seed = target.shape, as_width("hidden_width", hidden_width), as_seed(seed)
     first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
     second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
     w = target.detach().double()

@@ -12,6 +12,7 @@ from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.ops.subset_sum import Effort
+from strongticket.rng import as_seed
 from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
 
 
@@ -47,7 +48,7 @@ def construct_transformer(
     Returns:
         A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
     """
-    parts = _blocks_of(target)
+    parts, seed = _blocks_of(target), as_seed(seed)
     key_widths = spread_widths("key_width", key_width, len(parts))
     value_widths = spread_widths("value_width", value_width, len(parts))
     hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))

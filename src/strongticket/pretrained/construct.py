@@ -24,7 +24,7 @@ from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.pretrained.checkpoint import Checkpoint
 from strongticket.pretrained.parts import Part, Solved, ordered_product, parts_of, solve_part
-from strongticket.rng import stream_of
+from strongticket.rng import as_seed
 from strongticket.ticket import Certificate, DenseTensor, Digests, Ticket, digest_of_masks, digest_of_tensors
 from strongticket.weights_digest import Weights, digest_of_weights
 
@@ -71,12 +71,12 @@ def construct_pretrained(
         before it can make them.
     """
     check_option("what", what, get_args(What))
-    if not FEWEST_ITEMS <= as_width("items", items) <= MOST_ITEMS:
+    items, seed = as_width("items", items), as_seed(seed)
+    if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         raise ValueError(
             f"items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}. Fewer reach too little, and each one more "
             "halves the error and costs 1.4 times the work."
         )
-    stream_of(seed, "")  # refuses what is no seed
     if dask is None:
         check_device(torch.device(device))
     target = Target(model)
