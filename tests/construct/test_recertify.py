@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +8,9 @@ from torch import nn
 import strongticket as st
 from strongticket.construct.recertify import failures, recertify
 from strongticket.errors import StrongTicketError
+from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
+from strongticket.ticket import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention
 from tests.tickets import edited, small_ticket
 
@@ -48,10 +50,78 @@ def test_certificate_comes_out_the_same_from_the_file(name: str) -> None:
     assert "the masks and the target give" in failure
 
 
-def with_dense(ticket: st.Ticket, dense: Iterable[st.DenseTensor], **changes: Any) -> st.Ticket:
-    """Forge a ticket: the same masks and certificate, other dense tensors, and what else is given."""
-    same = {"seed": ticket.seed, "tensors": ticket.tensors.values(), "certificate": ticket.certificate}
-    return st.Ticket(**{**same, "dense": dense, "architecture": ticket.architecture, **changes})
+def forged(ticket: st.Ticket, *, settings: dict[str, Any] | None = None, **changes: Any) -> st.Ticket:
+    """Make a ticket of the same parts but those that are given; `settings` are of the architecture."""
+    same = {"seed": ticket.seed, "tensors": ticket.tensors.values(), "dense": ticket.dense.values()}
+    architecture = {**ticket.architecture, **(settings or {})}
+    return st.Ticket(**{**same, "certificate": ticket.certificate, "architecture": architecture, **changes})
+
+
+def test_key_width_is_the_tensors_own() -> None:
+    """Scores are divided by its root, so masks for 2 W_QK look right where the ticket says four times the width."""
+    target = random_attention(1, 3, 3, bias=False, seed=0)
+    doubled = Attention(2 * target.query, target.key, target.value, target.output)
+    ticket = st.construct_attention(target, key_width=60, value_width=60)
+    forgery = forged(
+        st.construct_attention(doubled, key_width=60, value_width=60),
+        settings={"key_width": 240},
+        certificate=replace(ticket.certificate, error=ticket.certificate.error * 2),
+    )
+    (failure,) = failures(forgery, target.state_dict())
+    assert failure == "the ticket's architecture.key_width is 240; the target and the tensors make it 60."
+    (failure,) = failures(forged(forgery, settings={"key_width": 60}), target.state_dict())
+    assert "the masks and the target give" in failure
+
+
+@pytest.mark.parametrize("tensors", ["kept", "left out"])
+def test_no_part_of_the_target_can_be_left_out(tensors: str) -> None:
+    def cut(name: str, gone: str, settings: dict[str, Any]) -> list[str]:
+        ticket, target = constructed()[name]
+        kept = [t for t in ticket.tensors.values() if tensors == "kept" or not t.name.startswith(gone)]
+        return failures(forged(ticket, tensors=kept, settings=settings), target)
+
+    blocks = constructed()["transformer"][0].architecture["blocks"]
+    told = [
+        cut("attention", "head.1.", {"n_heads": 1}),
+        cut("feedforward", "layer.1.", {"hidden_widths": [48]}),
+        cut("transformer", "block.1.", {"blocks": blocks[:1]}),
+    ]
+    if tensors == "kept":
+        assert told[0] == ["the ticket's architecture.n_heads is 1; the target and the tensors make it 2."]
+        assert told[1] == [
+            "the ticket's architecture.hidden_widths is [48]; the target and the tensors make it [48, 48]."
+        ]
+        assert told[2][0].startswith("the ticket's architecture.blocks is [{")
+    else:
+        missing = ("head.1.key", "layer.1.first", "block.1.attention.head.0.key")
+        assert told == [[f"the ticket has no tensor {name}, and the target needs one."] for name in missing]
+
+
+def test_tensors_must_be_those_the_target_needs() -> None:
+    ticket, target = constructed()["feedforward"]
+    more = [*ticket.tensors.values(), st.RandomTensor(name="layer.2.first", mask=st.FullMask((2, 2)))]
+    (failure,) = failures(forged(ticket, tensors=more), target)
+    assert failure == "the ticket has a tensor layer.2.first, and the target makes none of that name."
+    wide = [replace(t, mask=st.FullMask((3, 50))) if t.name == "layer.0.second" else t for t in more[:-1]]
+    (failure,) = failures(forged(ticket, tensors=wide), target)
+    assert failure == "layer.0.second has shape (3, 50); for this target it must be (3, 48)."
+
+
+def test_no_tensor_of_the_target_is_passed_over() -> None:
+    """A ticket of a bare matrix does not stand for a layer with a bias."""
+    layer = nn.Linear(3, 2)
+    ticket = st.construct_linear(layer.weight, hidden_width=48)
+    certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(layer.state_dict()))
+    (failure,) = failures(forged(ticket, certificate=certificate), layer.state_dict())
+    assert "the target has a tensor bias, which the ticket does not stand for" in failure
+
+
+@pytest.mark.parametrize("heads", [0, 3])
+def test_heads_of_a_torch_attention_must_divide_it(heads: int) -> None:
+    ticket, target = constructed()["torch"]
+    tensors = [replace(ticket.tensors["head.0.query"], name=f"head.{j}.query") for j in range(heads)]
+    (failure,) = failures(forged(ticket, tensors=tensors), target)
+    assert failure == f"the ticket has {heads} heads, which a target of width 4 cannot have."
 
 
 def biased_transformer() -> Transformer:
@@ -80,20 +150,20 @@ def test_biases_must_be_the_targets(name: str) -> None:
             value = bias.value.clone()
             value[-1] += shift
             shifted = st.DenseTensor(name=bias.name, value=value)
-            (failure,) = failures(with_dense(ticket, [*dense[:i], shifted, *dense[i + 1 :]]), target)
+            (failure,) = failures(forged(ticket, dense=[*dense[:i], shifted, *dense[i + 1 :]]), target)
             assert failure.startswith(f"{bias.name} is not the target's: entries differ by up to ")
         short = st.DenseTensor(name=bias.name, value=bias.value[:1])
-        (failure,) = failures(with_dense(ticket, [*dense[:i], short, *dense[i + 1 :]]), target)
+        (failure,) = failures(forged(ticket, dense=[*dense[:i], short, *dense[i + 1 :]]), target)
         assert failure == f"{bias.name} has shape (1,), the target's {tuple(bias.value.shape)}."
-        (failure,) = failures(with_dense(ticket, dense[:i] + dense[i + 1 :]), target)
+        (failure,) = failures(forged(ticket, dense=dense[:i] + dense[i + 1 :]), target)
         assert failure == f"the ticket has no dense tensor {bias.name}, and the target has one."
 
 
 @pytest.mark.parametrize(("name", "added"), [("linear", "bias"), ("matrix", "layer.0.bias")])
 def test_a_target_without_biases_makes_none(name: str, added: str) -> None:
     ticket, target = constructed()[name]
-    forged = with_dense(ticket, [st.DenseTensor(name=added, value=torch.full((2,), 100.0))])
-    (failure,) = failures(forged, target)
+    dense = [st.DenseTensor(name=added, value=torch.full((2,), 100.0))]
+    (failure,) = failures(forged(ticket, dense=dense), target)
     assert failure == f"the ticket has a dense tensor {added}, and the target makes none of that name."
 
 
@@ -107,7 +177,7 @@ def test_a_merged_bias_may_round_otherwise() -> None:
     bias = ticket.dense["output_bias"].value
     near = st.DenseTensor(name="output_bias", value=torch.nextafter(bias, torch.full_like(bias, 9.0)))
     assert not torch.equal(near.value, bias)
-    assert failures(with_dense(ticket, [near]), target) == []
+    assert failures(forged(ticket, dense=[near]), target) == []
 
 
 def test_another_target_is_named() -> None:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import certify
-from strongticket.construct.attention import PrunedHead, as_merged, exact_output_bias
-from strongticket.construct.feedforward import exact_biases
+from strongticket.construct.attention import PrunedHead, as_merged, describe, exact_output_bias, head_matrices
+from strongticket.construct.feedforward import exact_biases, layer_matrices, sizes_of
 from strongticket.construct.product import Pruned
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
@@ -29,7 +30,8 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
 
     Raises:
         StrongTicketError: the ticket's family cannot be certified, or the ticket is not one that is made from such a
-            target: its biases are exact in every certificate, so they must be the target's.
+            target. Its tensors must be those the target needs, its architecture must say of them what `build` finds,
+            and its biases must be the target's, as every certificate takes them to be exact.
     """
     if ticket.certificate is None:
         raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
@@ -84,8 +86,27 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
             raise StrongTicketError(f"{name} is not the target's: entries differ by up to {off.max().item():.6e}.")
 
 
+class _Made(NamedTuple):
+    """What a construction makes of a target, at the widths that the ticket's tensors have.
+
+    Args:
+        settings: of the architecture, all that follow from the target and the widths.
+        shapes: of the random tensors, by name.
+        biases: the dense tensors.
+        rounding: by name, how far two computations of a bias may be apart.
+    """
+
+    settings: dict[str, Json]
+    shapes: dict[str, tuple[int, ...]]
+    biases: list[DenseTensor]
+    rounding: dict[str, Tensor]
+
+
 def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
-    check_dense(ticket, [])
+    _check_target_names(target, {"weight"})
+    (d_out, d_in), n = target["weight"].shape, _width(ticket, "first", axis=0)
+    settings: dict[str, Json] = {"d_in": d_in, "d_out": d_out, "hidden_width": n}
+    _check(ticket, _Made(settings, {"first": (n, d_in), "second": (d_out, n)}, [], {}))
     weights = ticket.materialize()
     pruned = _product(weights["second"], weights["first"], target["weight"])
     return certify.linear(pruned, alpha, digest_of_tensors(target))
@@ -93,40 +114,109 @@ def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certific
 
 def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     network = _network(target)
-    check_dense(ticket, exact_biases(network, ""))
+    _check(ticket, _made_of_network(ticket, network, ""))
     layers = _layers(ticket.materialize(), network, "")
     return certify.feedforward(network, layers, alpha, digest_of_tensors(target))
 
 
 def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
-    merged = _merged(target, ticket.architecture)
-    check_dense(ticket, exact_output_bias(merged, ""), {"output_bias": merged.bias_rounding})
-    heads = _heads(ticket.materialize(), merged, ticket.architecture, "")
-    return certify.attention(merged, heads, alpha, digest_of_tensors(target))
+    merged = _merged(ticket, target, "")
+    _check(ticket, _made_of_attention(ticket, merged, ""))
+    return certify.attention(merged, _heads(ticket.materialize(), merged, ""), alpha, digest_of_tensors(target))
 
 
 def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+    made = _Made({"blocks": []}, {}, [], {})
     weights, blocks = ticket.materialize(), []
-    dense: list[DenseTensor] = []
-    rounding: dict[str, Tensor] = {}
-    for b, settings in enumerate(ticket.architecture["blocks"]):
-        merged = _merged(_below(target, f"blocks.{b}.attention."), settings["attention"])
-        network = _network(_below(target, f"blocks.{b}.feedforward."))
+    for b, (attention, feedforward) in enumerate(_blocks(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
-        dense += exact_output_bias(merged, at) + exact_biases(network, ff)
-        rounding[f"{at}output_bias"] = merged.bias_rounding
-        heads = _heads(weights, merged, settings["attention"], at)
-        layers = _layers(weights, network, ff)
-        blocks.append(certify.PrunedBlock(merged, network, heads, layers))
-    check_dense(ticket, dense, rounding)
-    return certify.transformer(blocks, alpha, digest_of_tensors(target))
+        merged, network = _merged(ticket, attention, at), _network(feedforward)
+        parts = {
+            "attention": _made_of_attention(ticket, merged, at),
+            "feedforward": _made_of_network(ticket, network, ff),
+        }
+        made.settings["blocks"].append({name: part.settings for name, part in parts.items()})
+        for part in parts.values():
+            made.shapes.update(part.shapes)
+            made.biases.extend(part.biases)
+            made.rounding.update(part.rounding)
+        blocks.append((merged, network, at, ff))
+    _check(ticket, made)
+    pruned = [
+        certify.PrunedBlock(merged, network, _heads(weights, merged, at), _layers(weights, network, ff))
+        for merged, network, at, ff in blocks
+    ]
+    return certify.transformer(pruned, alpha, digest_of_tensors(target))
 
 
-def _heads(weights: MaskedWeights, merged: MergedAttention, settings: dict[str, Json], prefix: str) -> list[PrunedHead]:
+def _made_of_network(ticket: Ticket, network: FeedForward, prefix: str) -> _Made:
+    widths: list[int] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i, weight in enumerate(network.weights):
+        (d_out, d_in), name = weight.shape, f"{prefix}layer.{i}"
+        widths.append(_width(ticket, f"{name}.first", axis=0))
+        # Only their shapes are taken from here, which are the same for every initialisation.
+        matrices = layer_matrices(name, d_in, d_out, widths[-1], "theory")
+        shapes |= {matrix.name: matrix.shape for matrix in matrices}
+    settings: dict[str, Json] = {
+        "sizes": sizes_of(network),
+        "hidden_widths": widths,
+        "biases": [bias is not None for bias in network.biases],
+    }
+    return _Made(settings, shapes, exact_biases(network, prefix), {})
+
+
+def _made_of_attention(ticket: Ticket, merged: MergedAttention, prefix: str) -> _Made:
+    n_heads, d1, d2 = merged.vo.shape
+    n_k, n_v = (_width(ticket, f"{prefix}head.0.{part}", axis=1) for part in ("key", "value"))
+    heads = [head_matrices(f"{prefix}head.{j}", merged.qk.shape[1], d1, d2, n_k, n_v, "theory") for j in range(n_heads)]
+    shapes: dict[str, tuple[int, ...]] = {matrix.name: matrix.shape for head in heads for matrix in head}
+    biases = exact_output_bias(merged, prefix)
+    return _Made(describe(merged, n_k, n_v), shapes, biases, {bias.name: merged.bias_rounding for bias in biases})
+
+
+def _width(ticket: Ticket, name: str, axis: int) -> int:
+    """Take the number of hidden units from the tensor that has them."""
+    if name not in ticket.tensors:
+        raise StrongTicketError(f"the ticket has no tensor {name}, and the target needs one.")
+    return ticket.tensors[name].shape[axis]
+
+
+def _check(ticket: Ticket, made: _Made) -> None:
+    """Refuse a ticket that says or has anything else than is made of the target."""
+    shapes = {name: tensor.shape for name, tensor in ticket.tensors.items()}
+    if odd := sorted(made.shapes.keys() ^ shapes.keys()):
+        raise StrongTicketError(
+            f"the ticket has no tensor {odd[0]}, and the target needs one."
+            if odd[0] in made.shapes
+            else f"the ticket has a tensor {odd[0]:.80}, and the target makes none of that name."
+        )
+    for name, shape in made.shapes.items():
+        if shapes[name] != shape:
+            raise StrongTicketError(f"{name} has shape {shapes[name]}; for this target it must be {shape}.")
+    _check_settings("architecture", ticket.architecture, made.settings)
+    check_dense(ticket, made.biases, made.rounding)
+
+
+def _check_settings(place: str, said: Json, made: Json) -> None:
+    """Compare what follows from the target; `init` and where the blocks are show in the tensors themselves."""
+    if isinstance(said, dict) and isinstance(made, dict):
+        for name, value in made.items():
+            _check_settings(f"{place}.{name}", said.get(name), value)
+    elif isinstance(said, list) and isinstance(made, list) and len(said) == len(made):
+        for i, value in enumerate(made):
+            _check_settings(f"{place}.{i}", said[i], value)
+    elif said != made:
+        raise StrongTicketError(
+            f"the ticket's {place} is {said!r:.60}; the target and the tensors make it {made!r:.60}."
+        )
+
+
+def _heads(weights: MaskedWeights, merged: MergedAttention, prefix: str) -> list[PrunedHead]:
     heads = []
-    for j in range(settings["n_heads"]):
+    for j in range(len(merged.qk)):
         q, k, v, o = (weights[f"{prefix}head.{j}.{part}"] for part in ("query", "key", "value", "output"))
-        qk = _product(q, k.T, merged.qk[j], math.sqrt(settings["key_width"]))
+        qk = _product(q, k.T, merged.qk[j], math.sqrt(k.shape[1]))
         vo = _product(v, o, merged.vo[j])
         heads.append(
             PrunedHead(qk.with_more_rounding(merged.qk_rounding[j]), vo.with_more_rounding(merged.vo_rounding[j]))
@@ -157,25 +247,48 @@ def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) 
     return Pruned((), left @ right / divisor - target, (terms + 3) * 2.0**-53 * 1.01 * size, [])
 
 
-def _merged(target: dict[str, Tensor], settings: dict[str, Json]) -> MergedAttention:
+def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAttention:
     """Take the target's attention in any of the forms `construct_attention` takes it."""
     if "qk" in target:
+        _check_target_names(target, {"qk", "vo", "output_bias"})
         return MergedAttention(target["qk"], target["vo"], target.get("output_bias"))
     if "in_proj_weight" in target:
+        # The tensors of a MultiheadAttention do not tell how many heads they are cut into; the ticket's do.
+        n_heads = sum(name.startswith(f"{prefix}head.") and name.endswith(".query") for name in ticket.tensors)
         d, bias = target["in_proj_weight"].shape[1], "in_proj_bias" in target
-        module = nn.MultiheadAttention(d, settings["n_heads"], bias=bias, dtype=target["in_proj_weight"].dtype)
+        if not n_heads or d % n_heads:
+            raise StrongTicketError(f"the ticket has {n_heads} heads, which a target of width {d} cannot have.")
+        module = nn.MultiheadAttention(d, n_heads, bias=bias, dtype=target["in_proj_weight"].dtype)
         module.load_state_dict(target)
         return as_merged(module)
+    _check_target_names(target, {"query", "key", "value", "output", "output_bias"})
     q, k, v, o = (target[part] for part in ("query", "key", "value", "output"))
     return as_merged(Attention(q, k, v, o, target.get("output_bias")))
 
 
 def _network(target: dict[str, Tensor]) -> FeedForward:
     if "weight" in target:
+        _check_target_names(target, {"weight", "bias"})
         return FeedForward([target["weight"]], [target.get("bias")])
     depth = sum(name.endswith(".weight") for name in target)
+    _check_target_names(target, {f"layers.{i}.{part}" for i in range(depth) for part in ("weight", "bias")})
     weights = [target[f"layers.{i}.weight"] for i in range(depth)]
     return FeedForward(weights, [target.get(f"layers.{i}.bias") for i in range(depth)])
+
+
+def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    """Cut a transformer's tensors into those of each block's attention and network."""
+    depth = len({name.split(".")[1] for name in target if name.startswith("blocks.")})
+    prefixes = [(f"blocks.{b}.attention.", f"blocks.{b}.feedforward.") for b in range(depth)]
+    known = tuple(prefix for pair in prefixes for prefix in pair)
+    _check_target_names(target, {name for name in target if name.startswith(known)})
+    return [(_below(target, attention), _below(target, feedforward)) for attention, feedforward in prefixes]
+
+
+def _check_target_names(target: dict[str, Tensor], known: set[str]) -> None:
+    """Refuse a target of which something would not be looked at."""
+    if others := sorted(target.keys() - known):
+        raise ValueError(f"the target has a tensor {others[0]:.80}, which the ticket does not stand for")
 
 
 def _below(target: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
