@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import strongticket as st
+from strongticket.construct.source import RandomMatrix
 from strongticket.models.attention import Attention, MergedAttention, causal_mask
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ticket import Ticket
@@ -363,3 +364,21 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
 def test_bad_input_is_told_what_to_do(call: Callable[[Attention], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(random_attention(1, 2, 2, bias=False, seed=0))
+
+
+def test_the_norm_of_the_inputs_is_checked_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw_own(*arguments: object) -> Tensor:
+        raise AssertionError("work was begun")
+
+    monkeypatch.setattr(RandomMatrix, "draw_own", draw_own)
+    attention, matrix = random_attention(1, 2, 2, bias=False, seed=0), torch.ones(2, 2)
+    transformer, widths = Transformer([Block(attention, FeedForward([matrix]))]), {"key_width": 8, "value_width": 8}
+    message = "input_norm must be a positive finite number; got -1"
+    with pytest.raises(ValueError, match=message):
+        st.construct_linear(matrix, hidden_width=8, input_norm=-1)
+    with pytest.raises(ValueError, match=message):
+        st.construct_feedforward(matrix, hidden_width=8, input_norm=-1)
+    with pytest.raises(ValueError, match=message):
+        st.construct_attention(attention, **widths, input_norm=-1)
+    with pytest.raises(ValueError, match=message):
+        st.construct_transformer(transformer, **widths, hidden_width=8, input_norm=-1)

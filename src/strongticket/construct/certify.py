@@ -50,27 +50,30 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, d_model: int
             raise ValueError(f"samples must be a tensor (..., {d_model}) with at least one input; got {got}.")
         # A float32 norm may round down; the certificate must cover the sample itself.
         input_norm = float(samples.detach().double().norm(dim=-1).max()) * (1 + 1e-12)
-    alpha = math.sqrt(d_model) if input_norm is None else input_norm
-    if not (isinstance(alpha, int | float) and alpha > 0 and math.isfinite(alpha)):
-        raise ValueError(f"input_norm must be a positive finite number; got {alpha!r:.40}.")
-    return float(alpha)
+    return math.sqrt(d_model) if input_norm is None else as_input_norm(input_norm)
+
+
+def as_input_norm(input_norm: float) -> float:
+    r"""Take $\alpha$ as given, a positive number."""
+    if not (isinstance(input_norm, int | float) and input_norm > 0 and math.isfinite(input_norm)):
+        raise ValueError(f"input_norm must be a positive finite number; got {input_norm!r:.40}.")
+    return float(input_norm)
 
 
 def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate:
     """Certify a linear map: the error's norm times the input's."""
-    alpha = input_norm_of(input_norm, None, d_model=1)
     layer = LinearNorms(norm=0.0, error=pruned.norm())
-    error = propagate_feedforward(Envelope(alpha), [layer]).error
-    return _certificate(error, alpha, target_sha256, {"error_norm": layer.error}, {"product": pruned})
+    error = propagate_feedforward(Envelope(input_norm), [layer]).error
+    return _certificate(error, input_norm, target_sha256, {"error_norm": layer.error}, {"product": pruned})
 
 
 def feedforward(network: FeedForward, layers: list[Pruned], input_norm: float, target_sha256: str) -> Certificate:
     """Certify a ReLU network layer by layer."""
-    alpha = input_norm_of(input_norm, None, d_model=1)
     norms = _layer_norms(network, layers)
-    error = propagate_feedforward(Envelope(alpha), norms).error
+    error = propagate_feedforward(Envelope(input_norm), norms).error
     details: dict[str, Json] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
-    return _certificate(error, alpha, target_sha256, details, {f"layer.{i}": layer for i, layer in enumerate(layers)})
+    products = {f"layer.{i}": layer for i, layer in enumerate(layers)}
+    return _certificate(error, input_norm, target_sha256, details, products)
 
 
 def attention(merged: MergedAttention, heads: "list[PrunedHead]", input_norm: float, target_sha256: str) -> Certificate:

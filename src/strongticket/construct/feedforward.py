@@ -42,6 +42,7 @@ def construct_feedforward(
     """
     network, seed = as_feedforward(target), as_seed(seed)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
+    alpha = certify.as_input_norm(input_norm)
     layers = prune_layers(network, widths, seed=seed, init=init, prefix="", effort=effort, device=device)
     return Ticket(
         seed=seed,
@@ -54,7 +55,7 @@ def construct_feedforward(
             "biases": [bias is not None for bias in network.biases],
             "init": init,
         },
-        certificate=certify.feedforward(network, layers, input_norm, digest_of_tensors(tensors_of(target))),
+        certificate=certify.feedforward(network, layers, alpha, digest_of_tensors(tensors_of(target))),
     )
 
 

@@ -55,6 +55,7 @@ def construct_linear(
         raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
     check_option("blocks", blocks, get_args(Blocks))
     (d_out, d_in), n, seed = target.shape, as_width("hidden_width", hidden_width), as_seed(seed)
+    alpha = certify.as_input_norm(input_norm)
     first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
     second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
     w = target.detach().double()
@@ -76,5 +77,5 @@ def construct_linear(
             "init": init,
             "blocks": blocks,
         },
-        certificate=certify.linear(pruned, input_norm, digest_of_tensors({"weight": target})),
+        certificate=certify.linear(pruned, alpha, digest_of_tensors({"weight": target})),
     )

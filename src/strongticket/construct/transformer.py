@@ -48,15 +48,16 @@ def construct_transformer(
     Returns:
         A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
     """
-    parts, seed = _blocks_of(target), as_seed(seed)
+    parts, seed = [_parts_of(block, b) for b, block in enumerate(_blocks_of(target))], as_seed(seed)
+    alpha = certify.input_norm_of(input_norm, samples, d_model=sizes_of(parts[0][1])[0])
     key_widths = spread_widths("key_width", key_width, len(parts))
     value_widths = spread_widths("value_width", value_width, len(parts))
     hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))
     tensors: list[RandomTensor] = []
     dense: list[DenseTensor] = []
     described, pruned = [], []
-    for b, (block, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
-        merged, network = _parts_of(block, b)
+    for b, (part, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
+        merged, network = part
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
         heads = prune_heads(
             merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, effort=effort, device=device
@@ -76,7 +77,6 @@ def construct_transformer(
             }
         )
         pruned.append(certify.PrunedBlock(merged, network, heads, layers))
-    alpha = certify.input_norm_of(input_norm, samples, d_model=pruned[0].merged.vo.shape[1])
     return Ticket(
         seed=seed,
         tensors=tensors,
