@@ -1,4 +1,6 @@
 import itertools
+import threading
+import time
 from collections.abc import Callable
 
 import numba
@@ -149,13 +151,20 @@ def test_more_items_never_hurt() -> None:
         assert (more <= fewer).all()
 
 
-def test_an_error_in_a_chunk_comes_up_and_ends_the_work() -> None:
-    taken = []
+@pytest.mark.parametrize("here", [True, False])
+def test_an_error_in_one_thread_comes_up_and_ends_the_work(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "choose_threads", lambda n, effort: 2)
+    caller, failed, taken = threading.get_ident(), threading.Event(), []
 
     def solve_chunk(start: int, end: int) -> None:
         taken.append(start)
-        raise RuntimeError("no luck")
+        if here == (threading.get_ident() == caller):
+            failed.set()
+            raise MemoryError("no luck")
+        # The other thread works on, slowly enough for the error to reach it.
+        assert failed.wait(timeout=30)
+        time.sleep(0.01)
 
-    with pytest.raises(RuntimeError, match="no luck"):
+    with pytest.raises(MemoryError, match="no luck"):
         cpu.run_on_all_cores(solve_chunk, 1_000_000, 16, "default")
-    assert len(taken) <= numba.get_num_threads()
+    assert len(taken) < 50, "of 245"

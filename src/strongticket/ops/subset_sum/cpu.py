@@ -95,12 +95,15 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
     starts = deque(range(0, rows, size))
 
     def take_chunks() -> None:
-        while True:
-            try:
-                start = starts.popleft()
-            except IndexError:  # none is left
-                return
-            solve_chunk(start, min(start + size, rows))
+        try:
+            while True:
+                try:
+                    start = starts.popleft()
+                except IndexError:  # none is left
+                    return
+                solve_chunk(start, min(start + size, rows))
+        finally:
+            starts.clear()  # so that an error or Ctrl-C in one thread ends the others' work too
 
     helpers = min(threads, len(starts)) - 1
     if helpers < 1:
@@ -109,10 +112,7 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
     with ThreadPoolExecutor(helpers) as pool:
         # Threads take chunks by themselves: one that handed them out would have to be woken for each.
         others = [pool.submit(take_chunks) for _ in range(helpers)]
-        try:
-            take_chunks()
-        finally:
-            starts.clear()  # so that Ctrl-C here ends the others' work too
+        take_chunks()
         for other in others:
             other.result()
 
