@@ -1,12 +1,13 @@
 """`verify --target` holds a model's ticket against the model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from strongticket import DenseTensor, Ticket
+from strongticket import DenseTensor, FullMask, Ticket
 from strongticket.cli import app
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
@@ -41,6 +42,50 @@ def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
     assert failures(silent, small(family)) == ["the certificate says nothing of layer.1.mlp.down"]
     empty = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(details={"parts": [3]})))
     assert failures(empty, small(family))[0].startswith("the certificate does not list its parts")
+
+
+def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
+    model = small("bert")
+    data = construct_pretrained(model, items=4, what="attention+mlp").to_bytes()
+
+    def told(claim: object, *places: str) -> list[str]:
+        def boast(description: dict) -> None:
+            certificate = description["certificate"]
+            claims = {part["part"]: part for part in certificate["details"]["parts"]} | {"all": certificate}
+            for place in places or claims:
+                claims[place]["input_norm"] = claim
+
+        return failures(Ticket.from_bytes(edited(data, boast)), model)
+
+    # An attention and two maps in each of two layers, and the certificate itself.
+    assert len(told(1e9)) == 7
+    (failure,) = told(1e9, "layer.1.attention")
+    assert "speaks of inputs of norm 1.000000e+09 to layer.1.attention, the model gives" in failure
+    assert "to all parts" in told(1e9, "all")[0]
+    assert "norm nan to layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
+    assert told(0.5) == [], "who claims less is right"
+
+
+def test_parts_that_are_not_there_cannot_be_certified() -> None:
+    data = construct_pretrained(small("bert"), items=4).to_bytes()
+
+    def repeat(description: dict) -> None:
+        parts = description["certificate"]["details"]["parts"]
+        parts.append({**parts[0], "part": "layer.9.attention"})
+
+    (failure,) = failures(Ticket.from_bytes(edited(data, repeat)), small("bert"))
+    assert failure == "the certificate lists 3 parts, and the model has 2"
+
+
+def test_masks_of_another_kind_are_a_failure() -> None:
+    ticket = construct_pretrained(small("bert"), items=4)
+    tensors = [
+        replace(t, mask=FullMask(t.shape)) if t.name == "layer.0.attention.head.0.key" else t
+        for t in ticket.tensors.values()
+    ]
+    same = {"dense": ticket.dense.values(), "architecture": ticket.architecture, "certificate": ticket.certificate}
+    (failure,) = failures(Ticket(seed=ticket.seed, tensors=tensors, **same), small("bert"))
+    assert "layer.0.attention.head.0.key needs a block mask; it has one of kind 'ones'" in failure
 
 
 @pytest.mark.parametrize("family", FAMILIES)

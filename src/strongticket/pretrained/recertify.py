@@ -18,7 +18,7 @@ from strongticket.ticket import Ticket
 
 
 def failures(ticket: Ticket, model: nn.Module) -> list[str]:
-    """List what does not hold: another model than the certified one, or parts that err more than is certified."""
+    """List what does not hold: another model, or parts that err more, or take smaller inputs, than is certified."""
     try:
         check_ticket(model, ticket)
     except StrongTicketError as error:
@@ -26,21 +26,37 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     assert ticket.certificate is not None
     target, settings, stored = Target(model), ticket.architecture, ticket.certificate
     parts = parts_of(target, settings["what"], settings["items"], ticket.seed, "cpu")
-    examined = {part.name: _examine(part, ticket) for part in parts}
+    try:
+        examined = {part.name: _examine(part, ticket) for part in parts}
+    except (ValueError, RuntimeError) as error:
+        # A file may have any mask for any tensor.
+        return [f"the ticket's masks are not those of a construction: {error!r:.200}"]
     again = certify_parts(target, settings["what"], examined, stored.target_sha256)
     try:
-        said = {part["part"]: float(part["error"]) for part in stored.details["parts"]}
-    except (KeyError, TypeError, ValueError) as error:
+        said = [
+            (str(part["part"]), float(part["error"]), float(part["input_norm"])) for part in stored.details["parts"]
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         return [f"the certificate does not list its parts: {error!r:.80}"]
-    found = {part["part"]: part["error"] for part in again.details["parts"]}
-    if missing := sorted(found.keys() - said.keys()):
+    found = {part["part"]: part for part in again.details["parts"]}
+    names = [name for name, _, _ in said]
+    if missing := sorted(found.keys() - names):
         return [f"the certificate says nothing of {missing[0]}"]
-    over = {name: error for name, error in found.items() if error > said[name] * (1 + TOLERANCE)}
-    if max(found.values()) > stored.error * (1 + TOLERANCE):
-        over["the worst part"], said["the worst part"] = max(found.values()), stored.error
+    if len(names) > len(found):
+        return [f"the certificate lists {len(names)} parts, and the model has {len(found)}"]
+    errors = [(name, error, found[name]["error"]) for name, error, _ in said]
+    norms = [(name, norm, found[name]["input_norm"]) for name, _, norm in said]
+    errors.append(("the worst part", stored.error, again.error))
+    norms.append(("all parts", stored.input_norm, again.input_norm))
+    # Written so that NaN fails.
     return [
-        f"the certificate says {said[name]:.6e} of {name}, the masks and the model give {error:.6e}"
-        for name, error in over.items()
+        f"the certificate says {claim:.6e} of {name}, the masks and the model give {truth:.6e}"
+        for name, claim, truth in errors
+        if not truth <= claim * (1 + TOLERANCE)
+    ] + [
+        f"the certificate speaks of inputs of norm {claim:.6e} to {name}, the model gives {truth:.6e}"
+        for name, claim, truth in norms
+        if not claim <= truth * (1 + TOLERANCE)
     ]
 
 
