@@ -62,9 +62,28 @@ def test_the_original_stays_and_shares_what_is_kept() -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     attached = attach(model, construct_pretrained(model, items=4))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert attached.embeddings.word_embeddings.weight is model.embeddings.word_embeddings.weight
+    weight = model.embeddings.word_embeddings.weight
+    assert attached.embeddings.word_embeddings.weight.data_ptr() == weight.data_ptr()
     assert type(attached) is type(model)
     assert not attached.training
+
+
+def test_the_original_does_not_follow_what_is_done_to_the_copy() -> None:
+    model, batch = copy.deepcopy(small("gpt2")), inputs("gpt2")
+    expected, frozen = output_of(model, batch), model.transformer.wpe.weight
+    frozen.requires_grad_(False)
+    ticket = construct_pretrained(model, items=4)
+    attached = attach(model, ticket)
+    assert [name for name, p in model.named_parameters() if not p.requires_grad] == ["transformer.wpe.weight"]
+    assert not attached.transformer.wpe.weight.requires_grad
+    assert attached.transformer.wte.weight.requires_grad
+    assert attached.lm_head.weight is attached.transformer.wte.weight, "tied weights stay tied"
+    attached.double().requires_grad_(False)
+    attach(model, ticket).to("meta")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"cpu"}
+    assert all(p.requires_grad for p in model.parameters() if p is not frozen)
+    assert torch.equal(output_of(model, batch), expected)
 
 
 @pytest.mark.parametrize("model", [make_vit(qkv_bias=False), make_gpt2(scale_attn_by_inverse_layer_idx=True)])

@@ -34,8 +34,8 @@ def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module
     """Give a model whose attention, and MLPs if the ticket has them, are the pruned random ones.
 
     Args:
-        model: the Hugging Face model the ticket was made for. It stays as it is; the copy shares all other parameters
-            with it.
+        model: the Hugging Face model the ticket was made for. It stays as it is; all other parameters of the copy
+            are in the same memory.
         ticket: from `construct_pretrained` or `strongticket construct`.
         mode: "merged" multiplies the random matrices out, which takes seconds once; "literal" keeps them wide, and
             makes each anew from the seed whenever it is used, so that memory stays small and every call takes long.
@@ -45,7 +45,9 @@ def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module
     """
     check_option("mode", mode, get_args(Mode))
     check_ticket(model, ticket)
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    # The same memory in other objects: moving, casting or freezing the copy must not touch the original.
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    shared |= {id(buffer): buffer.detach() for buffer in model.buffers()}
     attached = copy.deepcopy(model, shared)
     try:
         _exchange(Target(attached), ticket, mode)
