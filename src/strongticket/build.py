@@ -72,7 +72,8 @@ class _Weights:
 
     def dense(self, name: str) -> Tensor | None:
         tensor = self.ticket.dense.get(f"{self._prefix}{name}")
-        return tensor.value.to(device=self.device, dtype=torch.float64) if tensor else None
+        # A copy, or the network could write into the ticket.
+        return tensor.value.to(device=self.device, dtype=torch.float64, copy=True) if tensor else None
 
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import strongticket as st
+from strongticket.build import Form
 from strongticket.construct.recertify import failures, recertify
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention
@@ -178,6 +179,17 @@ def test_a_merged_bias_may_round_otherwise() -> None:
     near = st.DenseTensor(name="output_bias", value=torch.nextafter(bias, torch.full_like(bias, 9.0)))
     assert not torch.equal(near.value, bias)
     assert failures(forged(ticket, dense=[near]), target) == []
+
+
+@pytest.mark.parametrize("form", ["literal", "merged"])
+@pytest.mark.parametrize("name", ["feedforward", "attention"])
+def test_the_network_does_not_write_into_the_ticket(name: str, form: Form) -> None:
+    ticket, _ = constructed()[name]
+    identity, network = ticket.identity, ticket.build(form, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1)
+    assert ticket.identity == identity
 
 
 def test_another_target_is_named() -> None:

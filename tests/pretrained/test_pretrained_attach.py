@@ -86,6 +86,17 @@ def test_the_original_does_not_follow_what_is_done_to_the_copy() -> None:
     assert torch.equal(output_of(model, batch), expected)
 
 
+@pytest.mark.parametrize("mode", ["merged", "literal"])
+def test_the_model_does_not_write_into_the_ticket(mode: Mode) -> None:
+    model = copy.deepcopy(small("bert")).double()
+    ticket = construct_pretrained(model, items=4, what="attention+mlp")
+    identity, attached = ticket.identity, attach(model, ticket, mode)
+    with torch.no_grad():
+        for tensor in (*attached.encoder.parameters(), *attached.encoder.buffers()):
+            tensor.add_(1)
+    assert ticket.identity == identity
+
+
 @pytest.mark.parametrize("model", [make_vit(qkv_bias=False), make_gpt2(scale_attn_by_inverse_layer_idx=True)])
 def test_odd_configurations(model: nn.Module) -> None:
     """No query bias; scores that each layer scales in its own way."""

@@ -144,7 +144,8 @@ class _Source:
     def dense(self, name: str) -> Tensor | None:
         """Give an exact bias."""
         tensor = self.ticket.dense.get(name)
-        return tensor.value.to(self.device, self.dtype) if tensor else None
+        # A copy, or the model could write into the ticket.
+        return tensor.value.to(self.device, self.dtype, copy=True) if tensor else None
 
 
 class _Merged(_Source):
