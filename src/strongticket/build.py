@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
+from strongticket.mask import BlockMask
 from strongticket.models.attention import Attention
 from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
@@ -29,7 +30,7 @@ def build(
     Args:
         ticket: with an `architecture` of a known family.
         form: "literal" has the source's shapes and the masked random weights; "merged" multiplies adjacent matrices
-            out in float64 first, and has the target's size.
+            out in float64 first, and has the target's size; two layers with a ReLU between them must be as constructed.
         dtype: of the parameters. The random weights are float32 numbers, so float64 holds them exactly.
         device: where the network lives.
     """
@@ -75,6 +76,16 @@ class _Weights:
         # A copy, or the network could write into the ticket.
         return tensor.value.to(device=self.device, dtype=torch.float64, copy=True) if tensor else None
 
+    def check_blocks(self, name: str) -> None:
+        check_blocks(self.ticket, f"{self._prefix}{name}")
+
+
+def check_blocks(ticket: Ticket, name: str) -> None:
+    """Refuse a first layer whose units may keep several inputs: behind a ReLU, their sum is not split by its signs."""
+    mask = ticket.tensors[name].mask
+    if not isinstance(mask, BlockMask) or mask.unit_axis != 0:
+        raise ValueError(f"{name} needs a block mask, one input for each row; it has one of kind {mask.kind!r}.")
+
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
     first, second = weights.random("first"), weights.random("second")
@@ -89,6 +100,8 @@ def _feedforward(settings: dict[str, Any], weights: _Weights, merged: bool) -> n
     if not merged:
         pairs = [matrix for pair in zip(firsts, seconds, strict=True) for matrix in pair]
         return FeedForward(pairs, [bias for b in biases for bias in (None, b)])
+    for i in layers:
+        weights.check_blocks(f"layer.{i}.first")
     return SignSplitNetwork(
         [second @ first.clamp(min=0) for first, second in zip(firsts, seconds, strict=True)],
         [second @ first.clamp(max=0) for first, second in zip(firsts, seconds, strict=True)],

@@ -181,6 +181,20 @@ def test_a_merged_bias_may_round_otherwise() -> None:
     assert failures(forged(ticket, dense=[near]), target) == []
 
 
+@pytest.mark.parametrize("mask", [st.FullMask((48, 2)), st.BlockMask((48, 2), 1, (1,) + (0,) * 47)])
+def test_units_that_keep_several_inputs_are_refused(mask: st.FullMask | st.BlockMask) -> None:
+    """What a ReLU makes of a sum is not what it makes of the terms, so neither form of the network can be split."""
+    ticket, target = constructed()["feedforward"]
+    tensors = [replace(t, mask=mask) if t.name == "layer.0.first" else t for t in ticket.tensors.values()]
+    odd = forged(ticket, tensors=tensors)
+    refusal = f"layer.0.first needs a block mask, one input for each row; it has one of kind '{mask.kind}'"
+    (failure,) = failures(odd, target)
+    assert refusal in failure
+    with pytest.raises(StrongTicketError, match=refusal):
+        odd.build("merged")
+    odd.build("literal")
+
+
 @pytest.mark.parametrize("form", ["literal", "merged"])
 @pytest.mark.parametrize("name", ["feedforward", "attention"])
 def test_the_network_does_not_write_into_the_ticket(name: str, form: Form) -> None:

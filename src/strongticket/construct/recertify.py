@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from strongticket.build import check_blocks
 from strongticket.construct import certify
 from strongticket.construct.attention import PrunedHead, as_merged, describe, exact_output_bias, head_matrices
 from strongticket.construct.feedforward import exact_biases, layer_matrices, sizes_of
@@ -15,7 +16,7 @@ from strongticket.container import Json
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
-from strongticket.ticket import Certificate, DenseTensor, MaskedWeights, Ticket, digest_of_tensors
+from strongticket.ticket import Certificate, DenseTensor, Ticket, digest_of_tensors
 
 # The stored bound and the recomputed one differ by the order of additions, never by more than this.
 TOLERANCE = 1e-9
@@ -77,7 +78,7 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
             else f"the ticket has a dense tensor {odd[0]:.80}, and the target makes none of that name."
         )
     for name, value in made.items():
-        stored, room = ticket.dense[name].value, (rounding or {}).get(name, torch.zeros(()))
+        stored, room = ticket.dense[name].value, (rounding or {}).get(name, torch.zeros((), device="cpu"))
         if stored.shape != value.shape:
             raise StrongTicketError(f"{name} has shape {tuple(stored.shape)}, the target's {tuple(value.shape)}.")
         off = (stored.double() - value.double()).abs()
@@ -115,19 +116,19 @@ def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certific
 def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     network = _network(target)
     _check(ticket, _made_of_network(ticket, network, ""))
-    layers = _layers(ticket.materialize(), network, "")
+    layers = _layers(ticket, network, "")
     return certify.feedforward(network, layers, alpha, digest_of_tensors(target))
 
 
 def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     merged = _merged(ticket, target, "")
     _check(ticket, _made_of_attention(ticket, merged, ""))
-    return certify.attention(merged, _heads(ticket.materialize(), merged, ""), alpha, digest_of_tensors(target))
+    return certify.attention(merged, _heads(ticket, merged, ""), alpha, digest_of_tensors(target))
 
 
 def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     made = _Made({"blocks": []}, {}, [], {})
-    weights, blocks = ticket.materialize(), []
+    blocks = []
     for b, (attention, feedforward) in enumerate(_blocks(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
         merged, network = _merged(ticket, attention, at), _network(feedforward)
@@ -143,7 +144,7 @@ def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Cer
         blocks.append((merged, network, at, ff))
     _check(ticket, made)
     pruned = [
-        certify.PrunedBlock(merged, network, _heads(weights, merged, at), _layers(weights, network, ff))
+        certify.PrunedBlock(merged, network, _heads(ticket, merged, at), _layers(ticket, network, ff))
         for merged, network, at, ff in blocks
     ]
     return certify.transformer(pruned, alpha, digest_of_tensors(target))
@@ -212,8 +213,8 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
         )
 
 
-def _heads(weights: MaskedWeights, merged: MergedAttention, prefix: str) -> list[PrunedHead]:
-    heads = []
+def _heads(ticket: Ticket, merged: MergedAttention, prefix: str) -> list[PrunedHead]:
+    weights, heads = ticket.materialize(), []
     for j in range(len(merged.qk)):
         q, k, v, o = (weights[f"{prefix}head.{j}.{part}"] for part in ("query", "key", "value", "output"))
         qk = _product(q, k.T, merged.qk[j], math.sqrt(k.shape[1]))
@@ -224,9 +225,10 @@ def _heads(weights: MaskedWeights, merged: MergedAttention, prefix: str) -> list
     return heads
 
 
-def _layers(weights: MaskedWeights, network: FeedForward, prefix: str) -> list[Pruned]:
-    layers = []
+def _layers(ticket: Ticket, network: FeedForward, prefix: str) -> list[Pruned]:
+    weights, layers = ticket.materialize(), []
     for i, weight in enumerate(network.weights):
+        check_blocks(ticket, f"{prefix}layer.{i}.first")
         first, second = (weights[f"{prefix}layer.{i}.{part}"] for part in ("first", "second"))
         halves = [_product(second, first.clamp(min=0), weight)]
         # Behind a ReLU nothing is negative.
@@ -255,10 +257,11 @@ def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAtt
     if "in_proj_weight" in target:
         # The tensors of a MultiheadAttention do not tell how many heads they are cut into; the ticket's do.
         n_heads = sum(name.startswith(f"{prefix}head.") and name.endswith(".query") for name in ticket.tensors)
-        d, bias = target["in_proj_weight"].shape[1], "in_proj_bias" in target
+        weight, bias = target["in_proj_weight"], "in_proj_bias" in target
+        d = weight.shape[1]
         if not n_heads or d % n_heads:
             raise StrongTicketError(f"the ticket has {n_heads} heads, which a target of width {d} cannot have.")
-        module = nn.MultiheadAttention(d, n_heads, bias=bias, dtype=target["in_proj_weight"].dtype)
+        module = nn.MultiheadAttention(d, n_heads, bias=bias, dtype=weight.dtype, device=weight.device)
         module.load_state_dict(target)
         return as_merged(module)
     _check_target_names(target, {"query", "key", "value", "output", "output_bias"})
