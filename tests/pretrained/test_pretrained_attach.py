@@ -143,6 +143,17 @@ def test_hostile_architectures_are_refused(change: dict[str, object]) -> None:
         attach(small("bert"), hostile)
 
 
+def test_weights_drawn_otherwise_are_refused() -> None:
+    """The merged form draws single weights of a matrix, the literal one all of it: both must draw alike."""
+    ticket = construct_pretrained(small("bert"), items=4)
+
+    def redraw(description: dict) -> None:
+        description["content"]["tensors"][1]["distribution"] = "sign"
+
+    with pytest.raises(StrongTicketError, match=r"head\.0\.key must be drawn uniformly; the ticket says 'sign'\."):
+        attach(small("bert"), Ticket.from_bytes(edited(ticket.to_bytes(), redraw)))
+
+
 @pytest.mark.parametrize("mode", ["merged", "literal"])
 def test_what_attach_gives_can_be_copied_pickled_and_moved(mode: Mode) -> None:
     model = small("bert")

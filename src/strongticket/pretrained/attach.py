@@ -83,6 +83,10 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> None:
     shapes = {matrix.name: matrix.shape for part in parts for matrix in part.matrices()}
     if shapes != {name: tensor.shape for name, tensor in ticket.tensors.items()}:
         raise StrongTicketError(f"the ticket's tensors are not those of a {target.model_type} with {items} items.")
+    for name, tensor in ticket.tensors.items():
+        # `multiply_out` draws the units' own weights, and only this way.
+        if tensor.distribution != "uniform":
+            raise StrongTicketError(f"{name} must be drawn uniformly; the ticket says {tensor.distribution!r}.")
     check_dense(ticket, [bias for i, layer in enumerate(target.layers()) for bias in exact_biases(layer, i, what)])
 
 
