@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -263,6 +264,12 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
             lambda: DenseTensor(name="b", value=torch.zeros(2, dtype=torch.int64)),
             "b: a dense tensor is float16.*got torch.int64",
         ),
+        (lambda: DenseTensor(name="b", value=np.zeros(2)), r"b: a dense tensor is a torch tensor; got ndarray. Use"),
+        (
+            lambda: DenseTensor(name="b", value=torch.zeros(2, device="meta")),
+            "b: .* all entries stored; got one on meta",
+        ),
+        (lambda: DenseTensor(name="b", value=torch.eye(2).to_sparse()), "all entries stored; got torch.sparse_coo"),
         (lambda: DenseTensor(name="b", value=torch.zeros(2), trained=1), "b: trained must be True or False; got 1"),
         (lambda: RandomTensor(name="w", mask=torch.ones(2) > 0), "w: mask must be a PackedMask.*got Tensor"),
         (lambda: RandomTensor(name="w", mask=FullMask((0, 2**40, 2))), "zeros counted as ones"),
@@ -308,6 +315,12 @@ def test_copies_and_pickles_are_the_same_ticket() -> None:
         assert again == one
         assert again.to_bytes() == one.to_bytes()
     assert copy.copy(loaded) == loaded
+
+
+def test_a_dense_tensor_may_be_a_view_with_its_sign_yet_to_be_turned() -> None:
+    view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert view.is_neg()
+    assert DenseTensor(name="b", value=view).to_bytes() == torch.tensor([-2.0, 4.0]).numpy().tobytes()
 
 
 def test_a_ticket_cannot_be_changed() -> None:

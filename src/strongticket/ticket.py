@@ -97,12 +97,18 @@ class DenseTensor:
         check_name(self.name)
         if not isinstance(self.trained, bool):
             raise ValueError(f"{self.name}: trained must be True or False; got {self.trained!r:.40}.")
+        if not isinstance(self.value, Tensor):
+            got = type(self.value).__name__
+            raise ValueError(f"{self.name}: a dense tensor is a torch tensor; got {got}. Use torch.as_tensor.")
         check_shape(self.name, tuple(self.value.shape))
         if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
             raise ValueError(
                 f"{self.name}: a dense tensor is float16, bfloat16, float32 or float64; got {self.value.dtype}."
             )
-        object.__setattr__(self, "value", self.value.detach().cpu().contiguous().clone())
+        if self.value.is_meta or self.value.layout != torch.strided:
+            got = "one on meta, without numbers" if self.value.is_meta else str(self.value.layout)
+            raise ValueError(f"{self.name}: a dense tensor has all entries stored; got {got}.")
+        object.__setattr__(self, "value", self.value.detach().resolve_neg().cpu().contiguous().clone())
 
     def to_bytes(self) -> bytes:
         """Give the elements in row-major order, little-endian."""
@@ -361,7 +367,7 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     for name, tensor in sorted(tensors.items()):
         described = {"dtype": str(tensor.dtype).removeprefix("torch."), "name": name, "shape": list(tensor.shape)}
         digest.update(canonical_json(described).encode() + b"\x00")
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(tensor.detach().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -337,6 +337,26 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
             r"target must be a float tensor; got torch.complex64",
         ),
         (
+            lambda t: st.construct_linear(torch.ones(2, 2, device="meta"), hidden_width=8),
+            "target is on meta, where tensors have shapes and no numbers",
+        ),
+        (
+            lambda t: st.construct_linear(torch.eye(2).to_sparse(), hidden_width=8),
+            r"target must have all entries stored; got torch.sparse_coo. Convert with .to_dense\(\)",
+        ),
+        (
+            lambda t: st.construct_feedforward(nn.Linear(2, 2, device="meta"), hidden_width=8),
+            "the weight of layer 0 is on meta",
+        ),
+        (
+            lambda t: st.construct_attention(nn.MultiheadAttention(2, 1, device="meta"), key_width=8, value_width=8),
+            "the target's in_proj_weight is on meta",
+        ),
+        (
+            lambda t: st.construct_attention(t.to("meta"), key_width=8, value_width=8),
+            "the target's W_QK is on meta",
+        ),
+        (
             lambda t: st.construct_linear(torch.ones(3, 0), hidden_width=8),
             r"target has no entries: its shape is \(3, 0\)",
         ),
@@ -364,6 +384,15 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
 def test_bad_input_is_told_what_to_do(call: Callable[[Attention], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(random_attention(1, 2, 2, bias=False, seed=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_view_with_its_sign_yet_to_be_turned_is_a_target_like_any_other(dtype: torch.dtype) -> None:
+    matrix = draw(2, 2, seed=0, scale=0.3).to(dtype)
+    view = torch.complex(matrix, -matrix).conj().imag
+    assert view.is_neg()
+    assert st.construct_linear(view, hidden_width=16) == st.construct_linear(matrix, hidden_width=16)
+    assert st.construct_feedforward(view, hidden_width=16) == st.construct_feedforward(matrix, hidden_width=16)
 
 
 def test_the_norm_of_the_inputs_is_checked_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,14 @@ def test_broken_numbers_are_named() -> None:
         Target(model).layer(1)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_without_numbers_is_told(family: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"layer 0's query.weight is on meta, where tensors have shapes and no numbers"
+    ):
+        Target(copy.deepcopy(small(family)).to("meta")).layer(0)
+
+
 def test_other_layouts_and_wrapped_layers_are_told() -> None:
     model = copy.deepcopy(small("vit"))
     model.layers[0].mlp.fc1 = nn.Sequential(model.layers[0].mlp.fc1)

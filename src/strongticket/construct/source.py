@@ -149,10 +149,14 @@ def as_width(what: str, width: SupportsIndex) -> int:
 
 
 def check_target(what: str, matrix: Tensor) -> None:
-    """Refuse a target that is empty, not real floating point, or has NaN or infinity, naming the first such entry."""
+    """Refuse a target without numbers, not real floating point, or with NaN or infinity, naming the first such."""
     if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
         got = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
         raise ValueError(f"{what} must be a float tensor; got {got}.")
+    if matrix.is_meta:
+        raise ValueError(f"{what} is on meta, where tensors have shapes and no numbers. Load it on another device.")
+    if matrix.layout != torch.strided:
+        raise ValueError(f"{what} must have all entries stored; got {matrix.layout}. Convert with .to_dense().")
     if not matrix.numel():
         raise ValueError(f"{what} has no entries: its shape is {tuple(matrix.shape)}.")
     wrong = (~torch.isfinite(matrix)).nonzero()

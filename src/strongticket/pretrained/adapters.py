@@ -351,7 +351,9 @@ def _read_norm(module: nn.Module) -> Norm:
 
 def _plain(tensor: Tensor) -> Tensor:
     """Take numbers as float32 on the CPU, exactly: products of two of them are then exact in float64."""
-    plain = tensor.detach().cpu().float()
+    if tensor.is_meta:
+        return tensor.detach()  # for `check_target` to refuse by its name
+    plain = tensor.detach().resolve_neg().cpu().float()
     same = tensor.dtype != torch.float64 or torch.allclose(plain.double(), tensor.detach().cpu(), 0, 0, equal_nan=True)
     if not same:
         raise StrongTicketError("a target's weights must be float32 numbers; these float64 ones are not. Use float().")

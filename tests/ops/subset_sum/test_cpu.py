@@ -102,6 +102,12 @@ def test_dtypes_and_layouts_do_not_matter() -> None:
     wide = torch.zeros(80, 30)
     wide[::2, 3:23:2] = items
     assert_same(subset_sum(targets.repeat_interleave(2)[::2], wide[::2, 3:23:2]), expected)
+    negated = torch.complex(items, -items).conj().imag
+    assert negated.is_neg()
+    assert_same(subset_sum(targets, negated), expected)
+    u, sizes = torch.ones(10), torch.tensor([10])
+    by_products = (subset_sum_products(targets[:, None], u, v, sizes) for v in (negated, items))
+    assert_same(*by_products)
     assert_same(subset_sum(targets.requires_grad_(), items.requires_grad_()), expected)
 
 

@@ -46,7 +46,8 @@ def subset_sum(
     checks.check_problems(targets, items)
     place = torch.device(device) if device is not None else items.device
     kernel = _kernel(place, n := items.shape[1])
-    result: SubsetSumResult = kernel.solve(targets.detach().to(place), items.detach().to(place), effort)
+    targets, items = (_plain(x, place) for x in (targets, items))
+    result: SubsetSumResult = kernel.solve(targets, items, effort)
     if strict and tol is not None:
         checks.check_reached(result, tol, str(n))
     return result
@@ -93,11 +94,16 @@ def subset_sum_products(
     place = torch.device(device) if device is not None else v.device
     largest = int(sizes.max()) if len(sizes) else 0
     kernel = _kernel(place, largest)
-    targets, u, v, sizes = (x.detach().to(place) for x in (targets, u, v, sizes))
+    targets, u, v, sizes = (_plain(x, place) for x in (targets, u, v, sizes))
     result: SubsetSumResult = kernel.solve_products(targets, u, v, sizes, divisor, effort)
     if strict and tol is not None:
         checks.check_reached(result, tol, f"{int(sizes.min())} to {largest}" if len(sizes) else "0")
     return result
+
+
+def _plain(tensor: Tensor, device: torch.device) -> Tensor:
+    """The numbers alone, on `device`: no gradient, and no sign that is yet to be turned, as in `z.conj().imag`."""
+    return tensor.detach().resolve_neg().to(device)
 
 
 def _kernel(device: torch.device, n: int) -> ModuleType:

@@ -86,6 +86,15 @@ def _check_tensors(name: str, **tensors: Tensor) -> None:
     if len(set(devices.values())) > 1:
         got = ", ".join(f"{key} on {device}" for key, device in devices.items())
         raise ValueError(f"{name} needs its tensors on one device; got {got}. Move them with .to(device).")
+    for key, tensor in tensors.items():
+        _check_storage(name, key, tensor)
+
+
+def _check_storage(name: str, key: str, tensor: Tensor) -> None:
+    if tensor.is_meta:
+        raise ValueError(f"{name} needs numbers; got {key} on meta, where there are only shapes. Use another device.")
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{name} needs {key} with all entries stored; got {tensor.layout}. Convert with .to_dense().")
 
 
 def _check_floats(name: str, allowed: tuple[torch.dtype, ...], **tensors: Tensor) -> None:
@@ -121,13 +130,14 @@ def _sum_is_finite(tensor: Tensor) -> bool:
         return bool(tensor.sum().isfinite())
     # By numpy: the threads torch would wake go on spinning for a while, on cores the solver is about to use.
     with np.errstate(all="ignore"):
-        return math.isfinite(tensor.detach().numpy().sum())
+        return math.isfinite(tensor.detach().resolve_neg().numpy().sum())
 
 
 def _check_sizes(sizes: Tensor) -> None:
     if not isinstance(sizes, Tensor) or sizes.dtype != torch.int64 or sizes.dim() != 1:
         got = f"{sizes.dtype} {_shape(sizes)}" if isinstance(sizes, Tensor) else type(sizes).__name__
         raise ValueError(f"subset_sum_products needs sizes as an int64 tensor (blocks,); got {got}.")
+    _check_storage("subset_sum_products", "sizes", sizes)
     # The upper limit keeps their sum from wrapping around.
     if len(sizes) and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
         raise ValueError(f"sizes must be 0 to 2^40; got {int(sizes.min())} to {int(sizes.max())}.")
