@@ -208,8 +208,8 @@ class BlockMask:
         """Spell the rule out."""
         if not math.prod(self.shape):
             return torch.zeros(self.shape, dtype=torch.bool, device=device or "cpu")
-        sizes = torch.tensor(self.sizes).expand(self._coordinates)
-        owners = torch.repeat_interleave(torch.arange(self._coordinates), sizes)
+        sizes = torch.tensor(self.sizes, device="cpu").expand(self._coordinates)
+        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
         mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
         mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
         return mask if self.unit_axis == 1 else mask.T.contiguous()

@@ -395,6 +395,30 @@ def test_a_view_with_its_sign_yet_to_be_turned_is_a_target_like_any_other(dtype:
     assert st.construct_feedforward(view, hidden_width=16) == st.construct_feedforward(matrix, hidden_width=16)
 
 
+def test_torchs_default_device_does_not_matter() -> None:
+    """Where a caller's default is a GPU, all is made on the CPU as ever; meta, with no numbers, shows it anywhere."""
+    attention, network = random_attention(2, 2, 2, bias=True, seed=0), FeedForward([draw(2, 2, seed=1, scale=0.3)] * 2)
+    transformer, widths = Transformer([Block(attention, network)]), {"key_width": 16, "value_width": 16}
+
+    def constructed() -> list[Ticket]:
+        return [
+            st.construct_linear(network.weights[0], hidden_width=16),
+            st.construct_linear(network.weights[0][:1], hidden_width=16, blocks="smaller"),
+            st.construct_feedforward(network, hidden_width=16),
+            st.construct_attention(attention, **widths),
+            st.construct_attention(attention.merged(), **widths),
+            st.construct_transformer(transformer, **widths, hidden_width=16),
+        ]
+
+    expected = constructed()
+    with torch.device("meta"):
+        assert constructed() == expected
+        weights = [dict(ticket.materialize()) for ticket in expected]
+        assert [Ticket.from_bytes(ticket.to_bytes()) for ticket in expected] == expected
+    for ticket, by_name in zip(expected, weights, strict=True):
+        assert all(by_name[name].equal(weight) for name, weight in ticket.materialize().items())
+
+
 def test_the_norm_of_the_inputs_is_checked_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw_own(*arguments: object) -> Tensor:
         raise AssertionError("work was begun")

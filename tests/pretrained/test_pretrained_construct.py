@@ -182,6 +182,12 @@ def test_whole_numbers_may_come_from_numpy() -> None:
     assert ticket == construct_pretrained(small("vit"), items=4, seed=3)
 
 
+def test_torchs_default_device_does_not_matter() -> None:
+    expected = construct_pretrained(small("vit"), items=4, what="attention+mlp")
+    with torch.device("meta"):
+        assert construct_pretrained(small("vit"), items=4, what="attention+mlp") == expected
+
+
 def test_sums_are_counted() -> None:
     seen: list[int] = []
     construct_pretrained(small("gpt2"), items=4, what="attention+mlp", progress=seen.append)

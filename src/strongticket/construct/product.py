@@ -215,7 +215,7 @@ class _Solved(NamedTuple):
 
 def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: float, effort: Effort) -> _Solved:
     """Solve all entries where u and v are; the error comes back signed and in float64, as product minus target."""
-    target, units = target.to(v.device), torch.tensor(sizes, dtype=torch.int64)
+    target, units = target.to(v.device), torch.tensor(sizes, dtype=torch.int64, device="cpu")
     rows = max(1, _SOLVED_AT_ONCE // max(len(u), 1))
     parts = []
     for start in range(0, max(len(v), 1), rows):

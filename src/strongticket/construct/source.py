@@ -61,11 +61,12 @@ class RandomMatrix:
         for part in self.draw_rows(seed, device):
             stop = start + len(part)
             if self.unit_axis == 0:
-                units = torch.arange(min(start, len(owners)), min(stop, len(owners)))
+                units = torch.arange(min(start, len(owners)), min(stop, len(owners)), device="cpu")
                 row, column = units - start, owners[units]
             else:
                 # Owners are in order, so the units of some coordinates stand side by side.
-                units = torch.arange(*torch.searchsorted(owners, torch.tensor([start, stop])).tolist())
+                ends = torch.searchsorted(owners, torch.tensor([start, stop], device="cpu"))
+                units = torch.arange(*ends.tolist(), device="cpu")
                 row, column = owners[units] - start, units
             own[units.to(own.device)] = part[row.to(own.device), column.to(own.device)]
             start = stop
@@ -96,7 +97,9 @@ class RandomMatrix:
 
 def owners_of(sizes: tuple[int, ...]) -> Tensor:
     """Give each unit's coordinate j(k), for the units that have a block."""
-    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64))
+    # The device is named because a caller may have set another one as torch's default.
+    coordinates = torch.arange(len(sizes), device="cpu")
+    return torch.repeat_interleave(coordinates, torch.tensor(sizes, dtype=torch.int64, device="cpu"))
 
 
 def query_key_scale(init: Init, d_model: int, key_width: int) -> float:

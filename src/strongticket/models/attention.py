@@ -34,7 +34,7 @@ class Attention(nn.Module):
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
         # How far the bias may be from the one it stands for, entry by entry.
-        self.bias_rounding = torch.zeros(output.shape[2], dtype=torch.float64)
+        self.bias_rounding = torch.zeros(output.shape[2], dtype=torch.float64, device="cpu")
 
     def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
         """Attend.
@@ -107,7 +107,7 @@ class MergedAttention(nn.Module):
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
         # How far the merged numbers may be from the exact products they stand for; none where they are the target.
         self.qk_rounding, self.vo_rounding = torch.zeros_like(qk), torch.zeros_like(vo)
-        self.bias_rounding = torch.zeros(vo.shape[2], dtype=torch.float64)
+        self.bias_rounding = torch.zeros(vo.shape[2], dtype=torch.float64, device="cpu")
 
     def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
         """Attend: x (..., T, d_1) -> (..., T, d_2)."""

@@ -215,7 +215,7 @@ class Layer:
             for part, tensor in getattr(self, name)._asdict().items():
                 if tensor is not None:
                     yield f"{name}.{part}", tensor
-        yield "attention.scaling", torch.tensor([self.scaling], dtype=torch.float64)
+        yield "attention.scaling", torch.tensor([self.scaling], dtype=torch.float64, device="cpu")
 
     def down_input_norm(self) -> float:
         """Bound what reaches `down`: the activation never makes a number larger."""

@@ -33,7 +33,8 @@ def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     _launch("solve_rows", n, rows, targets.dtype, items.dtype, items.device, *arguments, *result, unsettled)
     if unsettled.item():
         for part in _open_problems(result.status):
-            _solve_on_cpu(targets[part], items[part], effort, result, part, part[:, None], torch.arange(n))
+            columns = torch.arange(n, device=items.device)
+            _solve_on_cpu(targets[part], items[part], effort, result, part, part[:, None], columns)
     return result
 
 
