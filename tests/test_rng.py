@@ -1,8 +1,11 @@
 import hashlib
 import subprocess
 import sys
+from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -73,6 +76,9 @@ def test_seed_and_name_both_matter() -> None:
         ({"scale": 0.0}, r"scale must be between 2\^-100 and 2\^100; got 0.0"),
         ({"scale": 1e39}, "scale must be between"),
         ({"scale": float("nan")}, "scale must be between"),
+        ({"scale": np.float16(0)}, "scale must be between"),
+        ({"scale": 10**400}, "scale must be between"),
+        ({"scale": "1"}, "scale must be between.*got '1'"),
         ({"distribution": "orthogonal"}, "must be one of uniform, normal, sign; got 'orthogonal'.*entry by entry"),
     ],
 )
@@ -80,6 +86,12 @@ def test_bad_arguments_are_named(change: dict[str, object], message: str) -> Non
     arguments = {"seed": 0, "name": "w", "shape": (3,), **change}
     with pytest.raises(ValueError, match=message):
         rng.random_weights(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.5), np.float16(0.5), np.float64(0.5), Fraction(1, 2)])
+def test_scales_may_be_any_real_number(scale: Any) -> None:
+    assert rng.random_weights(0, "w", (5,), scale=scale).equal(rng.random_weights(0, "w", (5,), scale=0.5))
+    assert type(rng.round_scale(scale)) is float
 
 
 def test_a_chunk_needs_ordered_ends() -> None:

@@ -317,6 +317,15 @@ def test_copies_and_pickles_are_the_same_ticket() -> None:
     assert copy.copy(loaded) == loaded
 
 
+def test_numbers_may_come_from_numpy() -> None:
+    tensor = RandomTensor(name="w", mask=FullMask((1,)), scale=np.float32(0.5))  # type: ignore[arg-type]
+    certificate = Certificate(error=np.float32(0.5), input_norm=np.int64(1), target_sha256="0" * 64)  # type: ignore[arg-type]
+    ticket = Ticket(seed=np.int64(3), tensors=[tensor], certificate=certificate)  # type: ignore[arg-type]
+    plain = Certificate(error=0.5, input_norm=1.0, target_sha256="0" * 64)
+    assert ticket == Ticket(seed=3, tensors=[RandomTensor(name="w", mask=FullMask((1,)), scale=0.5)], certificate=plain)
+    assert Ticket.from_bytes(ticket.to_bytes()) == ticket
+
+
 def test_a_dense_tensor_may_be_a_view_with_its_sign_yet_to_be_turned() -> None:
     view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
     assert view.is_neg()

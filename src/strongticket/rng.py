@@ -7,6 +7,7 @@ The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.m
 import hashlib
 import math
 import operator
+from numbers import Real
 from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
@@ -105,6 +106,14 @@ def as_seed(seed: SupportsIndex) -> int:
 
 def round_scale(scale: float) -> float:
     """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
-    if not isinstance(scale, int | float) or not 2.0**-100 <= scale <= 2.0**100:
+    if not 2.0**-100 <= (number := as_real(scale)) <= 2.0**100:
         raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale!r:.40}.")
-    return float(np.float32(scale))
+    return float(np.float32(number))
+
+
+def as_real(value: object) -> float:
+    """Take a real number, NumPy's included, as a float; what is none becomes NaN, which no range holds."""
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.nan

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strongticket.container import DTYPE_NAMES, Json, atomic_write, canonical_json
 from strongticket.mask import BlockMask, FullMask, Mask, PackedMask, density
-from strongticket.rng import DISTRIBUTIONS, Distribution, as_seed, random_weights, round_scale
+from strongticket.rng import DISTRIBUTIONS, Distribution, as_real, as_seed, random_weights, round_scale
 from strongticket.weights_digest import Weights, digest_of_weights
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ class Certificate:
 
     def __post_init__(self) -> None:
         for name in ("error", "input_norm"):
-            value = getattr(self, name)
-            if not (isinstance(value, float | int) and math.isfinite(value) and value >= 0):
-                raise ValueError(f"a certificate's {name} must be finite and at least 0; got {value!r}.")
-            object.__setattr__(self, name, float(value))
+            number = as_real(value := getattr(self, name))
+            if not 0 <= number < math.inf:
+                raise ValueError(f"a certificate's {name} must be finite and at least 0; got {value!r:.40}.")
+            object.__setattr__(self, name, number)
         _check_sha256(self.target_sha256)
         object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
 

@@ -374,6 +374,18 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
             r"samples must be a tensor \(\.\.\., 2\) with at least one input; got \(3, 7\)",
         ),
         (
+            lambda t: st.construct_attention(t, key_width=8, value_width=8, samples=torch.tensor([[1.0, math.nan]])),
+            r"samples must be finite; entry \(0, 1\) is nan",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=8, value_width=8, samples=torch.zeros(3, 2)),
+            r"samples must have a largest norm that is positive and finite; got 0\.0",
+        ),
+        (
+            lambda t: st.construct_attention(t, key_width=8, value_width=8, samples=torch.ones(3, 2, device="meta")),
+            "samples is on meta",
+        ),
+        (
             lambda t: st.construct_feedforward(
                 FeedForward([torch.ones(1, 1)], [torch.tensor([math.nan])]), hidden_width=8
             ),
@@ -417,6 +429,12 @@ def test_torchs_default_device_does_not_matter() -> None:
         assert [Ticket.from_bytes(ticket.to_bytes()) for ticket in expected] == expected
     for ticket, by_name in zip(expected, weights, strict=True):
         assert all(by_name[name].equal(weight) for name, weight in ticket.materialize().items())
+
+
+def test_the_norm_of_the_inputs_may_come_from_numpy() -> None:
+    matrix = draw(2, 2, seed=0, scale=0.3)
+    expected = st.construct_linear(matrix, hidden_width=16, input_norm=2.0)
+    assert st.construct_linear(matrix, hidden_width=16, input_norm=np.float32(2)) == expected
 
 
 def test_the_norm_of_the_inputs_is_checked_before_anything_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,11 @@ def test_an_interrupted_run_goes_on_at_the_head(
     assert solved_now == []
 
 
+def test_the_folder_may_be_given_as_text(tmp_path: Path) -> None:
+    construct_pretrained(small("vit"), items=4, checkpoint=str(tmp_path / "ck"))
+    assert list((tmp_path / "ck").glob("*.npz"))
+
+
 def test_unfinished_work_of_another_kind_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "x.partial"
     construct_pretrained(small("vit"), items=4, checkpoint=folder)

@@ -19,9 +19,11 @@ from strongticket.bounds.certificate import (
 )
 from strongticket.bounds.checks import Variant
 from strongticket.construct.product import Miss, Pruned, spectral_norm, spectral_norms
+from strongticket.construct.source import check_target
 from strongticket.container import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
+from strongticket.rng import as_real
 from strongticket.ticket import Certificate
 
 if TYPE_CHECKING:
@@ -49,15 +51,22 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, d_model: int
             got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
             raise ValueError(f"samples must be a tensor (..., {d_model}) with at least one input; got {got}.")
         # A float32 norm may round down; the certificate must cover the sample itself.
-        input_norm = float(samples.detach().double().norm(dim=-1).max()) * (1 + 1e-12)
+        inputs = samples.detach().double()
+        check_target("samples", inputs)
+        input_norm = float(inputs.norm(dim=-1).max()) * (1 + 1e-12)
+        if not 0 < input_norm < math.inf:
+            raise ValueError(
+                f"samples must have a largest norm that is positive and finite; got {input_norm}. "
+                "Give other samples, or input_norm."
+            )
     return math.sqrt(d_model) if input_norm is None else as_input_norm(input_norm)
 
 
 def as_input_norm(input_norm: float) -> float:
     r"""Take $\alpha$ as given, a positive number."""
-    if not (isinstance(input_norm, int | float) and input_norm > 0 and math.isfinite(input_norm)):
+    if not 0 < (alpha := as_real(input_norm)) < math.inf:
         raise ValueError(f"input_norm must be a positive finite number; got {input_norm!r:.40}.")
-    return float(input_norm)
+    return alpha
 
 
 def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate:

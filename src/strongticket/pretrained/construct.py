@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import get_args
 
@@ -45,7 +46,7 @@ def construct_pretrained(
     device: torch.device | str = "cpu",
     workers: int = 1,
     dask: str | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
@@ -90,7 +91,7 @@ def construct_pretrained(
     matrices = [matrix for part in parts for matrix in part.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
-        Checkpoint(checkpoint, settings).open() as kept,
+        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings).open() as kept,
         # It depends on the seed and the shapes alone, and so is worked out beside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):

@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -104,6 +105,14 @@ def test_bad_products(change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"targets": torch.zeros(2, 2), "u": U, "v": V, "sizes": SIZES} | change
     with pytest.raises(ValueError, match=message):
         subset_sum_products(**arguments)
+
+
+def test_the_divisor_may_come_from_numpy() -> None:
+    targets = torch.tensor([[0.5, 0.5], [9.0, 0.5]])
+    expected = subset_sum_products(targets, U, V, SIZES, divisor=3.0)
+    for divisor in (np.float32(3), np.int64(3)):
+        for x, y in zip(subset_sum_products(targets, U, V, SIZES, divisor=divisor), expected, strict=True):
+            assert x.equal(y)
 
 
 def test_strict_products_name_the_range_of_sizes() -> None:

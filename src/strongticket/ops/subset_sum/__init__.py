@@ -95,7 +95,7 @@ def subset_sum_products(
     largest = int(sizes.max()) if len(sizes) else 0
     kernel = _kernel(place, largest)
     targets, u, v, sizes = (_plain(x, place) for x in (targets, u, v, sizes))
-    result: SubsetSumResult = kernel.solve_products(targets, u, v, sizes, divisor, effort)
+    result: SubsetSumResult = kernel.solve_products(targets, u, v, sizes, float(divisor), effort)
     if strict and tol is not None:
         checks.check_reached(result, tol, f"{int(sizes.min())} to {largest}" if len(sizes) else "0")
     return result

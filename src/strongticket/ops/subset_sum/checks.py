@@ -9,6 +9,7 @@ from torch import Tensor
 
 from strongticket.errors import InfeasibleError
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
+from strongticket.rng import as_real
 
 FLOATS = (torch.float32, torch.float64)
 LARGEST_SIZE = 2**40  # of a block
@@ -144,12 +145,13 @@ def _check_sizes(sizes: Tensor) -> None:
 
 
 def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
-    if not isinstance(divisor, int | float) or not math.isfinite(divisor) or divisor == 0:
+    number = as_real(divisor)
+    if not math.isfinite(number) or number == 0:
         raise ValueError(f"divisor must be a finite number and not 0; got {divisor!r:.40}.")
     if u.numel() and v.numel():
         largest = float(u.detach().abs().max()) * max(abs(float(x)) for x in torch.aminmax(v.detach()))
         # A quotient that overflows would no longer be an item the result could be judged by.
-        if not math.isfinite(largest / divisor):
+        if not math.isfinite(largest / number):
             raise ValueError(f"divisor {divisor} makes products of up to {largest:.1e} overflow. Use a larger one.")
 
 
