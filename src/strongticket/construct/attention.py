@@ -74,7 +74,6 @@ def construct_attention(
         A ticket with tensors `head.0.query`, `head.0.key`, `head.0.value`, `head.0.output` and so on.
 
     Example:
-        >>> g = torch.Generator().manual_seed(0)
         >>> target = nn.MultiheadAttention(4, 2)
         >>> ticket = construct_attention(target, key_width=64, value_width=64, input_norm=1.0)
         >>> sorted(ticket.dense), len(ticket.tensors)

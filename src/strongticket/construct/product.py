@@ -236,7 +236,7 @@ def _subset_sums(
     if v.device.type == "cuda":
         from strongticket.ops.subset_sum.cuda import MAX_ITEMS
 
-        if MAX_ITEMS is not None and len(sizes) and int(sizes.max()) > MAX_ITEMS:
+        if len(sizes) and int(sizes.max()) > MAX_ITEMS:
             return _large_ones_on_cpu(target, u, v, sizes, divisor, effort, MAX_ITEMS)
     return subset_sum_products(target, u, v, sizes.to(v.device), divisor=divisor, effort=effort)
 

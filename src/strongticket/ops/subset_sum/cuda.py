@@ -16,7 +16,7 @@ from torch import Tensor
 from strongticket.ops import nvrtc
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 
-MAX_ITEMS: int | None = 32
+MAX_ITEMS = 32
 ENUMERATED_ITEMS = 11  # up to here trying all subsets is as quick as the sieve
 
 NOT_SETTLED = 255  # problems.cu
