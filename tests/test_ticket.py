@@ -332,15 +332,18 @@ def test_a_dense_tensor_may_be_a_view_with_its_sign_yet_to_be_turned() -> None:
     assert DenseTensor(name="b", value=view).to_bytes() == torch.tensor([-2.0, 4.0]).numpy().tobytes()
 
 
-def test_a_ticket_cannot_be_changed() -> None:
+def test_the_parts_of_a_ticket_cannot_be_set() -> None:
     ticket = small_ticket()
-    with pytest.raises(AttributeError, match="a ticket cannot be changed; make a new one with another seed"):
+    with pytest.raises(AttributeError, match="a ticket's seed cannot be set; make a new ticket"):
         ticket.seed = 1
     with pytest.raises(TypeError, match="does not support item assignment"):
         ticket.tensors["x"] = ticket.tensors["norm"]  # type: ignore[index]
     before = ticket.identity
     ticket.dense["bias"].value.fill_(7.0)
     assert ticket.identity != before, "what can still be reached is hashed anew"
+    before = ticket.identity
+    ticket.architecture["d_in"] = 99
+    assert ticket.identity != before, "and so is the architecture"
 
 
 def test_metadata_may_nest_64_levels() -> None:

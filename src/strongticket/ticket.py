@@ -212,9 +212,10 @@ class Ticket:
         self._sealed = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Stored digests and identity speak of the content; a ticket that could change would make them lie.
+        # Stored digests speak of seed and tensors; others put in their place would make them lie. What can be reached
+        # inside, as the architecture or a dense tensor's numbers, they do not cover: the identity hashes it anew.
         if getattr(self, "_sealed", False):
-            raise AttributeError(f"a ticket cannot be changed; make a new one with another {name}.")
+            raise AttributeError(f"a ticket's {name} cannot be set; make a new ticket with another one.")
         super().__setattr__(name, value)
 
     @property
@@ -315,7 +316,7 @@ class Ticket:
         write_ticket(self, self.stored_digests or self.digests(progress), file)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
-        # It cannot change, so a second one would only take memory: a model may hold it once a layer.
+        # None of its parts can be set, so a second one would only take memory: a model may hold it once a layer.
         return self
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Ticket"], tuple[bytes]]:
