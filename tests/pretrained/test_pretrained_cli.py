@@ -146,7 +146,7 @@ def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Pat
     stopped = subprocess.Popen(begun, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     wait_until(lambda: (tmp_path / "x.ticket.partial" / "settings.json").exists())
     stopped.send_signal(signal.SIGINT)
-    _, told = stopped.communicate(timeout=60)
+    _, told = stopped.communicate(timeout=180)
     assert (stopped.returncode, told) == (1, "Interrupted. No head was done yet.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
