@@ -9,6 +9,7 @@ import matplotlib.axes
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -18,6 +19,9 @@ from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spr
 from strongticket.experiments.language import ROWS, Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
+from strongticket.models.gpt2 import GPT2, gpt2_config
+from strongticket.search import Policy, hide
+from strongticket.search.policy import Init
 from strongticket.terminal import console
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
 
@@ -79,15 +83,27 @@ def test_figures_share_their_runs(tmp_path: Path) -> None:
     assert [point["scale"] for point in result["curves"][0]["points"]] == [1.0, schedules.theory_scale("nano")]
 
 
-def test_inits_are_compared_at_both_scales(tmp_path: Path) -> None:
+def test_inits_are_compared_at_their_scales(tmp_path: Path) -> None:
     fill(tmp_path, inits.FIGURE, QUICK)
     result = reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
     assert [line["init"] for line in result["inits"]] == ["normal", "uniform", "xavier", "kaiming", "signed constant"]
     theory = schedules.theory_scale("nano")
     for line in result["inits"]:
-        plain, scaled = line["points"]
+        *_, plain, scaled = line["points"]
         assert (plain["scale"], scaled["scale"]) == (1.0, theory)
         assert scaled["best_validation_loss_difference"]["mean"] == pytest.approx(-0.01 * (theory - 1))
+        assert scaled["deviation"] == pytest.approx(theory * plain["deviation"], rel=1e-3)
+    larger = {line["init"] for line in result["inits"] if line["points"][-1]["deviation"] > 0.02 * theory * 1.01}
+    assert larger == {line["init"] for line in result["inits"] if line["points"][0]["scale"] < 1}
+
+
+@pytest.mark.parametrize("init", inits.INITS)
+def test_the_deviation_said_is_that_of_the_weights_drawn(init: Init) -> None:
+    model = GPT2(gpt2_config("nano", bias=False))
+    hide(model, Policy(density=1.0, init=init, qk_scale=2.83), seed=0)
+    attention = model.blocks[1].attention
+    drawn = torch.cat([attention.query.weight, attention.key.weight]).std().item()
+    assert inits.deviation("nano", init, 2.83) == pytest.approx(drawn, rel=0.03)  # of 8,192 numbers
 
 
 def curve_of(losses: dict[float, list[float]]) -> Json:
@@ -180,7 +196,7 @@ def test_lines_of_the_spread_join_one_seed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:
     Rows(tmp_path / "inits").keep(made_up(inits.plan(QUICK)[0], 4.0))
-    with pytest.raises(StrongTicketError, match="no way to draw the weights has a seed at both scales yet"):
+    with pytest.raises(StrongTicketError, match="no way to draw the weights has a seed at two scales yet"):
         reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
 
 

@@ -93,10 +93,10 @@ def _group(row: Json) -> tuple[str, str, str]:
 
 def draw(result: Json, path: Path) -> None:
     """Draw the losses over all nonzero parameters, and over those outside the embeddings."""
-    figure = plotting.new_figure(9.2, 4.4)
+    figure = plotting.new_figure(9.2, 4.7)
     plotting.title(figure, "Figure 7: do Q/K-scaled tickets come closer to trained models?", caption(result))
     panels = figure.subplots(1, 2, sharey=True)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.06)
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.81, bottom=0.22, wspace=0.06)
     for axes, counted, heading in zip(
         panels, ("all", "without_embeddings"), ("all parameters", "without embeddings"), strict=True
     ):
@@ -107,7 +107,9 @@ def draw(result: Json, path: Path) -> None:
         axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
         axes.xaxis.set_minor_formatter(lambda count, place: "")
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
-    plotting.legend(panels[1], loc="best")
+    # Below both panels: points may stand anywhere in them.
+    place = {"loc": "lower center", "bbox_transform": figure.transFigure, "bbox_to_anchor": (0.5, 0.0)}
+    plotting.legend(panels[1], ncols=3, **place)
     plotting.save(figure, path)
 
 

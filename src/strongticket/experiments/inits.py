@@ -1,5 +1,6 @@
 """Does the scale of Q and K help whatever the weights are drawn from? The loss at scale 1 and at n_K^(1/4), by init."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,27 +12,38 @@ from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import reach
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, scale_points
+from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.search.config import RunConfig
-from strongticket.search.policy import Init
+from strongticket.search.draw import weight_distribution
+from strongticket.search.policy import Init, Policy
+from strongticket.search.tensors import tensors_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 # GPT-2's own weights are normal, so "own" is it, and shares its runs with the other figures.
 INITS: tuple[Init, ...] = tuple(init for init in get_args(Init) if init != "normal")
+# These are larger than GPT-2's own to begin with, so that a smaller scale is tried on them as well.
+LARGE: tuple[Init, ...] = ("xavier", "kaiming")
 # Trained, since masked ones would be drawn from the init as well, which moves the largest logit they can give.
 EMBEDDINGS: schedules.Embeddings = "trained"
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed, model and init: tickets without and with the theory's scale."""
+    """For each seed, model and init: tickets at scale 1, at the theory's, and on large weights at its inverse."""
     return [
         _drawn_from(init, schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed))
         for seed, size in choice.seeds_and_sizes()
         for base in [schedules.base(choice.schedule, size)]
         for init in INITS
-        for scale in (1.0, schedules.theory_scale(size))
+        for scale in scales_of(size, init)
     ]
+
+
+def scales_of(size: str, init: Init) -> tuple[float, ...]:
+    """The scales an init is tried at."""
+    theory = schedules.theory_scale(size)
+    return (1.0, theory, round(1 / theory, 2)) if init in LARGE else (1.0, theory)
 
 
 def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
@@ -39,19 +51,33 @@ def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
 
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
-    """Losses of each init at both scales over seeds, and their difference seed by seed."""
-    groups: dict[tuple[str, str], list[Json]] = {}
+    """Losses of each init at its scales over seeds, and their difference to scale 1 seed by seed."""
+    groups: dict[tuple[str, Init], list[Json]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["init"]), []).append(row)
     found = []
     for (size, init), members in groups.items():
         points = scale_points(members)
-        # A single scale has nothing to be held against yet; its row counts once the other is there.
-        if len(points) == 2 and points[1][f"{BEST}_difference"] is not None:
+        # A single scale has nothing to be held against yet; its row counts once another is there.
+        if any(point[f"{BEST}_difference"] is not None for point in points):
+            points = [point | {"deviation": deviation(size, init, point["scale"])} for point in points]
             found.append({"size": size, "init": label(init), "embeddings": EMBEDDINGS, "points": points})
     if not found:
-        raise StrongTicketError("no way to draw the weights has a seed at both scales yet; give --data to go on.")
+        raise StrongTicketError("no way to draw the weights has a seed at two scales yet; give --data to go on.")
     return {"inits": found}
+
+
+def deviation(size: str, init: Init, scale: float) -> float:
+    """Give the standard deviation that the weights of Q and K are drawn with, to four digits.
+
+    Example:
+        >>> deviation("mini", "own", 2.0), deviation("mini", "kaiming", 1.0)
+        (0.04, 0.0625)
+    """
+    first_block = GPT2(gpt2_config(size, n_layers=1, context=1, vocabulary=1))
+    query = next(tensor for tensor in tensors_of(first_block) if tensor.is_query_or_key)
+    distribution, width = weight_distribution(query, Policy(init=init, qk_scale=scale))
+    return float(f"{width / math.sqrt(3) if distribution == 'uniform' else width:.4g}")
 
 
 def label(init: str) -> str:
@@ -60,39 +86,58 @@ def label(init: str) -> str:
 
 
 def draw(result: Json, path: Path) -> None:
-    """Draw the losses of each init at both scales, and their difference seed by seed."""
+    """Draw the losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
     figure = plotting.new_figure(9.2, 4.4)
     plotting.title(figure, "The scale of Q and K, for other ways to draw the weights", caption(result))
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.2)
     lines = result["inits"]
-    for shift, name, colour in ((-0.16, "scale 1", plotting.MISS), (0.16, "scale $n_K^{1/4}$", plotting.MEDIAN)):
-        losses = [(k + shift, _at(line, scaled=shift > 0)[BEST]) for k, line in enumerate(lines)]
-        _bars(left, [(place, loss["mean"], loss["std"] or 0.0) for place, loss in losses], colour, name)
-    pairs = [(k, _at(line, scaled=True)[f"{BEST}_difference"]) for k, line in enumerate(lines)]
-    for place, difference in pairs:
-        right.plot([place] * difference["n"], difference["values"], ".", color=plotting.MEDIAN, ms=4, alpha=0.5)
-    _bars(right, [(place, found["mean"], reach(found)) for place, found in pairs], plotting.MEDIAN)
-    right.axhline(0, color=plotting.PALE, lw=0.8)
     several = len({line["size"] for line in lines}) > 1
-    for axes in (left, right):
-        names = [f"{line['init']}\n{line['size']}" if several else line["init"] for line in lines]
-        axes.set_xticks(range(len(lines)), names)
-        axes.set_xlim(-0.5, len(lines) - 0.5)
-    plotting.style(left, "mean and deviation over seeds", y="best validation loss")
-    plotting.style(right, "scaled minus unscaled, seed by seed; 95 % interval")
+    names = [f"{line['init']}, {line['size']}" if several else line["init"] for line in lines]
+    colours = [plotting.SERIES[place % len(plotting.SERIES)] for place in range(len(lines))]
+    for line, name, colour in zip(lines, names, colours, strict=True):
+        _draw_losses(left, line["points"], name, colour)
+    left.set_xscale("log")
+    left.xaxis.set_major_formatter(lambda size, place: f"{size:g}")
+    left.xaxis.set_minor_formatter(lambda size, place: f"{size:g}" if f"{size:g}"[-1] in "25" else "")
+    for place, (line, colour) in enumerate(zip(lines, colours, strict=True)):
+        _draw_differences(right, place, line["points"], colour)
+    right.axhline(0, color=plotting.PALE, lw=0.8)
+    right.set_xticks(range(len(lines)), [name.replace(" ", "\n") for name in names])
+    right.set_xlim(-0.5, len(lines) - 0.5)
+    weights = "standard deviation of the weights of Q and K (ring: scale 1)"
+    plotting.style(left, "mean and deviation over seeds", x=weights, y="best validation loss")
+    plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval")
     plotting.legend(left, loc="best")
     plotting.save(figure, path)
 
 
-def _bars(axes: plotting.Axes, points: list[tuple[float, float, float]], colour: str, name: str | None = None) -> None:
-    places, means, reach = ([point[k] for point in points] for k in range(3))
-    axes.errorbar(places, means, yerr=reach, color=colour, marker="o", ms=5, capsize=3, ls="none", label=name)
+def _draw_losses(axes: plotting.Axes, points: Sequence[Json], name: str, colour: str) -> None:
+    losses = [point[BEST] for point in points]
+    axes.errorbar(
+        [point["deviation"] for point in points],
+        [loss["mean"] for loss in losses],
+        yerr=[loss["std"] or 0.0 for loss in losses],
+        color=colour,
+        marker="o",
+        ms=5,
+        capsize=3,
+        label=name,
+    )
+    for point in points:
+        if point["scale"] == 1:  # a ring, so that one sees from where the others are scaled
+            axes.plot(point["deviation"], point[BEST]["mean"], "o", ms=9, mfc="none", mec=colour, mew=0.9)
 
 
-def _at(line: Json, *, scaled: bool) -> Json:
-    """The point at a scale."""
-    return line["points"][-1 if scaled else 0]
+def _draw_differences(axes: plotting.Axes, place: int, points: Sequence[Json], colour: str) -> None:
+    compared = [point for point in points if point[f"{BEST}_difference"] is not None]
+    for shift, point in enumerate(compared):
+        found, x = point[f"{BEST}_difference"], place + 0.3 * (shift - (len(compared) - 1) / 2)
+        axes.plot([x] * found["n"], found["values"], ".", color=colour, ms=4, alpha=0.5)
+        axes.errorbar(x, found["mean"], yerr=reach(found), color=colour, marker="o", ms=5, capsize=3)
+        axes.annotate(
+            f"{point['scale']:g}", (x, found["mean"]), (5, 3), textcoords="offset points", fontsize=7.5, color=colour
+        )
 
 
 def tables(result: Json) -> "list[Table]":

@@ -8,7 +8,7 @@ from strongticket.experiments.statistics import Decay
 
 INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
 MEAN, MEDIAN, PAPER_COLOUR, MISS = "#1f4e79", "#c0392b", "#8a8a8a", "#b9a27a"
-SERIES = ("#1f4e79", "#2e7d5b", "#b07d2b", "#c0392b")
+SERIES = ("#1f4e79", "#2e7d5b", "#b07d2b", "#c0392b", "#6a4c93")
 
 # Matplotlib's own types do not help here: its keyword arguments are untyped.
 Axes = Any

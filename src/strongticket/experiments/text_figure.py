@@ -150,6 +150,6 @@ def _settings(choice: Choice) -> dict[str, Json]:
 
 def caption(result: Json) -> str:
     """Say under a figure what it was made with."""
-    missing = f", {len(result['missing'])} runs missing" if result["missing"] else ""
+    missing = f", {len(result['missing'])} missing" if result["missing"] else ""
     text = printable(str(result["text"]["data"]))
-    return f"{result['config']['schedule']} schedule on {text}, {result['runs']} runs{missing}"
+    return f"{result['config']['schedule']} schedule on {text}, runs: {result['runs']}{missing}"

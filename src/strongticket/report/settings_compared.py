@@ -176,37 +176,29 @@ def init_figure(result: Result) -> Section:
     lines = content["inits"]
     rows, compared, counts = [], [], []
     for line in lines:
-        plain, scaled = line["points"]
-        pair = scaled[f"{_BEST}_difference"]
-        counts.append(int(pair["n"]))
-        words = (str(line["init"]), str(line["size"]))
-        rows.append(
-            Row(
-                words=words,
-                marks=(_losses(plain[_BEST], "miss"), _losses(scaled[_BEST], "median")),
-                numbers=(str(pair["n"]), loss(plain[_BEST]), loss(scaled[_BEST])),
-            )
-        )
-        compared.append(
-            Row(
-                words=words,
-                marks=(paired_mark(pair, "median"),),
-                numbers=(str(pair["n"]), difference(pair), interval(pair)),
-            )
-        )
+        for point in line["points"]:
+            words = (str(line["init"]), str(line["size"]), f"{point['scale']:g}")
+            colour: Colour = "miss" if point["scale"] == 1 else "median"
+            numbers = (f"{point['deviation']:.3g}", str(len(point["seeds"])), loss(point[_BEST]))
+            rows.append(Row(words=words, marks=(_losses(point[_BEST], colour),), numbers=numbers))
+            if pair := point[f"{_BEST}_difference"]:
+                counts.append(int(pair["n"]))
+                numbers = (str(pair["n"]), difference(pair), interval(pair))
+                compared.append(Row(words=words, marks=(paired_mark(pair, "median"),), numbers=numbers))
     losses = Comparison(
-        title="Best losses at both scales",
-        caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
-        words=("weights", "model"),
+        title="Best losses",
+        caption="Size: the standard deviation that the weights of Q and K are drawn with, the scale included. Small "
+        "dots: single seeds; large: their mean. The loss is mean ± standard deviation.",
+        words=("weights", "model", "scale"),
         axis="best validation loss, nats a token",
-        numbers=("seeds", "scale 1", "scaled"),
+        numbers=("size", "seeds", "loss"),
         rows=rows,
-        key=(("miss", "scale 1"), ("median", "the theory’s scale")),
+        key=(("miss", "scale 1"), ("median", "another scale")),
     )
     differences = Comparison(
         title="Scaled minus unscaled, seed by seed",
         caption=f"Left of zero: the scale lowers the loss. {caution(counts)}",
-        words=("weights", "model"),
+        words=("weights", "model", "scale"),
         axis="difference of the best loss",
         numbers=("seeds", "mean", "95 % interval"),
         rows=compared,
@@ -217,7 +209,7 @@ def init_figure(result: Result) -> Section:
         name="Ways to draw",
         title="The scale of Q and K, however the weights are drawn",
         lead=f"{setting(content)}, {seeds(counts)}. Does the theory’s scale help whatever distribution the random "
-        "weights come from?",
+        "weights come from, or is it the size of the scaled weights that counts?",
         blocks=(losses, differences),
         origin=origin_of(result),
     )
