@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from strongticket.container import Json
+from strongticket.experiments import schedules
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
@@ -16,10 +17,11 @@ def result_of(figure: str) -> Json:
     return json.loads((ROOT / "results" / figure / "result.json").read_text("utf-8"))
 
 
-def table_under(heading: str) -> list[list[str]]:
-    """The cells of the first table of a section, without its head."""
+def table_under(heading: str, place: int = 0) -> list[list[str]]:
+    """The cells of a table of a section, the first one if not said, without its head."""
     section = PAGE.split(f"\n### {heading}\n", 1)[1].split("\n#", 1)[0]
-    lines = re.findall(r"^\|(.*)\|$", section.split("\n\n![", 1)[0], flags=re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\|\n)+", section, flags=re.MULTILINE)
+    lines = [line.strip("|") for line in tables[place].splitlines()]
     return [[cell.strip().replace("**", "") for cell in line.split("|")] for line in lines[2:]]
 
 
@@ -43,7 +45,20 @@ def test_every_loss_of_the_ablation_is_quoted() -> None:
         assert f"{line['final_validation_loss']:.3f}" in quoted, line["variant"]
 
 
-@pytest.mark.parametrize("picture", ["spread", "fig7", "fig8"])
+@pytest.mark.parametrize("size", ["mini", "small"])
+@pytest.mark.parametrize(("treatment", "prefix"), [("ticket", ""), ("embeddings masked", "embeddings masked, ")])
+def test_the_short_schedule_has_the_rate_that_won(size: str, treatment: str, prefix: str) -> None:
+    rate = re.compile(rf"{prefix}learning rate ([0-9.]+)")
+    losses = {}
+    for line in result_of("ablation")["variants"]:
+        if line["size"] == size and (line["variant"] == treatment or rate.fullmatch(line["variant"])):
+            found = rate.fullmatch(line["variant"])
+            losses[float(found[1]) if found else schedules.first(size).lr] = line["final_validation_loss"]
+    assert len(losses) > 1
+    assert min(losses, key=losses.__getitem__) == pytest.approx(schedules.short(size).lr)
+
+
+@pytest.mark.parametrize("picture", ["spread", "fig7", "fig8", "inits"])
 def test_its_pictures_are_those_of_the_results(picture: str) -> None:
     assert (ROOT / "docs" / f"{picture}.png").read_bytes() == (
         ROOT / "results" / picture / f"{picture}.png"
@@ -63,6 +78,35 @@ def test_figure_8_is_the_measured_one() -> None:
                 f"{low:+.3f} to {high:+.3f}" if difference else "",
                 f"{point['also']['wikitext-103']['mean']:.3f}",
             ]
+
+
+def test_small_in_figure_8_is_the_measured_one() -> None:
+    rows = {row[0]: row[1:] for row in table_under("Figure 8", 1)}
+    curves = {curve["embeddings"]: curve for curve in result_of("fig8")["curves"] if curve["size"] == "small"}
+    for place, embeddings in ((0, "trained"), (2, "masked")):
+        assert len(rows) == len(curves[embeddings]["points"])
+        for point in curves[embeddings]["points"]:
+            losses = point["best_validation_loss"]["mean"], point["also"]["wikitext-103"]["mean"]
+            assert rows[f"{point['scale']:g}"][place : place + 2] == [f"{loss:.3f}" for loss in losses]
+
+
+def test_other_weights_are_the_measured_ones() -> None:
+    rows = {row[0]: row[1:] for row in table_under("Other weights")}
+    lines = result_of("inits")["inits"]
+    assert rows.keys() == {line["init"] for line in lines}
+    for line in lines:
+        (plain,) = (point for point in line["points"] if point["scale"] == 1)
+        (scaled,) = (point for point in line["points"] if point["scale"] > 1)
+        difference = scaled["best_validation_loss_difference"]
+        low, high = difference["interval"]
+        losses = [point["best_validation_loss"] for point in (plain, scaled)]
+        assert rows[line["init"]] == [
+            f"{plain['deviation']:.3g}",
+            *(f"{loss['mean']:.3f} ± {loss['std']:.3f}" for loss in losses),
+            f"{difference['mean']:+.3f}",
+            f"{low:+.3f} to {high:+.3f}",
+            *(f"{point['also']['wikitext-103']['mean']:.3f}" for point in (plain, scaled)),
+        ]
 
 
 def test_figure_7_is_the_measured_one() -> None:
