@@ -109,10 +109,10 @@ def test_interval_of_two_seeds_does_not_flatten_the_figure(visit: Visit, tmp_pat
     assert high - low <= 4 * (max(*values, 0) - min(*values, 0)) + 1e-9
 
 
-def test_ablation_compares_with_the_nearest_base_there_is(visit: Visit, tmp_path: Path) -> None:
+def test_ablation_compares_what_has_its_base_there(visit: Visit, tmp_path: Path) -> None:
     large = "400 steps of 131k tokens"
     few = (large, f"{large}, learning rate 0.003", "trained model", "no weight decay")
-    wanted = {json.dumps(variants("nano", "short", seed)[name].as_json()) for seed in (0, 1) for name in few}
+    wanted = {json.dumps(variants("nano", "short", seed)[name].config.as_json()) for seed in (0, 1) for name in few}
     page, _ = page_of(figure_of("ablation", lambda config: json.dumps(config.as_json()) in wanted, tmp_path))
     section = visit.open(page).section("ablation")
     assert "4 settings of nano, 2 seeds each" in section.inner_text()

@@ -4,10 +4,10 @@ One scale, one seed: enough for large effects, and no others should be read off 
 (`spread` says how much seeds differ).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
@@ -17,56 +17,29 @@ from strongticket.search.config import RunConfig
 if TYPE_CHECKING:
     from rich.table import Table
 
+TICKET, MASKED, TRAINED = "ticket", "embeddings masked", "trained model"
 
-def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, RunConfig]:
-    """Name each run of one model and seed by what is changed in it: one setting, or a large one and then another."""
-    start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
-    base = schedules.ticket(start, embeddings="trained", scale=schedules.theory_scale(size), seed=seed)
-    masked = schedules.ticket(start, embeddings="masked", scale=schedules.theory_scale(size), seed=seed)
-    plain = schedules.ticket(start, embeddings="trained", scale=1.0, seed=seed)
-    trained = schedules.dense(start, seed=seed)
-    policy = base.policy
-    doubled, large, large_trained = _larger_batch(base, 2), _larger_batch(base, 4), _larger_batch(trained, 4)
-    slow, fast, fastest = (f"learning rate {base.lr * factor:.2g}" for factor in (1 / 3, 3, 10))
-    few = _steps(large)
-    rates = {
-        "ticket": base,
-        fast: schedules.times_rate(base, 3),
-        "trained model": trained,
-        f"trained model, {fast}": schedules.times_rate(trained, 3),
-        f"trained model, {slow}": schedules.times_rate(trained, 1 / 3),
-        "embeddings masked": masked,
-        f"embeddings masked, {fast}": schedules.times_rate(masked, 3),
-    }
-    if schedules.is_costly(schedule, size):
-        return rates
-    return rates | {
-        _steps(doubled): doubled,
-        few: large,
-        slow: schedules.times_rate(base, 1 / 3),
-        "scores uniform on [-1, 1]": replace(base, policy=replace(policy, score_init="uniform")),
-        "all tensors ranked together": replace(base, policy=replace(policy, scope="global")),
-        "signed scores": replace(base, policy=replace(policy, signed=True)),
-        "kept weights rescaled": replace(base, policy=replace(policy, rescale=True)),
-        "no weight decay": replace(base, weight_decay=0.0),
-        fastest: schedules.times_rate(base, 10),
-        f"{fast}, all tensors ranked together": replace(
-            schedules.times_rate(base, 3), policy=replace(policy, scope="global")
-        ),
-        f"{fast}, kept weights rescaled": replace(schedules.times_rate(base, 3), policy=replace(policy, rescale=True)),
-        f"trained model, {fastest}": schedules.times_rate(trained, 10),
-        "scale 1": plain,
-        f"scale 1, {fast}": schedules.times_rate(plain, 3),
-        f"scale 1, {fastest}": schedules.times_rate(plain, 10),
-        f"embeddings masked, {fastest}": schedules.times_rate(masked, 10),
-        f"embeddings masked, {fast}, gain 2": _with_gain(schedules.times_rate(masked, 3), 2.0),
-        f"embeddings masked, {fast}, gain 8": _with_gain(schedules.times_rate(masked, 3), 8.0),
-        f"{few}, {fast}": schedules.times_rate(large, 3),
-        f"{few}, {fastest}": schedules.times_rate(large, 10),
-        f"trained model, {few}": large_trained,
-        f"trained model, {few}, {fast}": schedules.times_rate(large_trained, 3),
-        f"trained model, {few}, {slow}": schedules.times_rate(large_trained, 1 / 3),
-    }
+
+class Variant(NamedTuple):
+    """A run, and the name of the variant that it changes in one thing."""
+
+    config: RunConfig
+    base: str | None
+
+
+class Change(NamedTuple):
+    """What makes another run of one, and its name once it is made."""
+
+    made: Callable[[RunConfig], RunConfig]
+    name: Callable[[RunConfig], str]
+
+
+def _rate(factor: float) -> Change:
+    return Change(lambda config: schedules.times_rate(config, factor), lambda config: f"learning rate {config.lr:.2g}")
+
+
+def _batch(factor: int) -> Change:
+    return Change(lambda config: _larger_batch(config, factor), _steps)
 
 
 def _larger_batch(config: RunConfig, factor: int) -> RunConfig:
@@ -79,14 +52,88 @@ def _steps(config: RunConfig) -> str:
     return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
 
 
-def _with_gain(config: RunConfig, gain: float) -> RunConfig:
-    return replace(config, policy=replace(config.policy, output_gain=gain))
+def _policy(name: str, **settings: object) -> Change:
+    return Change(
+        lambda config: replace(config, policy=replace(config.policy, **settings)),  # type: ignore[arg-type]
+        lambda config: name,
+    )
+
+
+SLOW, FAST, FASTEST = _rate(1 / 3), _rate(3), _rate(10)
+TOGETHER = _policy("all tensors ranked together", scope="global")
+RESCALED = _policy("kept weights rescaled", rescale=True)
+UNSCALED = _policy("scale 1", qk_scale=1.0)
+FEW_STEPS = _batch(4)
+
+# A run: what it sets out from, and what is changed in turn.
+Steps = tuple[str, *tuple[Change, ...]]
+
+# In the order they are done.
+RATES: tuple[Steps, ...] = (
+    (TICKET,),
+    (TICKET, FAST),
+    (TRAINED,),
+    (TRAINED, FAST),
+    (TRAINED, SLOW),
+    (MASKED,),
+    (MASKED, FAST),
+)
+ALL: tuple[Steps, ...] = (
+    *RATES,
+    (TICKET, _batch(2)),
+    (TICKET, FEW_STEPS),
+    (TICKET, SLOW),
+    (TICKET, _policy("scores uniform on [-1, 1]", score_init="uniform")),
+    (TICKET, TOGETHER),
+    (TICKET, _policy("signed scores", signed=True)),
+    (TICKET, RESCALED),
+    (TICKET, Change(lambda config: replace(config, weight_decay=0.0), lambda config: "no weight decay")),
+    (TICKET, FASTEST),
+    (TICKET, FAST, TOGETHER),
+    (TICKET, FAST, RESCALED),
+    (TRAINED, FASTEST),
+    (TICKET, UNSCALED),
+    (TICKET, UNSCALED, FAST),
+    (TICKET, UNSCALED, FASTEST),
+    (MASKED, FASTEST),
+    (MASKED, FAST, _policy("gain 2", output_gain=2.0)),
+    (MASKED, FAST, _policy("gain 8", output_gain=8.0)),
+    (TICKET, FEW_STEPS, FAST),
+    (TICKET, FEW_STEPS, FASTEST),
+    (TRAINED, FEW_STEPS),
+    (TRAINED, FEW_STEPS, FAST),
+    (TRAINED, FEW_STEPS, SLOW),
+)
+
+
+def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, Variant]:
+    """Give the runs of one model and seed, each named by what is changed in it; fewer where a run is costly."""
+    start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
+    theory = schedules.theory_scale(size)
+    origins = {
+        TICKET: schedules.ticket(start, embeddings="trained", scale=theory, seed=seed),
+        MASKED: schedules.ticket(start, embeddings="masked", scale=theory, seed=seed),
+        TRAINED: schedules.dense(start, seed=seed),
+    }
+    chosen = RATES if schedules.is_costly(schedule, size) else ALL
+    return dict(_variant(origins[origin], origin, changes) for origin, *changes in chosen)
+
+
+def _variant(config: RunConfig, name: str, changes: Sequence[Change]) -> tuple[str, Variant]:
+    base = TICKET if name == MASKED else None
+    for change in changes:
+        config = change.made(config)
+        # A ticket is what is varied if nothing else is said.
+        base, name = name, change.name(config) if name == TICKET else f"{name}, {change.name(config)}"
+    return name, Variant(config, base)
 
 
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed and model: every variant."""
     return [
-        config for seed, size in choice.seeds_and_sizes() for config in variants(size, choice.schedule, seed).values()
+        variant.config
+        for seed, size in choice.seeds_and_sizes()
+        for variant in variants(size, choice.schedule, seed).values()
     ]
 
 
@@ -95,9 +142,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     found = [line for line in map(_line, rows) if line is not None]
     losses = {(line["size"], line["seed"], line["variant"]): line["final_validation_loss"] for line in found}
     for line in found:
-        run = line["size"], line["seed"]
-        line["base"] = base_of(line["variant"], [label for *other, label in losses if tuple(other) == run])
-        base = losses.get((*run, line["base"]))
+        base = losses.get((line["size"], line["seed"], line["base"]))
         line["difference"] = line["final_validation_loss"] - base if base is not None else None
     return {"variants": found}
 
@@ -107,31 +152,15 @@ def _line(row: Json) -> dict[str, Json] | None:
     size, seed = config["size"], config["seed"]
     for schedule in schedules.NAMES:  # every schedule has its own variants; the one that has this row is it
         for label, variant in variants(size, schedule, seed).items():
-            if variant.as_json() == config:
+            if variant.config.as_json() == config:
                 return {
                     "size": size,
                     "seed": seed,
                     "variant": label,
+                    "base": variant.base,
                     "final_validation_loss": row["final_validation_loss"],
                     "curve": row["curve"],
                 }
-    return None
-
-
-def base_of(variant: str, there: Collection[str]) -> str | None:
-    """Find what a setting is a change of: itself without its last change, or as many as it takes to be among the runs.
-
-    Example:
-        >>> there = ["400 steps", "ticket"]
-        >>> base_of("400 steps, signed scores", there), base_of("400 steps", there)
-        ('400 steps', 'ticket')
-    """
-    changes = variant.split(", ")
-    first = "trained model" if changes[0] == "trained model" else "ticket"
-    for kept in range(len(changes) - 1, -1, -1):
-        base = ", ".join(changes[:kept]) or first
-        if base != variant and base in there:
-            return base
     return None
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strongticket.container import Json
-from strongticket.experiments.ablation import base_of
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
@@ -79,6 +78,7 @@ def ablation_figure(result: Result) -> Section:
     """What the settings do, each beside what it is a change of."""
     content = result.content
     by_setting = _losses_by_setting(content["variants"])
+    bases = {line["variant"]: line["base"] for line in content["variants"]}
     order = sorted(by_setting, key=lambda key: _mean(by_setting[key]))
     models = list(dict.fromkeys(size for size, _ in order))
     words = ("setting", "model") if len(models) > 1 else ("setting",)
@@ -95,8 +95,8 @@ def ablation_figure(result: Result) -> Section:
                 numbers=(str(found["n"]), loss(found)),
             )
         )
-        base = base_of(variant, [label for model, label in by_setting if model == size])
-        pair = paired_difference(by_setting[size, base], own) if base else None
+        base = bases[variant]
+        pair = paired_difference(by_setting.get((size, base), {}), own) if base else None
         if base and pair:
             compared.append(
                 Row(
