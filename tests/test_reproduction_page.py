@@ -95,8 +95,7 @@ def test_other_weights_are_the_measured_ones() -> None:
     lines = result_of("inits")["inits"]
     assert rows.keys() == {line["init"] for line in lines}
     for line in lines:
-        (plain,) = (point for point in line["points"] if point["scale"] == 1)
-        (scaled,) = (point for point in line["points"] if point["scale"] > 1)
+        plain, scaled = (next(p for p in line["points"] if p["scale"] == scale) for scale in (1, 2.83))
         difference = scaled["best_validation_loss_difference"]
         low, high = difference["interval"]
         losses = [point["best_validation_loss"] for point in (plain, scaled)]

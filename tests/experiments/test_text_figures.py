@@ -93,8 +93,12 @@ def test_inits_are_compared_at_their_scales(tmp_path: Path) -> None:
         assert (plain["scale"], scaled["scale"]) == (1.0, theory)
         assert scaled["best_validation_loss_difference"]["mean"] == pytest.approx(-0.01 * (theory - 1))
         assert scaled["deviation"] == pytest.approx(theory * plain["deviation"], rel=1e-3)
-    larger = {line["init"] for line in result["inits"] if line["points"][-1]["deviation"] > 0.02 * theory * 1.01}
-    assert larger == {line["init"] for line in result["inits"] if line["points"][0]["scale"] < 1}
+
+
+def test_kaiming_weights_are_tried_as_large_as_the_own_ones() -> None:
+    own = [inits.deviation("mini", "own", scale) for scale in inits.scales_of("own", "mini", "short")]
+    tried = [inits.deviation("mini", "kaiming", scale) for scale in inits.scales_of("kaiming", "mini", "short")[2:]]
+    assert tried == pytest.approx(own, rel=5e-3)
 
 
 @pytest.mark.parametrize("init", inits.INITS)

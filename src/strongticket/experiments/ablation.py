@@ -52,6 +52,10 @@ def _steps(config: RunConfig) -> str:
     return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
 
 
+def _warmup(name: str, factor: float) -> Change:
+    return Change(lambda config: replace(config, warmup=round(factor * config.warmup)), lambda config: name)
+
+
 def _policy(name: str, **settings: object) -> Change:
     return Change(
         lambda config: replace(config, policy=replace(config.policy, **settings)),  # type: ignore[arg-type]
@@ -92,6 +96,8 @@ ALL: tuple[Steps, ...] = (
     (TICKET, FAST, TOGETHER),
     (TICKET, FAST, RESCALED),
     (TRAINED, FASTEST),
+    (TRAINED, FAST, _warmup("half the warm-up", 0.5)),
+    (TRAINED, FAST, _warmup("twice the warm-up", 2)),
     (TICKET, UNSCALED),
     (TICKET, UNSCALED, FAST),
     (TICKET, UNSCALED, FASTEST),

@@ -103,26 +103,23 @@ def draw(result: Json, path: Path) -> None:
         _draw_points(axes, result["points"], counted)
         _label_models(axes, result["points"], counted)
         axes.set_xscale("log")
-        axes.margins(x=0.12)
+        axes.margins(x=0.12, y=0.2)
         axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
         axes.xaxis.set_minor_formatter(lambda count, place: "")
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
-    # Below both panels: points may stand anywhere in them.
-    place = {"loc": "lower center", "bbox_transform": figure.transFigure, "bbox_to_anchor": (0.5, 0.0)}
-    plotting.legend(panels[1], ncols=3, **place)
+    plotting.legend_below(figure, panels[1], columns=3)
     plotting.save(figure, path)
 
 
 def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    """Name each model where its trained one stands, with the text it saw: sizes may differ in that, too."""
+    """Name each model under its trained one, with seeds and text: sizes may differ in both."""
     for point in points:
         if point["kind"] == "dense":
-            loss = point[BEST]
-            place = point["nonzero"][counted], loss["mean"] + (loss["std"] or 0.0)
-            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
-            axes.annotate(
-                label, place, (0, 8), textcoords="offset points", fontsize=7.5, color=plotting.PALE, ha="center"
-            )
+            loss, seeds = point[BEST], len(point["seeds"])
+            place = point["nonzero"][counted], loss["mean"] - (loss["std"] or 0.0)
+            label = f"{point['size']}, {seeds} seed{'s' * (seeds > 1)}\n{point['tokens'] / 1e6:.3g}M tokens"
+            where = {"textcoords": "offset points", "ha": "center", "va": "top"}
+            axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
 
 
 def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:

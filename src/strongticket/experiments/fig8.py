@@ -64,12 +64,15 @@ def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
 
 def draw(result: Json, path: Path) -> None:
     """Draw the losses themselves, and their difference to scale 1 seed by seed."""
-    figure = plotting.new_figure(9.2, 4.4)
+    figure = plotting.new_figure(9.2, 4.7)
     plotting.title(figure, "Figure 8: the loss against the scale of query and key weights", caption(result))
     left, right = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.2)
-    for place, curve in enumerate(result["curves"]):
-        _draw_curve(left, right, curve, plotting.SERIES[place % len(plotting.SERIES)])
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.81, bottom=0.22, wspace=0.16)
+    curves = result["curves"]
+    for place, curve in enumerate(curves):
+        # A little beside each other, or intervals at one scale would hide each other.
+        shift = 1.02 ** (place - (len(curves) - 1) / 2)
+        _draw_curve(left, right, curve, plotting.SERIES[place % len(plotting.SERIES)], shift)
     ticks = sorted({point["scale"] for curve in result["curves"] for point in curve["points"]})
     for axes in (left, right):
         axes.set_xscale("log", base=2)
@@ -80,25 +83,26 @@ def draw(result: Json, path: Path) -> None:
     plotting.style(left, "mean and deviation over seeds", x="scale of Q and K", y="best validation loss")
     plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval", x="scale of Q and K")
     right.axhline(0, color=plotting.PALE, lw=0.8)
-    plotting.legend(left, loc="best")
+    plotting.legend_below(figure, left, columns=3)
     plotting.save(figure, path)
 
 
-def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str) -> None:
-    label = f"{curve['size']}, embeddings {curve['embeddings']}"
-    scales = [point["scale"] for point in curve["points"]]
-    losses = [point[BEST] for point in curve["points"]]
-    deviations = [loss["std"] or 0.0 for loss in losses]
-    left.errorbar(
-        scales, [x["mean"] for x in losses], yerr=deviations, color=colour, marker="o", ms=5, capsize=3, label=label
-    )
-    compared = [(p["scale"], p[f"{BEST}_difference"]) for p in curve["points"]]
-    pairs = [(scale, difference) for scale, difference in compared if difference is not None]
-    for scale, difference in pairs:
-        right.plot([scale] * difference["n"], difference["values"], ".", color=colour, ms=4, alpha=0.5)
-    means = [difference["mean"] for _, difference in pairs]
-    reaches = [reach(difference) for _, difference in pairs]
-    right.errorbar([scale for scale, _ in pairs], means, yerr=reaches, color=colour, marker="o", ms=5, capsize=3)
+def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str, shift: float) -> None:
+    points = curve["points"]
+    single = all(len(point["seeds"]) == 1 for point in points)
+    # Hollow: without bars, what was run once would look like what is known best.
+    style = {"color": colour, "marker": "o", "ms": 5, "capsize": 3, "mfc": "white" if single else colour}
+    label = f"{curve['size']}, embeddings {curve['embeddings']}{', one seed' if single else ''}"
+    losses = [point[BEST] for point in points]
+    scales = [shift * point["scale"] for point in points]
+    left.errorbar(scales, [x["mean"] for x in losses], yerr=[x["std"] or 0.0 for x in losses], label=label, **style)
+    differences = [point[f"{BEST}_difference"] for point in points]
+    pairs = [(scale, found) for scale, found in zip(scales, differences, strict=True) if found is not None]
+    for scale, found in pairs:
+        right.plot([scale] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
+    # Scale 1 is what the others are held against: zero, and known.
+    beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
+    right.errorbar(beside, means, yerr=reaches, **style)
 
 
 def lowest_in_words(found: Json | None) -> str:

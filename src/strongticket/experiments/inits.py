@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import plotting, schedules
+from strongticket.experiments import fig8, plotting, schedules
 from strongticket.experiments.paired import reach
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, scale_points
@@ -23,27 +24,35 @@ if TYPE_CHECKING:
 
 # GPT-2's own weights are normal, so "own" is it, and shares its runs with the other figures.
 INITS: tuple[Init, ...] = tuple(init for init in get_args(Init) if init != "normal")
-# These are larger than GPT-2's own to begin with, so that a smaller scale is tried on them as well.
-LARGE: tuple[Init, ...] = ("xavier", "kaiming")
 # Trained, since masked ones would be drawn from the init as well, which moves the largest logit they can give.
 EMBEDDINGS: schedules.Embeddings = "trained"
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed, model and init: tickets at scale 1, at the theory's, and on large weights at its inverse."""
+    """For each seed, model and init: tickets at its scales."""
     return [
         _drawn_from(init, schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed))
         for seed, size in choice.seeds_and_sizes()
         for base in [schedules.base(choice.schedule, size)]
         for init in INITS
-        for scale in scales_of(size, init)
+        for scale in scales_of(init, size, choice.schedule)
     ]
 
 
-def scales_of(size: str, init: Init) -> tuple[float, ...]:
-    """The scales an init is tried at."""
-    theory = schedules.theory_scale(size)
-    return (1.0, theory, round(1 / theory, 2)) if init in LARGE else (1.0, theory)
+def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
+    """The scales an init is tried at: 1 and the theory's; GPT-2's own also at the others of Figure 8.
+
+    Kaiming's weights are three times as large as mini's own. They are tried at scales that make Q and K as large as
+    the own ones are in Figure 8, too: is a loss lowest at the same size of Q and K, whatever the other weights are?
+    """
+    pair = (1.0, schedules.theory_scale(size))
+    if schedule == "quick" or init not in ("own", "kaiming"):
+        return pair
+    own = fig8.scales_of(size, schedule)
+    if init == "own":
+        return own
+    ratio = deviation(size, "own", 1.0) / deviation(size, init, 1.0)
+    return (*pair, *(float(f"{ratio * scale:.3g}") for scale in own))
 
 
 def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
@@ -67,6 +76,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     return {"inits": found}
 
 
+@cache
 def deviation(size: str, init: Init, scale: float) -> float:
     """Give the standard deviation that the weights of Q and K are drawn with, to four digits.
 
@@ -101,13 +111,13 @@ def draw(result: Json, path: Path) -> None:
     left.xaxis.set_major_formatter(lambda size, place: f"{size:g}")
     left.xaxis.set_minor_formatter(lambda size, place: f"{size:g}" if f"{size:g}"[-1] in "25" else "")
     for place, (line, colour) in enumerate(zip(lines, colours, strict=True)):
-        _draw_differences(right, place, line["points"], colour)
+        _draw_difference(right, place, line, colour)
     right.axhline(0, color=plotting.PALE, lw=0.8)
     right.set_xticks(range(len(lines)), [name.replace(" ", "\n") for name in names])
     right.set_xlim(-0.5, len(lines) - 0.5)
     weights = "standard deviation of the weights of Q and K (ring: scale 1)"
     plotting.style(left, "mean and deviation over seeds", x=weights, y="best validation loss")
-    plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval")
+    plotting.style(right, "scale $n_K^{1/4}$ minus scale 1, seed by seed; 95 % interval")
     plotting.legend(left, loc="best")
     plotting.save(figure, path)
 
@@ -129,15 +139,13 @@ def _draw_losses(axes: plotting.Axes, points: Sequence[Json], name: str, colour:
             axes.plot(point["deviation"], point[BEST]["mean"], "o", ms=9, mfc="none", mec=colour, mew=0.9)
 
 
-def _draw_differences(axes: plotting.Axes, place: int, points: Sequence[Json], colour: str) -> None:
-    compared = [point for point in points if point[f"{BEST}_difference"] is not None]
-    for shift, point in enumerate(compared):
-        found, x = point[f"{BEST}_difference"], place + 0.3 * (shift - (len(compared) - 1) / 2)
-        axes.plot([x] * found["n"], found["values"], ".", color=colour, ms=4, alpha=0.5)
-        axes.errorbar(x, found["mean"], yerr=reach(found), color=colour, marker="o", ms=5, capsize=3)
-        axes.annotate(
-            f"{point['scale']:g}", (x, found["mean"]), (5, 3), textcoords="offset points", fontsize=7.5, color=colour
-        )
+def _draw_difference(axes: plotting.Axes, place: int, line: Json, colour: str) -> None:
+    """Draw what the theory's scale changes, if it was run."""
+    theory = schedules.theory_scale(line["size"])
+    found = next((point[f"{BEST}_difference"] for point in line["points"] if point["scale"] == theory), None)
+    if found is not None:
+        axes.plot([place] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
+        axes.errorbar(place, found["mean"], yerr=reach(found), color=colour, marker="o", ms=5, capsize=3)
 
 
 def tables(result: Json) -> "list[Table]":

@@ -63,6 +63,12 @@ def legend(axes: Axes, **where: Any) -> None:
     )
 
 
+def legend_below(figure: Any, axes: Axes, columns: int) -> None:
+    """Explain the lines of all panels under them, for data that may stand anywhere in the panels."""
+    where = {"loc": "lower center", "bbox_transform": figure.transFigure, "bbox_to_anchor": (0.5, 0.0)}
+    legend(axes, ncols=columns, **where)
+
+
 def draw_decay(axes: Axes, decay: Decay | None, widths: Sequence[int], **style: Any) -> None:
     """Draw a fitted curve over the range of the widths; nothing where there was no fit."""
     if decay is None:

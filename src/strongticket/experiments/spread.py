@@ -42,7 +42,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     groups: dict[tuple[str, int], list[Json]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
-    lengths = [_length(members) for members in groups.values()]
+    lengths = [_length(members) for _, members in sorted(groups.items())]
     return {"effect": EFFECT, "lengths": lengths}
 
 
@@ -74,6 +74,8 @@ def draw(result: Json, path: Path) -> None:
     plotting.title(figure, "How much seeds differ, and how much their difference does", caption(result))
     panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
     figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
+    # One height of the axes in nats, so that spreads can be compared by eye.
+    height = 1.1 * max(max(values) - min(values) for values in map(_values, result["lengths"]))
     for axes, length in zip(panels, result["lengths"], strict=True):
         labels = [f"{line['scale']:g}" for line in length["losses"]]
         losses = [dict(zip(line["seeds"], line["values"], strict=True)) for line in length["losses"]]
@@ -82,9 +84,16 @@ def draw(result: Json, path: Path) -> None:
             axes.plot(range(len(values)), values, color=plotting.MEAN, marker="o", ms=4, lw=1, alpha=0.7)
         axes.set_xticks(range(len(labels)), labels)
         axes.set_xlim(-0.4, len(labels) - 0.6)
-        heading = f"{length['size']}, {length['tokens'] / 1e6:.3g}M tokens, {length['steps']} steps"
+        middle = (max(_values(length)) + min(_values(length))) / 2
+        axes.set_ylim(middle - height / 2, middle + height / 2)
+        batch = round(length["tokens"] / length["steps"] / 1000)
+        heading = f"{length['size']}, {length['steps']:,} steps of {batch}k tokens"
         plotting.style(axes, heading, x="scale of Q and K", y="final validation loss" if axes is panels[0] else "")
     plotting.save(figure, path)
+
+
+def _values(length: Json) -> list[float]:
+    return [value for line in length["losses"] for value in line["values"]]
 
 
 def tables(result: Json) -> "list[Table]":

@@ -81,4 +81,4 @@ def caution(numbers: Sequence[int]) -> str:
     if max(numbers) == 1:
         return "Single runs have no interval: a difference smaller than the spread over seeds means nothing."
     few = " Where there is one seed, there is no interval." if min(numbers) == 1 else ""
-    return f"Intervals are of the mean over seeds, 95 %; one that holds zero shows no effect.{few}"
+    return f"Intervals are of the mean over seeds, 95 %; one that holds zero leaves the effect open.{few}"
