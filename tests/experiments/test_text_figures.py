@@ -187,6 +187,21 @@ def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
     assert (point["lr"], point["seeds"]) == (slow.lr, [0, 1])
 
 
+def test_figure_8_draws_no_scale_that_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[float]] = []
+    monkeypatch.setattr(matplotlib.axes.Axes, "errorbar", lambda axes, x, y, **style: drawn.append(list(x)))
+    result = {"curves": [curve_of({4.0: [5.0, 5.1]})], "config": {"schedule": "short"}, "runs": 2, "missing": []}
+    fig8.draw(result | {"text": {"data": "a text"}}, tmp_path / "fig8")
+    assert drawn == [[4.0]]
+
+
+def test_a_single_run_has_a_spread_without_complaint(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    rows = [made_up(spread.plan(QUICK)[0], 4.0)]
+    result = {**spread.summarize(rows), "config": {"schedule": "quick"}, "runs": 1, "missing": []}
+    spread.draw(result | {"text": {"data": "a text"}}, tmp_path / "spread")
+    assert not recwarn.list
+
+
 def test_lines_of_the_spread_join_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = spread.plan(Choice(schedule="short", models={"mini": 3}))
     rows = [made_up(c, 4.0 + c.seed) for c in plan if (c.seed, c.policy.qk_scale) != (0, 1.0)]

@@ -100,9 +100,10 @@ def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: 
     pairs = [(scale, found) for scale, found in zip(scales, differences, strict=True) if found is not None]
     for scale, found in pairs:
         right.plot([scale] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
-    # Scale 1 is what the others are held against: zero, and known.
-    beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
-    right.errorbar(beside, means, yerr=reaches, **style)
+    if pairs:
+        # Scale 1 is what the others are held against: zero, and known.
+        beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
+        right.errorbar(beside, means, yerr=reaches, **style)
 
 
 def lowest_in_words(found: Json | None) -> str:

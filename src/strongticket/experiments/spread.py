@@ -75,7 +75,7 @@ def draw(result: Json, path: Path) -> None:
     panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
     figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
     # One height of the axes in nats, so that spreads can be compared by eye.
-    height = 1.1 * max(max(values) - min(values) for values in map(_values, result["lengths"]))
+    height = 1.1 * max(max(values) - min(values) for values in map(_values, result["lengths"])) or 0.1
     for axes, length in zip(panels, result["lengths"], strict=True):
         labels = [f"{line['scale']:g}" for line in length["losses"]]
         losses = [dict(zip(line["seeds"], line["values"], strict=True)) for line in length["losses"]]
