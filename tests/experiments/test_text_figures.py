@@ -19,6 +19,7 @@ from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spr
 from strongticket.experiments.language import ROWS, Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
+from strongticket.experiments.text_rows import lowest_in_words
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.search import Policy, hide
 from strongticket.search.policy import Init
@@ -128,9 +129,9 @@ def test_the_lowest_loss_is_told_from_others_as_far_as_seeds_can() -> None:
     assert curve["lowest"] == {"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0]}
     curve = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2]})
     assert curve["lowest"]["not_told_apart"] == [1.0]
-    assert fig8.lowest_in_words(curve["lowest"]) == "lowest at 4, not told from 1"
+    assert lowest_in_words(curve["lowest"]) == "lowest at 4, not told from 1"
     alone = curve_of({1.0: [5.2], 4.0: [5.0]})
-    assert fig8.lowest_in_words(alone["lowest"]) == "lowest at 4, one seed"
+    assert lowest_in_words(alone["lowest"]) == "lowest at 4, one seed"
 
 
 @given(st.floats(0.001, 0.2), st.floats(0.001, 0.5))

@@ -9,7 +9,7 @@ from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, reach
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
-from strongticket.experiments.text_rows import BEST, by_scale, by_seed, on_common_seeds, scale_points
+from strongticket.experiments.text_rows import BEST, by_scale, by_seed, lowest_in_words, on_common_seeds, scale_points
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
@@ -104,20 +104,6 @@ def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: 
         # Scale 1 is what the others are held against: zero, and known.
         beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
         right.errorbar(beside, means, yerr=reaches, **style)
-
-
-def lowest_in_words(found: Json | None) -> str:
-    """Write where a loss is lowest, as far as the seeds can tell.
-
-    Example:
-        >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
-        'lowest at 4, not told from 2, 2.83'
-    """
-    if found is None:
-        return "no seed at all scales"
-    alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
-    doubt = f", not told from {alike}" if alike else ", one seed" if len(found["seeds"]) == 1 else ""
-    return f"lowest at {found['scale']:g}{doubt}"
 
 
 def tables(result: Json) -> "list[Table]":

@@ -57,3 +57,17 @@ def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[st
             paired_difference(by_seed(plain, measure), by_seed(rows, measure)) if scale != 1 else None
         )
     return point | {"also": on_other_texts(rows)}
+
+
+def lowest_in_words(found: Json | None) -> str:
+    """Write where a loss is lowest, as far as the seeds can tell.
+
+    Example:
+        >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
+        'lowest at 4, not told from 2, 2.83'
+    """
+    if found is None:
+        return "no seed at all scales"
+    alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
+    doubt = f", not told from {alike}" if alike else ", one seed" if len(found["seeds"]) == 1 else ""
+    return f"lowest at {found['scale']:g}{doubt}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from strongticket.container import Json
-from strongticket.experiments.fig8 import lowest_in_words
+from strongticket.experiments.text_rows import lowest_in_words
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
