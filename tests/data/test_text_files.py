@@ -1,7 +1,9 @@
 import lzma
 import random
+import re
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongticket.data.text_files import find_text_files, read_pieces, split_of
+from strongticket.data.text_files import cut_pieces, find_text_files, read_pieces, split_of
 from strongticket.errors import StrongTicketError
 
 
@@ -76,6 +78,35 @@ def test_pieces_make_the_text_and_end_where_words_end(text: str, block_size: int
     for left, right in pairwise(pieces):
         assert not left[-1].isspace()
         assert right[0] in " \n"
+
+
+def cut_by_searching_all(parts: list[str]) -> Iterator[str]:
+    """What pieces are, by definition: after each part, all that is not given out yet, up to its last cut."""
+    text = ""
+    for part in parts:
+        text += part
+        if found := re.match(r".*\S(?=[ \n])", text, re.DOTALL):
+            yield text[: found.end()]
+            text = text[found.end() :]
+    if text:
+        yield text
+
+
+@given(st.lists(st.text(st.sampled_from("ab \n\t\u2003"), max_size=4)))
+def test_pieces_are_those_of_searching_all_again(parts: list[str]) -> None:
+    assert list(cut_pieces(parts)) == list(cut_by_searching_all(parts))
+
+
+def seconds_to_cut(part: str) -> float:
+    start = time.process_time()
+    assert sum(map(len, cut_pieces([part] * 5_000))) == 5_000 * len(part)
+    return time.process_time() - start
+
+
+def test_a_text_without_spaces_takes_hardly_longer_than_one_with() -> None:
+    with_spaces, without = (min(seconds_to_cut(part) for _ in range(2)) for part in ("ab cd", "abcde"))
+    # Searching all again at every part takes some 300 times as long.
+    assert without < 10 * with_spaces
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 1000])

@@ -73,14 +73,20 @@ def cut_pieces(parts: Iterable[str]) -> Iterator[str]:
         >>> list(cut_pieces(["The end", ".\n\nThen", "ce"]))
         ['The', ' end.', '\n\nThence']
     """
-    text = ""
+    # Parts that wait for a cut are not searched again: a text may have none for megabytes.
+    waiting: list[str] = []
+    last = ""  # character of those parts
     for part in parts:
-        text += part
-        if cut := _last_cut(text):
-            yield text[:cut]
-            text = text[cut:]
-    if text:
-        yield text
+        seam = last + part
+        if cut := _last_cut(seam):
+            cut -= len(last)
+            yield "".join((*waiting, part[:cut]))
+            waiting = [part[cut:]]
+        else:
+            waiting.append(part)
+        last = seam[-1:]
+    if rest := "".join(waiting):
+        yield rest
 
 
 def _last_cut(text: str) -> int:
