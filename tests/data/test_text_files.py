@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongticket.data.text_files import cut_pieces, find_text_files, read_pieces, split_of
+from strongticket.data.text_files import cut_pieces, find_text_files, read_lines, read_pieces, split_of
 from strongticket.errors import StrongTicketError
 
 
@@ -109,10 +109,19 @@ def test_a_text_without_spaces_takes_hardly_longer_than_one_with() -> None:
     assert without < 10 * with_spaces
 
 
+@settings(deadline=None)
+@given(texts, st.integers(1, 40), st.booleans())
+def test_lines_are_those_between_the_ends(text: str, block_size: int, packed: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lines = list(read_lines(write(Path(folder), text.encode(), packed), block_size=block_size))
+    assert lines == text.replace("\r", "\n").split("\n")
+
+
 @pytest.mark.parametrize("block_size", [1, 2, 3, 1000])
 def test_a_byte_order_mark_is_no_text(tmp_path: Path, block_size: int) -> None:
     path = write(tmp_path, "\N{BYTE ORDER MARK}The \N{BYTE ORDER MARK}end".encode("utf-8"), packed=False)
     assert "".join(read_pieces(path, block_size=block_size)) == "The \N{BYTE ORDER MARK}end"
+    assert list(read_lines(path, block_size=block_size)) == ["The \N{BYTE ORDER MARK}end"]
 
 
 def test_a_long_text_comes_in_many_pieces(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -212,15 +213,27 @@ def test_sentences_are_cut_and_counted(text: Path, tmp_path: Path) -> None:
     assert len(read_sentences(text, 1000)) == 18
     for content, said in (
         (b"= Title =\nToo short.\n", "no sentence of at least 4"),
-        (b"\xff\xfe\x00", "not UTF-8 text"),
+        (b"\xff\xfe\x00", r"bad\.txt is not UTF-8 \(byte 0:"),
     ):
         bad = tmp_path / "bad.txt"
         bad.write_bytes(content)
         with pytest.raises(StrongTicketError, match=said):
             read_sentences(bad, 10)
     (tmp_path / "bad.xz").write_bytes(b"not xz")
-    with pytest.raises(StrongTicketError, match="compressed by xz"):
+    with pytest.raises(StrongTicketError, match=r"bad\.xz cannot be unpacked"):
         read_sentences(tmp_path / "bad.xz", 10)
+
+
+def test_sentences_begin_after_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf= A heading of five words =\nOne two three four.\n")
+    assert read_sentences(tmp_path / "text.txt", 10) == ["One two three four."]
+
+
+def test_sentences_of_plain_text_need_no_lzma(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("One two three four.")
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    monkeypatch.delitem(sys.modules, "strongticket.pretrained.text")
+    assert import_module("strongticket.pretrained.text").read_sentences(tmp_path / "text.txt", 10)
 
 
 def test_compare_measures_what_attach_gives(bert: Path, text: Path, tmp_path: Path) -> None:

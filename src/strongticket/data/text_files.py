@@ -24,6 +24,7 @@ _SPLIT_OF_WORD = {
     "test": "test",
 }
 _ENDINGS = ("", ".txt", ".text", ".raw", ".tokens")
+_BLOCK = 1 << 17
 
 # Called with the bytes of the files, as stored, read since the last call.
 Advance = Callable[[int], object]
@@ -58,9 +59,21 @@ def find_text_files(folder: Path) -> Mapping[str, list[Path]]:
     return found
 
 
-def read_pieces(path: Path, advance: Advance | None = None, *, block_size: int = 1 << 17) -> Iterator[str]:
+def read_pieces(path: Path, advance: Advance | None = None, *, block_size: int = _BLOCK) -> Iterator[str]:
     """Read a UTF-8 file, plain or .xz, in pieces as `cut_pieces` makes them."""
     return cut_pieces(_read_text(path, advance, block_size))
+
+
+def read_lines(path: Path, *, block_size: int = _BLOCK) -> Iterator[str]:
+    """Read the lines of a UTF-8 file, plain or .xz, without their ends; CR and LF both end one."""
+    line: list[str] = []
+    for part in _read_text(path, None, block_size):
+        first, *others = re.split("[\r\n]", part)
+        line.append(first)
+        for other in others:
+            yield "".join(line)
+            line = [other]
+    yield "".join(line)
 
 
 def cut_pieces(parts: Iterable[str]) -> Iterator[str]:
