@@ -140,6 +140,31 @@ def test_pretrained_comparisons_make_a_section(tmp_path: Path, out: Path) -> Non
     assert summary["left_out"] == []
 
 
+def comparison(items: int) -> dict[str, Any]:
+    told = {"texts": 2, "tokens": 14, "cosine": {"mean": 0.99, "min": 0.98}, "parts": []}
+    return {"what": "attention", "items": items, "compare": {**told, "largest_difference": 0.1, "float32_rounding": 0}}
+
+
+def test_a_broken_comparison_leaves_the_others(tmp_path: Path, out: Path) -> None:
+    for name, content in (("good", comparison(8)), ("bad", {"compare": {}, "items": 3}), ("best", comparison(12))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    page, summary = page_of(tmp_path, out=out)
+    assert summary["sections"] == ["A pretrained model inside a random network"]
+    assert [Path(left["file"]).name for left in summary["left_out"]] == ["bad.json"]
+    assert re.findall(r"<td>attention</td><td[^>]*>(.*?)</td>", page) == ["8", "12"]
+
+
+def test_a_broken_certificate_leaves_those_of_other_figures(tmp_path: Path, out: Path) -> None:
+    good, bad = (json.loads((RESULTS / name / "result.json").read_bytes()) for name in ("fig4", "fig5"))
+    bad["violations"] = "many"
+    broken = write(tmp_path / "broken", bad)
+    page, summary = page_of(RESULTS / "fig4", broken, out=out)
+    assert "Is the certificate kept?" in summary["sections"]
+    assert [left["file"] for left in summary["left_out"]] == [str(broken / "result.json")]
+    sources = sum(len(point["sources"]["worst"]) for point in good["widths"])
+    assert f"0 of {sources:,} sources exceed their certificate" in page
+
+
 def test_folder_without_results_still_gives_a_page(tmp_path: Path, out: Path) -> None:
     (tmp_path / "empty").mkdir()
     page, summary = page_of(tmp_path / "empty", out=out)

@@ -1,7 +1,8 @@
 """From what was found to sections, in the order a reader wants them; nothing that is broken stops the rest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from strongticket.errors import StrongTicketError
 from strongticket.report.certificates import certificate_section, map_section
@@ -18,6 +19,7 @@ from strongticket.report.settings_compared import ablation_figure, init_figure, 
 from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
 
+T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
@@ -65,18 +67,11 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         elif made := _figure_sections(result, found):
             sections += made
             shown.append(result)
-    certified = [result for result in shown if "violations" in result.content]
-    if certified:
-        names = ", ".join(str(result.path) for result in certified)
-        sections += _attempt(names, found, lambda: [certificate_section(certified)])
+    certified = {str(result.path): result for result in shown if "violations" in result.content}
+    sections += _joint_section(certified, found, certificate_section)
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
-    # Each by itself first, so that a damaged one is named and the others are shown.
-    runs = [run for run in found.searches if _attempt(str(run.folder), found, lambda run=run: [search_section([run])])]  # type: ignore[misc]
-    if runs:
-        order += _attempt("search runs", found, lambda: [search_section(runs)])
-    if found.comparisons:
-        names = ", ".join(str(result.path) for result in found.comparisons)
-        order += _attempt(names, found, lambda: [single_section(found.comparisons)])
+    order += _joint_section({str(run.folder): run for run in found.searches}, found, search_section)
+    order += _joint_section({str(result.path): result for result in found.comparisons}, found, single_section)
     for path, rows in found.rows:
         order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
     order += _ticket_sections(found, lambda done: progress(len(found.results) + done, total))
@@ -105,6 +100,12 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
     for make in makers:
         sections += _attempt(str(result.path), found, lambda make=make: [make(result)])  # type: ignore[misc]
     return sections
+
+
+def _joint_section(files: Mapping[str, T], found: Found, make: Callable[[list[T]], Section]) -> list[Section]:
+    """Make one section of several files, by name; each alone first, so that a broken one leaves the others."""
+    good = {name: file for name, file in files.items() if _attempt(name, found, lambda file=file: [make([file])])}  # type: ignore[misc]
+    return _attempt(", ".join(good), found, lambda: [make(list(good.values()))]) if good else []
 
 
 def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Section]:
