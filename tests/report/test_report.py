@@ -24,6 +24,8 @@ from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import bootstrap, tickets, write_report
+from strongticket.report.parts import Chart
+from strongticket.report.speed import speed_sections
 from tests.pretrained.small_models import small
 from tests.pretrained.test_pretrained_cli import WORDS, save
 from tests.report.conftest import ROOT
@@ -230,6 +232,22 @@ def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
     assert "torn.ticket" in reasons
     assert "results.jsonl" in reasons
     assert any("2 of 3 lines are no JSON objects" in left["reason"] for left in summary["left_out"])
+
+
+def test_each_gpu_has_its_own_line(tmp_path: Path) -> None:
+    rows = [
+        {"op": "subset_sum", "engine": "strongticket", "label": "strongticket", "device": "cuda", "gpu": gpu, "n": n}
+        | {"p20": rate, "median": rate, "p80": rate, "checked": 1}
+        for gpu, rate in (("T4", 1e6), ("H200", 1e7))
+        for n in (8, 16)
+    ]
+    (section,) = speed_sections(tmp_path / "results.jsonl", rows)
+    (chart,) = section.blocks
+    assert isinstance(chart, Chart)
+    fast, slow = chart.views[0].series
+    assert (fast.name, fast.points) == ("strongticket, H200", [(8, 1e7), (16, 1e7)])
+    assert (slow.name, slow.points) == ("strongticket, T4", [(8, 1e6), (16, 1e6)])
+    assert fast.colour != slow.colour
 
 
 def test_a_glance_has_the_first_tickets_and_says_how_many_there_are(tmp_path: Path, out: Path) -> None:

@@ -1,11 +1,11 @@
 """Benchmark rows: subset sums a second against peers, and what else was timed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from strongticket.container import Json
 from strongticket.report.origin import origin_of_rows
-from strongticket.report.parts import SERIES, Chart, Section, Series, Table, View, number, share
+from strongticket.report.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
 
 _OURS = "strongticket"
 
@@ -30,24 +30,22 @@ def _latest(rows: list[Json]) -> list[Json]:
 
 
 def _subset_sums(path: Path, rows: list[Json]) -> Section:
-    lines: dict[tuple[str, str], list[Json]] = {}
+    lines: dict[tuple[str, str, str | None], list[Json]] = {}
     for row in sorted(rows, key=lambda row: (row["device"], row["n"])):
-        lines.setdefault((row["engine"], row["device"]), []).append(row)
+        lines.setdefault((row["engine"], row["device"], row["gpu"]), []).append(row)
     # Ours first, on each device; then the peers, the fastest first.
     order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1]["median"]))
-    peers = iter(colour for colour in SERIES if colour not in ("s0", "s3"))  # those two look like ours
     series = []
-    for engine, device in order:
-        own = lines[engine, device]
-        ours = engine == _OURS
+    for key, colour in zip(order, _colours(order), strict=True):
+        own = lines[key]
         series.append(
             Series(
                 name=_name(own[0]),
                 points=[(row["n"], row["median"]) for row in own],
                 low=[row["p20"] for row in own],
                 high=[row["p80"] for row in own],
-                colour=("median" if device == "cpu" else "mean") if ours else next(peers, "paper"),
-                dash="solid" if ours else "dashed",
+                colour=colour,
+                dash="solid" if own[0]["engine"] == _OURS else "dashed",
             )
         )
     view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
@@ -78,6 +76,15 @@ def _subset_sums(path: Path, rows: list[Json]) -> Section:
         blocks=(chart,),
         origin=origin_of_rows(path, rows, "strongticket bench subset-sum"),
     )
+
+
+def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
+    """Give ours its colours, on a CPU and on the first GPU; each other line, another GPU's too, the next one."""
+    ours: dict[bool, Colour] = {True: "median", False: "mean"}
+    others = iter(colour for colour in SERIES if colour not in ("s0", "s3"))  # those two look like ours
+    for engine, device, _ in lines:
+        on_cpu = device == "cpu"
+        yield ours.pop(on_cpu) if engine == _OURS and on_cpu in ours else next(others, "paper")
 
 
 def _name(row: Json) -> str:
