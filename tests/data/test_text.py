@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -136,6 +138,46 @@ def test_wikitext_offline_says_what_works_instead(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(StrongTicketError, match=r"does not answer: .*; give --data DIR\. A folder works"):
         load_text("wikitext-103", cache=tmp_path)
+
+
+class Rows(list[str]):
+    """A split of `datasets`, as far as it is used."""
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, list[str]]]:
+        yield {"text": self}
+
+
+def stub_datasets(copy: dict[str, Rows] | None) -> SimpleNamespace:
+    """Stand in for `datasets` where the hub is down: it gives its copy if told to, or else would try for long."""
+
+    def load_dataset(path: str, name: str) -> dict[str, Rows]:
+        assert config.HF_HUB_OFFLINE
+        if copy is None:
+            raise ConnectionError("Couldn't reach it (OfflineModeIsEnabled)")
+        return copy
+
+    config = SimpleNamespace(HF_HUB_OFFLINE=False)
+    return SimpleNamespace(config=config, load_dataset=load_dataset)
+
+
+def test_wikitext_comes_from_the_copy_datasets_keeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    stub = stub_datasets({name: Rows([f" = {name} = \n"]) for name in ("train", "validation", "test")})
+    monkeypatch.setitem(sys.modules, "datasets", stub)
+    fetch_wikitext(tmp_path)
+    assert (tmp_path / "valid.txt").read_text() == " = validation = \n"
+    assert stub.config.HF_HUB_OFFLINE is False
+
+
+def test_wikitext_without_hub_and_copy_says_that_the_hub_is_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "datasets", stub_datasets(None))
+    with pytest.raises(StrongTicketError, match=r"\(the Hugging Face hub does not answer: .*\); give --data DIR"):
+        fetch_wikitext(tmp_path)
 
 
 def test_wikitext_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What comes from the Hugging Face hub: GPT-2's tokenizer and WikiText-103. Without a network: one line, at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,18 +32,22 @@ def fetch_gpt2() -> BpeCodec:
 
 
 def fetch_wikitext(folder: Path) -> None:
-    """Write WikiText-103 (raw) as train.txt, valid.txt and test.txt; what is there already is not fetched again."""
+    """Write WikiText-103 (raw) as train.txt, valid.txt and test.txt; what is there already is not fetched again.
+
+    It comes through `datasets`, which keeps a copy: the hub may be down once that is there.
+    """
     missing = [split for split in _SPLIT_NAMES if not (folder / f"{split}.txt").is_file()]
     if not missing:
         return
     instead = f"give --data DIR. {LAYOUT}"
     datasets = _import("datasets", f"{WIKITEXT} comes through datasets", instead)
-    if reason := _why_unreachable():
-        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.")
+    unreachable = _why_unreachable()
     try:
-        loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
+        with _copies_only(datasets.config, unreachable is not None):
+            loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
     except (OSError, ValueError) as error:
-        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({_first_line(error)}); {instead}.") from None
+        reason = unreachable or _first_line(error)
+        raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.") from None
     folder.mkdir(parents=True, exist_ok=True)
     for split in missing:
         batches = loaded[_SPLIT_NAMES[split]].iter(batch_size=1000)
@@ -68,6 +73,17 @@ def _why_unreachable() -> str | None:
     except OSError as error:
         return f"the Hugging Face hub does not answer: {getattr(error, 'reason', error)}"
     return None
+
+
+@contextmanager
+def _copies_only(config: Any, wanted: bool) -> Iterator[None]:
+    """Have `datasets` look at its own copies only, for which it has a setting and no argument."""
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or wanted
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
 
 
 def _first_line(error: Exception) -> str:
