@@ -216,7 +216,7 @@ def test_lines_of_the_spread_join_one_seed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:
     Rows(tmp_path / "inits").keep(made_up(inits.plan(QUICK)[0], 4.0))
-    with pytest.raises(StrongTicketError, match="no way to draw the weights has a seed at two scales yet"):
+    with pytest.raises(StrongTicketError, match="no way to draw the weights with a seed at two scales yet"):
         reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from strongticket.bench.measure import environment
 from strongticket.cli import app
 from strongticket.container import Json
 from strongticket.data.text import load_text
-from strongticket.errors import StrongTicketError
+from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import reproduce_text_figure
@@ -109,11 +110,16 @@ def invoke(*arguments: object) -> Result:
 
 def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path) -> None:
     quick = ("fig8", "--quick", "--seeds", 1, "--out", tmp_path)
-    assert invoke(*quick, "--minutes", 0).exit_code == 1
+    late = invoke(*quick, "--minutes", 0)
+    assert late.exit_code == 1
+    assert "--minutes are too few for the first" in str(late.exception)
+    unheard = invoke(*quick, "--only", "zzz")
+    assert "--only 'zzz' or --minutes let none begin" in str(unheard.exception)
     assert not (tmp_path / "fig8" / ROWS).exists()
     done = invoke(*quick, "--only", "scale8-", "--also", "sample")
     assert done.exit_code == 0, done.output
     (row,) = (json.loads(line) for line in (tmp_path / "fig8" / ROWS).read_text().splitlines())
+    assert "5 runs are missing; --only may leave out some of them." in done.output
     assert row["config"]["policy"]["qk_scale"] == 8
     assert row["also"]["sample"] == pytest.approx(row["best_validation_loss"])
 
@@ -131,6 +137,37 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
     assert done.exit_code == 2, done.output
     assert told in done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("fig7", "--seed", "5", "--init", "xavier"),
+            "--seed and --init are for Figures 4 to 6, none of which is asked for",
+        ),
+        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
+    ],
+)
+def test_options_that_no_figure_looks_at_are_refused(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    done = invoke(*arguments, "--out", tmp_path)
+    assert done.exit_code == 2, done.output
+    assert told in " ".join(done.output.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_without_runs_does_not_keep_others_from_being_drawn(tmp_path: Path) -> None:
+    fill(tmp_path, fig8.FIGURE, fig8.FIGURE.choose("short"))
+    done = invoke("spread", "fig8", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert str(done.exception).startswith("spread has no finished run")
+    assert (tmp_path / "fig8" / "fig8.png").exists()
+
+
+def test_matplotlib_is_missed_before_anything_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match="figures need matplotlib"):
+        reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
 
 
 def test_another_text_must_have_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +196,7 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     [
         ("{\n", "is not JSON lines"),
         ("[" * 100_000, "is not JSON lines"),
-        ("7\n", "line 1 is no finished run"),
+        ("7\n", "line 1 is no finished run, or one of another release"),
         ('{"config": {}, "text": {"data": "a", "digest": "b"}, "run": {}}\n', "line 1 is no finished run"),
     ],
 )
@@ -173,9 +210,9 @@ def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
     config = fig7.plan(QUICK)[0]
     row = made_up(config, 4.0)
     del row["nonzero"]
-    Rows(tmp_path / "fig7").keep(row)
+    Rows(tmp_path / "fig8").keep(row)
     with pytest.raises(
-        StrongTicketError, match=r"rows\.jsonl is broken, or from another release \(KeyError: 'nonzero'\)"
+        StrongTicketError, match=r"fig8/rows\.jsonl: line 1 is no finished run, or one of another release"
     ):
         reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
     assert not (tmp_path / "fig7" / "result.json").exists()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from strongticket.experiments.figure import Options
 
 _TEXT = "Figures on text, from fig7 on"
+_CONSTRUCTION_OPTIONS = ("sources", "targets", "seed", "init", "target", "normalize", "workers", "dask")
+_TEXT_OPTIONS = ("schedule", "models", "seeds", "data", "also", "tokenizer", "minutes", "only", "device", "keep")
 _LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 
 
@@ -49,6 +51,7 @@ class TargetKind(StrEnum):
 
 
 def reproduce(
+    context: typer.Context,
     figures: Annotated[
         list[FigureName],
         typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FigureName)}."),
@@ -160,6 +163,8 @@ def reproduce(
     from strongticket.experiments.figure import Options
     from strongticket.parallel import available_cores
 
+    chosen = list(dict.fromkeys(name.value for name in figures))
+    _refuse_what_is_not_used(context, chosen)
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     options = Options(
@@ -184,7 +189,6 @@ def reproduce(
         device=chosen_device(device),
         keep=keep,
     )
-    chosen = list(dict.fromkeys(name.value for name in figures))
     processes = workers or (1 if quick else available_cores())
     short = [name for name in chosen if name not in TEXT_FIGURES]
     results = _run_all(short, options, out or Path("out"), processes, dask, as_json)
@@ -196,8 +200,25 @@ def reproduce(
         from strongticket.terminal import print_json
 
         print_json(results)
+    if empty := [result["error"] for result in results.values() if "error" in result]:
+        raise StrongTicketError(" ".join(empty))
     if violations := sum(result.get("violations", 0) for result in results.values()):
         raise StrongTicketError(f"{violations} errors exceed their certificate. This is a bug: please report it.")
+
+
+def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
+    """An option that no chosen figure looks at is a misunderstanding, and its result would be taken for another."""
+    sources = [context.get_parameter_source(name) for name in context.params]
+    given = {name for name, source in zip(context.params, sources, strict=True) if source and source.name != "DEFAULT"}
+    on_text = [name for name in chosen if name in TEXT_FIGURES]
+    for unused, options, about in (
+        (not on_text, _TEXT_OPTIONS, "figures on text, from fig7 on"),
+        (len(on_text) == len(chosen), _CONSTRUCTION_OPTIONS, "Figures 4 to 6"),
+    ):
+        if unused and (vain := [f"--{name}" for name in options if name in given]):
+            bad_usage(
+                f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}, none of which is asked for."
+            )
 
 
 def _run_all(

@@ -51,7 +51,9 @@ class Config(SourceConfig):
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
     if options.target == "trained":
-        raise ValueError("fig6 has untrained targets, as in the paper; leave --target out, or run fig6 by itself.")
+        raise ValueError(
+            "fig6 has untrained targets, as in the paper; leave --target out, or run other figures by themselves."
+        )
     config = Config(seed=options.seed, targets=options.targets, init=options.init)
     if options.normalize is not None:
         config = replace(config, normalize=options.normalize)

@@ -89,7 +89,7 @@ def reproduce_figure(
     Returns:
         The content of `result.json`.
     """
-    _check_packages()
+    check_packages()
     folder = ResultFolder(out / figure.name, as_json({"figure": figure.name, **asdict(config)}))
     picture = folder.path / figure.name
     result = folder.finished()
@@ -146,7 +146,7 @@ def _circumstances() -> dict[str, Json]:
     return {"command": command_line(), **environment()}
 
 
-def _check_packages() -> None:
+def check_packages() -> None:
     """Say what is missing before any work is done, not after."""
     try:
         import_module("matplotlib")

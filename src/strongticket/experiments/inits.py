@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from strongticket.container import Json
-from strongticket.errors import StrongTicketError
 from strongticket.experiments import fig8, plotting, schedules
 from strongticket.experiments.paired import reach
-from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_figure import Choice, NothingToDrawError, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, scale_points
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.search.config import RunConfig
@@ -72,7 +71,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
             points = [point | {"deviation": deviation(size, init, point["scale"])} for point in points]
             found.append({"size": size, "init": label(init), "embeddings": EMBEDDINGS, "points": points})
     if not found:
-        raise StrongTicketError("no way to draw the weights has a seed at two scales yet; give --data to go on.")
+        raise NothingToDrawError("inits has no way to draw the weights with a seed at two scales yet.")
     return {"inits": found}
 
 

@@ -154,16 +154,24 @@ def _read(path: Path) -> list[Json]:
         raise StrongTicketError(f"{path} is not JSON lines ({error}); mend it or move it away.") from None
     for number, row in enumerate(rows, 1):
         if not _is_row(row):
-            raise StrongTicketError(f"{path}: line {number} is no finished run; mend it or move the file away.")
+            raise StrongTicketError(
+                f"{path}: line {number} is no finished run, or one of another release; mend that line or take it out."
+            )
     return rows
 
 
 def _is_row(row: Json) -> bool:
-    if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in ("config", "text", "run")):
+    """Whether a line has all that figures read off a row; its settings are compared with those of a plan."""
+    parts = ("config", "text", "run", "nonzero", "also")
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in parts):
         return False
-    losses = [row.get("best_validation_loss"), row.get("final_validation_loss")]
-    return {"digest", "data"} <= row["text"].keys() and all(
-        isinstance(loss, int | float) and math.isfinite(loss) for loss in losses
+    numbers = [row.get("best_validation_loss"), row.get("final_validation_loss"), *row["also"].values()]
+    numbers += [row["nonzero"].get("all"), row["nonzero"].get("without_embeddings")]
+    numbers.append(row["run"].get("tokens_per_second"))
+    return (
+        {"digest", "data"} <= row["text"].keys()
+        and isinstance(row.get("curve"), list)
+        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
     )
 
 

@@ -1,6 +1,7 @@
 """The part of `strongticket reproduce` that is about figures on text."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,28 +33,41 @@ class TextOptions:
 
 def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as_json: bool) -> dict[str, Any]:
     """Do what is missing of each figure, draw it, and print it."""
-    from strongticket.experiments.text_figure import load_text_figure, reproduce_text_figure
+    from strongticket.experiments.text_figure import NothingToDrawError, load_text_figure, reproduce_text_figure
     from strongticket.experiments.textplot import result_plot
     from strongticket.terminal import console
 
-    summaries = {}
+    summaries: dict[str, Any] = {}
     work = _work(options) if options.data is not None else None
     for name in names:
         figure, folder = load_text_figure(name), out / name
         choice = figure.choose(options.schedule, options.sizes, options.seeds, options.only)
-        with _Runs(name) as runs:
-            result = reproduce_text_figure(figure, choice, out, work, progress=runs.begin, watch=runs.watch)
+        try:
+            with _Runs(name) as runs:
+                result = reproduce_text_figure(figure, choice, out, work, progress=runs.begin, watch=runs.watch)
+        except NothingToDrawError as error:
+            summaries[name] = {"folder": str(folder), "runs": 0, "error": str(error)}
+            continue
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)
             if plot := result_plot(result):
                 typer.echo(f"{plot}\n")
-            if missing := len(result["missing"]):
-                which, them = ("One run is", "it") if missing == 1 else (f"{missing} runs are", "them")
-                typer.echo(f"{which} missing; with --data the same command does {them}. Next: {result['missing'][0]}")
+            if result["missing"]:
+                typer.echo(_missing_line(result["missing"], options))
             typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries
+
+
+def _missing_line(missing: Sequence[str], options: TextOptions) -> str:
+    which, them = ("One run is", "it") if len(missing) == 1 else (f"{len(missing)} runs are", "them")
+    way = "the same command goes on with"
+    if options.data is None:
+        way = "with --data the same command does"
+    elif options.only:
+        way = "--only may leave out some of" if len(missing) > 1 else "--only may leave out"
+    return f"{which} missing; {way} {them}. Next: {missing[0]}"
 
 
 def _work(options: TextOptions) -> "Work":

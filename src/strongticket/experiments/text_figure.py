@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import TEXT_FIGURES
-from strongticket.experiments.language import ROWS, Progress, Rows, Work, name_of, run_missing
-from strongticket.experiments.results import naming
+from strongticket.experiments.figure import check_packages
+from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
 from strongticket.experiments.schedules import Embeddings, ScheduleName
 from strongticket.files import as_json, write_json
 from strongticket.search.config import RunConfig
@@ -75,6 +75,10 @@ class TextFigure:
         )
 
 
+class NothingToDrawError(StrongTicketError):
+    """A figure has too few finished runs so far; others may have enough."""
+
+
 def load_text_figure(name: str) -> TextFigure:
     """Import a figure by name."""
     figure: TextFigure = import_module(f"strongticket.experiments.{name}").FIGURE
@@ -103,6 +107,7 @@ def reproduce_text_figure(
     Returns:
         The content of `result.json`.
     """
+    check_packages()
     rows = Rows(out / figure.name, [out / other for other in TEXT_FIGURES if other != figure.name])
     plan = figure.plan(choice)
     if work is not None:
@@ -111,25 +116,28 @@ def reproduce_text_figure(
     found = [(config, rows.find(config)) for config in plan]
     finished = [row for _, row in found if row is not None]
     if not finished:
-        raise StrongTicketError(
-            f"{figure.name} has no finished run in {out}; give --data to begin, or --out where they are."
-        )
+        raise NothingToDrawError(f"{figure.name} has no finished run in {out}{_way_on(work is not None, choice.only)}")
+    result: dict[str, Any] = as_json(
+        {
+            "config": {"figure": figure.name, **_settings(choice)},
+            "text": finished[0]["text"],
+            "runs": len(finished),
+            "missing": [name_of(config) for config, row in found if row is None],
+            **figure.summarize(finished),
+        }
+    )
     folder = out / figure.name
     folder.mkdir(parents=True, exist_ok=True)
-    with naming(folder / ROWS):
-        result: dict[str, Any] = as_json(
-            {
-                "config": {"figure": figure.name, **_settings(choice)},
-                "text": finished[0]["text"],
-                "runs": len(finished),
-                "missing": [name_of(config) for config, row in found if row is None],
-                **figure.summarize(finished),
-            }
-        )
-        figure.draw(result, folder / figure.name)
+    figure.draw(result, folder / figure.name)
     write_json(folder / RESULT, result)
     write_json(folder / RUN, _made_by([row["run"] for row in finished]))
     return result
+
+
+def _way_on(working: bool, only: str) -> str:
+    if not working:
+        return "; give --data to begin, or --out where they are."
+    return f": --only {only!r} or --minutes let none begin." if only else ": --minutes are too few for the first."
 
 
 def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
