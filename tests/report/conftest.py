@@ -92,9 +92,15 @@ def text_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "text": {"data": "a text", "digest": "0"},
                     "best_validation_loss": loss,
                     "final_validation_loss": loss + 0.01,
+                    "curve": [[0, 6.0], [10, loss]],
                     "nonzero": {"all": 10_000 + round(place), "without_embeddings": 1000 + round(place)},
                     "also": {},
-                    "run": {"seconds": 2.0, "gpu": "a GPU", "date": "2026-11-15T00:00:00+00:00"},
+                    "run": {
+                        "seconds": 2.0,
+                        "tokens_per_second": 1e5,
+                        "gpu": "a GPU",
+                        "date": "2026-11-15T00:00:00+00:00",
+                    },
                 }
             )
         (out / name).mkdir()

@@ -47,7 +47,7 @@ def figure_of(
                 "curve": [[0, 6.0], [10, loss]],
                 "nonzero": {"all": 10_000, "without_embeddings": 1000},
                 "also": dict(also or {}),
-                "run": {"seconds": 2.0, "gpu": "a GPU", "date": "2026-11-15T00:00:00+00:00"},
+                "run": {"seconds": 2.0, "tokens_per_second": 1e5, "gpu": "a GPU", "date": "2026-11-15T00:00:00+00:00"},
             }
         )
     (folder / name).mkdir(parents=True)
@@ -188,6 +188,12 @@ def test_figure_8_says_where_the_loss_is_lowest(visit: Visit, tmp_path: Path) ->
     losses = {1.0: 5.0, 2.0: 4.7, 2.83: 4.6, 4.0: 4.7, 5.66: 5.0, 8.0: 5.5}
     page, _ = page_of(figure_of("fig8", trained, tmp_path, sizes=("mini",), losses=losses))
     assert "mini, embeddings trained: lowest at 2.83; the theory’s is 2.83" in visit.open(page).page.inner_text("body")
+
+
+def test_figure_8_names_the_scale_of_each_model_where_they_differ(tmp_path: Path) -> None:
+    first = figure_of("fig8", lambda config: trained(config) and config.seed == 0, tmp_path, sizes=("nano", "mini"))
+    nano, mini = (f"{size}, embeddings trained: lowest at 8, one seed, the theory’s is" for size in ("nano", "mini"))
+    assert f"{nano} 2.38; {mini} 2.83<" in page_of(first)[0].read_text()
 
 
 def test_changes_of_several_models_name_theirs(visit: Visit, tmp_path: Path) -> None:

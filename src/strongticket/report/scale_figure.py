@@ -29,7 +29,6 @@ def scale_figure(result: Result) -> Section:
     """Figure 8: loss against the scale of query and key weights."""
     content = result.content
     curves = content["curves"]
-    found = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
     upright = [(theory, f"theory: {theory:.3g}") for theory in sorted({float(curve["theory"]) for curve in curves})]
     losses = Chart(
         title="Loss against the scale of query and key weights",
@@ -45,10 +44,19 @@ def scale_figure(result: Result) -> Section:
         title="Figure 8: loss against the scale of Q and K",
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
         "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
-        finding=f"{'; '.join(found)}; the theory’s is {float(curves[0]['theory']):.3g}",
+        finding=_finding(curves),
         blocks=(losses, *_differences(curves, upright)),
         origin=origin_of(result),
     )
+
+
+def _finding(curves: list[Json]) -> str:
+    """Say where each loss is lowest, and where the theory has it: once, if that is the same for all models."""
+    lowest = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
+    theories = [f"the theory’s is {float(curve['theory']):.3g}" for curve in curves]
+    if len(set(theories)) == 1:
+        return "; ".join([*lowest, theories[0]])
+    return "; ".join(f"{found}, {theory}" for found, theory in zip(lowest, theories, strict=True))
 
 
 def _differences(curves: list[Json], upright: list[tuple[float, str]]) -> list[Chart]:
