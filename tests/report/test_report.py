@@ -316,7 +316,13 @@ def test_mask_too_large_to_read_is_sampled_by_rows(monkeypatch: pytest.MonkeyPat
     assert shown["note"].endswith("from one row in 10")
     whole = tensor.mask.to_bool().numpy()
     assert (cells_of(shown) == whole[::10]).all()
-    assert "too large to draw" in drawn(RandomTensor(name="w", mask=PackedMask.random((2, 1001), 0.5, seed=0)))["note"]
+
+
+def test_what_is_too_large_to_draw_is_named() -> None:
+    row, whole = FullMask((1, 2**26 + 1)), BlockMask((2**14, 2**13), 0, 1)
+    assert drawn(RandomTensor(name="w", mask=row))["note"] == "a row of 67,108,865 weights is too large to draw"
+    said = drawn(RandomTensor(name="w", mask=whole))["note"]
+    assert said == "a mask of 134,217,728 weights, given as blocks, is too large to draw"
 
 
 def test_a_tall_mask_is_drawn_from_a_few_rows() -> None:

@@ -169,8 +169,11 @@ def _why_not(tensor: RandomTensor, budget: Budget) -> str:
     rule = not isinstance(tensor.mask, PackedMask | FullMask)
     if not tensor.numel:
         return "the tensor is empty"
-    if columns > MOST_BITS or (rule and tensor.numel > MOST_BITS):
+    if columns > MOST_BITS:
         return f"a row of {columns:,} weights is too large to draw"
+    if rule and tensor.numel > MOST_BITS:
+        # A rule has no rows to read one by one: it gives all of them or none.
+        return f"a mask of {tensor.numel:,} weights, given as {tensor.mask.kind}, is too large to draw"
     if budget.pictures < 1 or budget.bits < min(tensor.numel, MOST_BITS):
         return "the page has room for no more"
     return ""
