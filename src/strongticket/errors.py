@@ -15,3 +15,14 @@ class TicketFormatError(StrongTicketError):
 
 class MissingExtraError(StrongTicketError):
     """An optional package is needed; the message names the pip command."""
+
+
+def first_line(error: BaseException) -> str:
+    r"""Tell another package's error in one short line; one that says nothing, by its type.
+
+    Example:
+        >>> first_line(OSError("no such model\ncheck the spelling")), first_line(KeyboardInterrupt())
+        ('no such model', 'KeyboardInterrupt')
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]

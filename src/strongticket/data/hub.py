@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from strongticket.container import atomic_write
 from strongticket.data.byte_level import BpeCodec, bpe_from_json
 from strongticket.data.text_files import LAYOUT
-from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 
 WIKITEXT = "wikitext-103"
 _SECONDS_TO_ANSWER = 10
@@ -26,7 +26,7 @@ def fetch_gpt2() -> BpeCodec:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2", local_files_only=unreachable is not None)
     except OSError as error:
-        reason = unreachable or _first_line(error)
+        reason = unreachable or first_line(error)
         raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}); {instead}.") from None
     return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "GPT-2's tokenizer of transformers")
 
@@ -46,7 +46,7 @@ def fetch_wikitext(folder: Path) -> None:
         with _copies_only(datasets.config, unreachable is not None):
             loaded = datasets.load_dataset("Salesforce/wikitext", "wikitext-103-raw-v1")
     except (OSError, ValueError) as error:
-        reason = unreachable or _first_line(error)
+        reason = unreachable or first_line(error)
         raise StrongTicketError(f"{WIKITEXT} cannot be fetched ({reason}); {instead}.") from None
     folder.mkdir(parents=True, exist_ok=True)
     for split in missing:
@@ -84,10 +84,6 @@ def _copies_only(config: Any, wanted: bool) -> Iterator[None]:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
-
-
-def _first_line(error: Exception) -> str:
-    return f"{error!s:.200}".partition("\n")[0]
 
 
 def _import(name: str, need: str, instead: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 from strongticket.pretrained.adapters import adapter_of
 
 # The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
@@ -62,9 +62,9 @@ def _one_line(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         # The loader passes on errors of json, safetensors, torch, the hub and its own, which share no other base.
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         where = "" if Path(name).is_dir() else " There is no such folder, and the hub or its cache has not given it."
-        raise StrongTicketError(f"{name}: cannot be loaded ({reason:.200}).{where}") from error
+        raise StrongTicketError(f"{name}: cannot be loaded ({reason}).{where}") from error
 
 
 @contextmanager
