@@ -20,10 +20,11 @@ from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
 from strongticket.cli import app
-from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
+from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import bootstrap, tickets, write_report
+from strongticket.report.fits import curve
 from strongticket.report.parts import Chart
 from strongticket.report.speed import speed_sections
 from tests.pretrained.small_models import small
@@ -396,6 +397,11 @@ def test_fits_of_the_bootstrap_are_those_of_the_figures() -> None:
     drawn = bootstrap.redraw([point["sources"]["error"] for point in fig4["widths"]], bootstrap.mean_of_rows)
     low, high = bootstrap.interval(bootstrap.fit_many(widths, drawn)[1])
     assert low < fig4["fits"][0]["mean"]["delta"] < high
+
+
+def test_a_rising_fit_has_no_minus_sign() -> None:
+    falling, rising = (curve("fit", Decay(0.5, delta), [8, 16], "mean").name for delta in (0.06, -0.06))
+    assert (falling, rising) == ("fit, 0.5\xa0exp(−0.06\xa0n)", "fit, 0.5\xa0exp(0.06\xa0n)")
 
 
 def test_bootstrap_interval_covers_the_truth() -> None:

@@ -78,13 +78,13 @@ def draw_decay(axes: Axes, decay: Decay | None, widths: Sequence[int], **style: 
     axes.plot(steps, [decay.at(n) for n in steps], **style)
 
 
-def formula(decay: Decay | None, symbol: str = "n") -> str:
-    """Write a fit for a legend.
+def formula(decay: Decay | None) -> str:
+    """Write a fit for a legend, with a raised exponent.
 
     Example:
-        >>> formula(Decay(0.8, 0.06))
-        '$0.80\\\\,e^{-0.060\\\\,n}$'
+        >>> print(formula(Decay(0.8, 0.06)), formula(Decay(0.2, -0.06)))
+        $0.80\\,e^{-0.060\\,n}$ $0.20\\,e^{0.060\\,n}$
     """
     if decay is None:
         return "no fit"
-    return rf"${decay.gamma:.2f}\,e^{{{-decay.delta:.3f}\,{symbol}}}$"
+    return rf"${decay.gamma:.2f}\,e^{{{-decay.delta:.3f}\,n}}$"

@@ -89,6 +89,16 @@ def decay_of(content: dict[str, float] | None) -> Decay | None:
     return Decay(**content) if content is not None else None
 
 
+def formula(decay: Decay | None) -> str:
+    """Write a fit, falling or rising.
+
+    Example:
+        >>> formula(Decay(0.8, 0.06)), formula(Decay(0.2, -0.06)), formula(None)
+        ('0.8 exp(-0.06 n)', '0.2 exp(0.06 n)', 'no fit')
+    """
+    return f"{decay.gamma:.2g} exp({-decay.delta:.2g} n)" if decay is not None else "no fit"
+
+
 def _curve_fit(curve: Callable[..., Any], x: Any, y: Any, start: list[float]) -> list[float]:
     """Call SciPy; RuntimeError if it does not settle."""
     try:

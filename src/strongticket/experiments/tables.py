@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from strongticket.container import Json
-from strongticket.experiments.statistics import Decay, decay_of
+from strongticket.experiments.statistics import decay_of, formula
 
 SHOWN_LENGTHS = (4, 256, 4096)
 
@@ -71,16 +71,6 @@ def block_table(result: Json, fits: Json) -> Table:
             formula(decay_of(fits["median"]["own_rate"][b])),
         )
     return table
-
-
-def formula(decay: Decay | None) -> str:
-    """Write a fit.
-
-    Example:
-        >>> formula(Decay(0.8, 0.06))
-        '0.8 exp(-0.06 n)'
-    """
-    return f"{decay.gamma:.2g} exp({-decay.delta:.2g} n)" if decay is not None else "no fit"
 
 
 def number(value: float | None) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from strongticket.container import Json
-from strongticket.experiments.statistics import PAPER, Decay, decay_of
+from strongticket.experiments.statistics import PAPER, Decay, decay_of, formula
 from strongticket.report import bootstrap
-from strongticket.report.parts import Colour, Dash, Series, Table, number
+from strongticket.report.parts import Colour, Dash, Series, Table, minus, number
 
 _STEPS = 60
 
@@ -14,24 +14,15 @@ def curve(name: str, decay: Decay, widths: Sequence[int], colour: Colour, dash: 
     """Draw a decay over the range of the widths, through each of them, so that a pointer there finds its value."""
     low, high = min(widths), max(widths)
     grid = sorted({*map(float, widths), *(low + (high - low) * k / _STEPS for k in range(_STEPS + 1))})
+    # Spaces that do not break, so that a formula stays on one line.
+    shown = minus(formula(decay)).replace(" ", "\xa0")
     return Series(
-        name=f"{name}, {formula(decay)}",
+        name=f"{name}, {shown}",
         points=[(n, decay.at(n)) for n in grid],
         colour=colour,
         dash=dash,
         marks=False,
     )
-
-
-def formula(decay: Decay) -> str:
-    """Write a decay for a legend.
-
-    Example:
-        >>> formula(Decay(0.8, 0.06))
-        '0.8\xa0exp(−0.06\xa0n)'
-    """
-    # Spaces that do not break, so that a formula stays on one line.
-    return f"{decay.gamma:.2g}\xa0exp(−{decay.delta:.2g}\xa0n)"
 
 
 def paper_curve(widths: Sequence[int]) -> Series:
