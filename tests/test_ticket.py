@@ -308,13 +308,40 @@ def test_wrong_parts_are_refused_in_one_line(make: object, message: str) -> None
 
 def test_copies_and_pickles_are_the_same_ticket() -> None:
     ticket = small_ticket()
-    assert copy.deepcopy({"a": ticket})["a"] is ticket
     loaded = Ticket.from_bytes(ticket.to_bytes())
     for one in (ticket, loaded):
+        copied = copy.deepcopy(one)
+        assert copied == one
+        assert copied.stored_digests == one.stored_digests
         again = pickle.loads(pickle.dumps(one))
         assert again == one
         assert again.to_bytes() == one.to_bytes()
     assert copy.copy(loaded) == loaded
+
+
+def test_a_deep_copy_can_be_changed_by_itself() -> None:
+    ticket, same = small_ticket(), small_ticket()
+    copied = copy.deepcopy(ticket)
+    copied.metadata["note"] = "mine"
+    copied.architecture["n_heads"] = 2
+    copied.certificate.details["layers"] = []
+    copied.dense["bias"].value.fill_(7.0)
+    assert ticket == same
+
+
+def test_a_deep_copy_has_the_ticket_once_and_its_masks_not_again() -> None:
+    ticket = small_ticket()
+    first, second = copy.deepcopy([ticket, ticket])
+    assert first is second
+    assert all(tensor.mask is ticket.tensors[name].mask for name, tensor in first.tensors.items())
+
+
+def test_a_ticket_is_found_in_a_set_after_its_architecture_was_changed() -> None:
+    ticket = small_ticket()
+    tickets = {ticket}
+    assert hash(small_ticket()) == hash(ticket)
+    ticket.architecture["n_heads"] = 2
+    assert ticket in tickets
 
 
 def test_numbers_may_come_from_numpy() -> None:

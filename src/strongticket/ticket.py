@@ -5,7 +5,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -316,8 +316,18 @@ class Ticket:
         write_ticket(self, self.stored_digests or self.digests(progress), file)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
-        # None of its parts can be set, so a second one would only take memory: a model may hold it once a layer.
-        return self
+        # The masks, which are nearly all of it, cannot be changed and are shared. The rest is copied wherever such a
+        # part is made, hence `replace`.
+        copied = Ticket(
+            seed=self.seed,
+            tensors=self.tensors.values(),
+            dense=[replace(tensor) for tensor in self.dense.values()],
+            architecture=self.architecture,
+            certificate=self.certificate and replace(self.certificate),
+            metadata=self.metadata,
+        )
+        object.__setattr__(copied, "stored_digests", self.stored_digests)
+        return copied
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Ticket"], tuple[bytes]]:
         # As in a file, so that what is unpickled is checked like one.
@@ -333,7 +343,8 @@ class Ticket:
         return mine == theirs
 
     def __hash__(self) -> int:
-        return hash(self.identity)
+        # Of what cannot be changed, so that a ticket is found again in a set whatever becomes of its architecture.
+        return hash((self.seed, digest_of_masks(self)))
 
     def __repr__(self) -> str:
         family = self.architecture.get("family", "no architecture")
