@@ -153,6 +153,15 @@ def test_evaluate_says_that_the_loss_is_reproduced(run: Run, ticket_file: Path) 
     assert "none for this text and length" in other.stdout
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_evaluate_fails_if_the_loss_is_another_than_recorded(run: Run, tmp_path: Path, more: tuple[str, ...]) -> None:
+    search = dict(recorded_ticket(load_text("sample")).metadata["search"], validation_loss=1.25)
+    language_ticket({"search": search}).save(tmp_path / "other.ticket")
+    done = run("evaluate", tmp_path / "other.ticket", "--data", "sample", "--device", "cpu", *more)
+    assert done.returncode == 1
+    assert "NOT reproduced" in done.stdout or json.loads(done.stdout)["reproduced"] is False
+
+
 @pytest.mark.parametrize("arguments", [("generate", "--tokens", 1), ("evaluate", "--data", "sample")])
 def test_small_models_take_one_thread_of_a_cpu(run: Run, ticket_file: Path, arguments: tuple[object, ...]) -> None:
     before = torch.get_num_threads()

@@ -67,7 +67,7 @@ def test_a_vision_transformer(attention: type[nn.Module], weights: tuple[str, st
     }
 
 
-def test_the_head_is_the_last_matrix_of_what_is_called_one_or_of_what_lies_below_the_root() -> None:
+def test_the_head_is_the_last_matrix_of_what_is_called_one_or_of_what_a_module_ends_in() -> None:
     def heads(model: nn.Module) -> list[str]:
         return [name for name, group in groups_of(model).items() if group == "head"]
 
@@ -78,6 +78,9 @@ def test_the_head_is_the_last_matrix_of_what_is_called_one_or_of_what_lies_below
     classifier = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     assert heads(nn.ModuleDict({"classifier": classifier, "late": nn.Linear(4, 4)})) == ["classifier.2.weight"]
     assert heads(nn.ModuleDict({"body": plain, "conv": nn.Conv1d(2, 2, 3)})) == []
+    assert heads(nn.ModuleDict({"inp": nn.Linear(3, 3), "body": plain, "act": nn.ReLU()})) == ["body.2.weight"]
+    assert heads(nn.ModuleDict({"fc": nn.Linear(3, 3), "out": nn.Linear(3, 2)})) == ["out.weight"]
+    assert heads(nn.ModuleDict({"inp": nn.Linear(3, 3), "body": nn.ModuleList(plain)})) == []
     assert heads(nn.Linear(3, 2)) == []
 
 

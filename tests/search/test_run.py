@@ -135,6 +135,9 @@ def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
     run(replace(TINY, steps=4), text, tmp_path, means)
     with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
+    (tmp_path / "config.json").unlink()  # the result has its settings, too
+    with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
+        run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
 
 
 def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(unbroken: Path, tmp_path: Path) -> None:

@@ -38,13 +38,17 @@ class RunFolder:
 
     def finished(self) -> Json | None:
         """Read the result if the run is done; a folder of other settings is refused."""
-        stored = read_json(self.path / CONFIG)
-        if stored is not None and stored != self.config:
+        result = read_json(self.path / RESULT)
+        self._check(read_json(self.path / CONFIG))
+        self._check((result or {}).get("config"))
+        return result
+
+    def _check(self, config: Json | None) -> None:
+        if config is not None and config != self.config:
             raise StrongTicketError(
-                f"{self.path} holds a run of other settings ({difference(stored, self.config)}). "
+                f"{self.path} holds a run of other settings ({difference(config, self.config)}). "
                 "Choose another --out, or move that folder away."
             )
-        return read_json(self.path / RESULT)
 
     @contextmanager
     def opened(self, *, writes: bool) -> Iterator[None]:

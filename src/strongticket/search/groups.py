@@ -15,7 +15,7 @@ Groups = Callable[[str], Group | None] | Mapping[str, Group]
 
 _NORM = re.compile(r"norm(\dd)?$", re.IGNORECASE)
 _ATTENTION = re.compile(r"(attn|attention)\d*$", re.IGNORECASE)
-_HEADS = {"lm_head", "embed_out", "to_logits", "mlp_head", "head", "heads", "classifier", "fc", "score", "cls"}
+_HEADS = {"lm_head", "embed_out", "to_logits", "mlp_head", "head", "heads", "classifier", "score", "cls"}
 _EMBEDDING = re.compile(r"(^|_)(embed(ding)?s?|tokens?|pos(ition(s|al)?)?|cls|class)(_|$)", re.IGNORECASE)
 _BIAS = re.compile(r"(^|_)bias(_|$)", re.IGNORECASE)
 
@@ -100,15 +100,22 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def _heads(model: nn.Module) -> Iterator[str]:
-    """Names of the last matrix of each part called a head, or else of the last linear layer below the root."""
+    """Names of the last matrix of each part called a head, or else of what the module ends in, if that is linear."""
     root, prefix = _unwrapped(model)
-    parts = dict(root.named_children())
+    parts = {name: part for name, part in root.named_children() if list(part.parameters())}
     heads = [name for name in parts if name in _HEADS]
     if not heads:
-        heads = [name for name, part in parts.items() if isinstance(part, nn.Linear)][-1:]
+        heads = [name for name in list(parts)[-1:] if isinstance(_end(parts[name]), nn.Linear)]
     for head in heads:
         matrices = [name for name, parameter in parts[head].named_parameters() if parameter.dim() > 1]
         yield from (f"{prefix}{head}.{name}" for name in matrices[-1:])
+
+
+def _end(module: nn.Module) -> nn.Module:
+    """Give the last layer with parameters; only a chain of modules says which one that is."""
+    while isinstance(module, nn.Sequential):
+        module = [part for part in module if list(part.parameters())][-1]
+    return module
 
 
 def _unwrapped(model: nn.Module) -> tuple[nn.Module, str]:

@@ -95,7 +95,7 @@ def search(
     from strongticket.search.schedule import Schedule
     from strongticket.search.step import Step, StepConfig, make_optimizer
 
-    # Everything that can be refused is refused before the module changes.
+    # What can be refused is refused before the module changes; whether the loss is one, its first call tells.
     chosen = policy or Policy()
     chosen = chosen if density is None else replace(chosen, density=density)
     settings = StepConfig(precision=precision, compiler=compiler, clip=clip)
@@ -187,7 +187,8 @@ def _checked(loss: Loss) -> Loss:
         if not isinstance(value, Tensor) or value.dim():
             what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise ValueError(
-                f"a search needs a scalar loss; got {what}. Pass loss=, a function of the model and a batch."
+                f"a search needs a scalar loss; got {what}. Pass loss=, a function of the model and a batch, and a "
+                "fresh module: this one has been redrawn."
             )
         return value
 

@@ -28,7 +28,7 @@ class Policy:
         attention: weights of queries, keys, values and outputs.
         mlp: every matrix that belongs to no other group, convolutions included.
         embeddings: tokens, positions, class tokens; a head tied to one of them as well.
-        head: the last linear layer.
+        head: what is called one, or the linear layer that the module ends in.
         norms: scales and shifts of the norms; never masked.
         biases: of the linear layers; never masked.
         density: fraction kept, in (0, 1].

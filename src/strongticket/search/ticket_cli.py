@@ -67,7 +67,8 @@ def evaluate(
 ) -> None:
     """Measure a ticket's loss on a text.
 
-    The network is built from the ticket's file alone, and its loss held against the one on record.
+    The network is built from the ticket's file alone, and its loss held against the one on record: exit status 1 if
+    it is another.
     """
     place = chosen_device(device)
     from strongticket.data.text import load_text
@@ -100,6 +101,8 @@ def evaluate(
         print_json({"file": str(file), "identity": ticket.identity, **result.as_json()})
     else:
         _print_evaluation(result)
+    if result.reproduced is False:
+        raise typer.Exit(1)
 
 
 def generate(
