@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from strongticket.experiments import inits
 from strongticket.experiments.ablation import variants
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
+from strongticket.experiments.text_rows import LABELS
 from strongticket.report import write_report
 from strongticket.report.comparison import axis_of
 from strongticket.report.parts import Mark
@@ -160,6 +161,7 @@ def test_figure_7_speaks_of_seeds_and_scales_that_are_there(
     section = visit.open(page_of(both)[0]).section("fig7")
     assert ("standard deviation over seeds" in section.inner_text()) is not single
     assert "No ticket was searched both with and without" not in section.inner_text()
+    assert f"{LABELS['scaled']}, embeddings trained" in section.locator(".legend").first.inner_text()
     assert section.locator(".plot text.halo").all_text_contents() == ["nano"]  # once, not at each of its points
     assert "Every model saw 52.4M tokens." in section.inner_text()
     unpaired = figure_of("fig7", lambda c: keep(c) and (c.mode == "dense" or c.policy.qk_scale > 1), tmp_path / "one")

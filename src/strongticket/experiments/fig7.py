@@ -9,17 +9,20 @@ from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
-from strongticket.experiments.text_rows import BEST, MEASURES, by_seed, on_common_seeds, on_other_texts, tokens_of
+from strongticket.experiments.text_rows import (
+    BEST,
+    LABELS,
+    MEASURES,
+    by_seed,
+    on_common_seeds,
+    on_other_texts,
+    tokens_of,
+)
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-LABELS = {
-    "unscaled": "tickets, Q and K as drawn",
-    "scaled": "tickets, Q and K times $n_K^{1/4}$",
-    "dense": "trained models",
-}
 _COLOURS = {"unscaled": plotting.MISS, "scaled": plotting.MEDIAN, "dense": plotting.MEAN}
 
 
@@ -142,7 +145,7 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
             ls="-" if joined else "none",
             lw=1.3,
             capsize=3,
-            label=LABELS[kind] + note,
+            label=LABELS[kind].replace("n_K^(1/4)", "$n_K^{1/4}$") + note,
         )
 
 

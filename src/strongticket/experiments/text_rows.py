@@ -6,6 +6,12 @@ from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
 
 BEST, FINAL = MEASURES = ("best_validation_loss", "final_validation_loss")
+# Of Figure 7's points, by kind.
+LABELS = {
+    "unscaled": "tickets, Q and K as drawn",
+    "scaled": "tickets, Q and K times n_K^(1/4)",
+    "dense": "trained models",
+}
 
 
 def tokens_of(config: Json) -> int:

@@ -1,6 +1,7 @@
 """Figure 7: tickets found by search on text, with and without Q/K scaling, beside trained models."""
 
 from strongticket.container import Json
+from strongticket.experiments.text_rows import BEST, FINAL, LABELS
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Chart, Colour, Comparison, Row, Section, Series, Table, View, number
@@ -18,9 +19,7 @@ from strongticket.report.text_words import (
     setting,
 )
 
-_LABELS = {"unscaled": "tickets, Q and K as drawn", "scaled": "tickets, Q and K scaled", "dense": "trained models"}
 _COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
-_MEASURE = "best_validation_loss"
 _NOT_JOINED = "Points are joined only where all models saw the same amount of text."
 _NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
 
@@ -39,7 +38,7 @@ def parameter_figure(result: Result) -> Section:
         ),
         tables=(_loss_table(points),),
     )
-    effects = [effect for effect in content["effects"] if effect["measure"] == _MEASURE]
+    effects = [effect for effect in content["effects"] if effect["measure"] == BEST]
     return Section(
         anchor="fig7",
         name="Figure 7",
@@ -63,8 +62,8 @@ def _parameter_finding(points: list[Json], effects: list[Json]) -> str:
         return f"Q/K scaling changes the loss by {', '.join(found)}"
     for size in dict.fromkeys(point["size"] for point in points):
         own = [point for point in points if point["size"] == size]
-        tickets = [float(point[_MEASURE]["mean"]) for point in own if point["kind"] != "dense"]
-        trained = [float(point[_MEASURE]["mean"]) for point in own if point["kind"] == "dense"]
+        tickets = [float(point[BEST]["mean"]) for point in own if point["kind"] != "dense"]
+        trained = [float(point[BEST]["mean"]) for point in own if point["kind"] == "dense"]
         if tickets and trained:
             return f"{size}: loss {min(tickets):.3f} as a ticket, {min(trained):.3f} trained"
     return ""
@@ -77,10 +76,10 @@ def _parameter_view(points: list[Json], counted: str, name: str) -> View:
     for kind, embeddings in dict.fromkeys((point["kind"], point["embeddings"]) for point in points):
         chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
         chosen.sort(key=lambda point: float(point["nonzero"][counted]))
-        losses = [point[_MEASURE] for point in chosen]
+        losses = [point[BEST] for point in chosen]
         series.append(
             Series(
-                name=_LABELS[kind] + ("" if kind == "dense" else f", embeddings {embeddings}"),
+                name=LABELS[kind] + ("" if kind == "dense" else f", embeddings {embeddings}"),
                 points=[(p["nonzero"][counted], found["mean"]) for p, found in zip(chosen, losses, strict=True)],
                 low=[found["mean"] - (found["std"] or 0) for found in losses],
                 high=[found["mean"] + (found["std"] or 0) for found in losses],
@@ -125,9 +124,9 @@ def _loss_table(points: list[Json]) -> Table:
     rows = [
         (
             str(point["size"]),
-            _LABELS[point["kind"]],
-            loss(point[_MEASURE]),
-            loss(point["final_validation_loss"]),
+            LABELS[point["kind"]],
+            loss(point[BEST]),
+            loss(point[FINAL]),
             *losses_on(also, point),
             str(len(point["seeds"])),
             f"{point['nonzero']['all']:,}",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from strongticket.container import Json
-from strongticket.experiments.text_rows import lowest_in_words
+from strongticket.experiments.text_rows import BEST, FINAL, lowest_in_words
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
@@ -20,7 +20,6 @@ from strongticket.report.text_words import (
     setting,
 )
 
-_MEASURE = "best_validation_loss"
 _SCALE = "scale of Q and K"
 _BEYOND = 1.5  # how far intervals of few seeds may stretch the axis, in spans of the differences
 
@@ -81,7 +80,7 @@ def _differences(curves: list[Json], upright: list[tuple[float, str]]) -> list[C
 def _loss_view(curves: list[Json], upright: list[tuple[float, str]]) -> View:
     series = []
     for curve, colour, dash in _styles(curves):
-        losses = [point[_MEASURE] for point in curve["points"]]
+        losses = [point[BEST] for point in curve["points"]]
         series.append(
             Series(
                 name=curve_name(curve),
@@ -145,7 +144,7 @@ def _difference_view(curves: list[Json], upright: list[tuple[float, str]]) -> Vi
 
 
 def _pairs(curve: Json) -> list[tuple[float, Json]]:
-    found = [(float(point["scale"]), point[f"{_MEASURE}_difference"]) for point in curve["points"]]
+    found = [(float(point["scale"]), point[f"{BEST}_difference"]) for point in curve["points"]]
     return [(scale, pair) for scale, pair in found if pair is not None]
 
 
@@ -165,8 +164,8 @@ def _loss_table(curve: Json) -> Table:
         (
             f"{float(point['scale']):.3g}",
             str(len(point["seeds"])),
-            loss(point[_MEASURE]),
-            loss(point["final_validation_loss"]),
+            loss(point[BEST]),
+            loss(point[FINAL]),
             *losses_on(also, point),
         )
         for point in curve["points"]

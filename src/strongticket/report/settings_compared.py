@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_rows import BEST, FINAL
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
 from strongticket.report.text_words import caution, difference, interval, loss, million, paired_mark, seeds, setting
 
-_FINAL = "final validation loss, nats a token"
-_BEST = "best_validation_loss"
+_FINAL_LOSS = "final validation loss, nats a token"
 
 
 def spread_figure(result: Result) -> Section:
@@ -31,7 +31,7 @@ def spread_figure(result: Result) -> Section:
         title="Final losses, seed by seed",
         caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
         words=("model", "tokens", "steps", "scale"),
-        axis=_FINAL,
+        axis=_FINAL_LOSS,
         numbers=("seeds", "final loss"),
         rows=rows,
     )
@@ -110,7 +110,7 @@ def ablation_figure(result: Result) -> Section:
         title="Final losses, the lowest first",
         caption="Small dots: single seeds; large: their mean. The numbers are mean ± standard deviation.",
         words=words,
-        axis=_FINAL,
+        axis=_FINAL_LOSS,
         numbers=("seeds", "final loss"),
         rows=rows,
         key=(("median", "tickets"), ("mean", "trained models")),
@@ -140,7 +140,7 @@ def _losses_by_setting(variants: Sequence[Json]) -> dict[tuple[str, str], dict[i
     found: dict[tuple[str, str], dict[int, float]] = {}
     for line in variants:
         losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
-        losses[int(line["seed"])] = float(line["final_validation_loss"])
+        losses[int(line["seed"])] = float(line[FINAL])
     return found
 
 
@@ -179,9 +179,9 @@ def init_figure(result: Result) -> Section:
         for point in line["points"]:
             words = (str(line["init"]), str(line["size"]), f"{point['scale']:g}")
             colour: Colour = "miss" if point["scale"] == 1 else "median"
-            numbers = (f"{point['deviation']:.3g}", str(len(point["seeds"])), loss(point[_BEST]))
-            rows.append(Row(words=words, marks=(_losses(point[_BEST], colour),), numbers=numbers))
-            if pair := point[f"{_BEST}_difference"]:
+            numbers = (f"{point['deviation']:.3g}", str(len(point["seeds"])), loss(point[BEST]))
+            rows.append(Row(words=words, marks=(_losses(point[BEST], colour),), numbers=numbers))
+            if pair := point[f"{BEST}_difference"]:
                 counts.append(int(pair["n"]))
                 numbers = (str(pair["n"]), difference(pair), interval(pair))
                 compared.append(Row(words=words, marks=(paired_mark(pair, "median"),), numbers=numbers))
