@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,40 @@ def test_float32_network_stays_close_to_the_float64_one() -> None:
     torch.testing.assert_close(rounded.double(), exact, rtol=0, atol=1e-5)
 
 
+def small_constructions() -> dict[str, Callable[..., Ticket]]:
+    """Each construction of a map from 2 numbers to 2, with 40 items an entry."""
+    matrix, attention = draw(2, 2, seed=0, scale=0.3), random_attention(1, 2, 2, bias=False, seed=0)
+    transformer = Transformer([Block(attention, FeedForward([matrix]))])
+    wide = {"key_width": 80, "value_width": 80}
+    return {
+        "linear": partial(st.construct_linear, matrix, hidden_width=80),
+        "feedforward": partial(st.construct_feedforward, matrix, hidden_width=160),
+        "attention": partial(st.construct_attention, attention, **wide),
+        "transformer": partial(st.construct_transformer, transformer, **wide, hidden_width=160),
+    }
+
+
+@pytest.mark.parametrize("name", ["linear", "feedforward", "attention", "transformer"])
+def test_high_effort_comes_closer_with_many_items(name: str) -> None:
+    construct = small_constructions()[name]
+    assert construct(effort="high").certificate.error < construct().certificate.error / 10
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("linear", 1.0), ("feedforward", 1.0), ("attention", math.sqrt(2)), ("transformer", math.sqrt(2))],
+)
+def test_certificates_are_for_the_longest_sample_or_the_papers_norm(name: str, default: float) -> None:
+    construct = small_constructions()[name]
+    assert construct().certificate.input_norm == default
+    samples = torch.cat([on_sphere(9, 2, norm=length, seed=0) for length in (3.0, 5.0, 0.1)])
+    assert construct(samples=samples).certificate.input_norm == pytest.approx(5.0)
+    with pytest.raises(ValueError, match="give input_norm or samples, not both"):
+        construct(samples=samples, input_norm=1.0)
+    with pytest.raises(ValueError, match=r"samples must be a tensor \(\.\.\., 2\) with at least one input"):
+        construct(samples=samples.T)
+
+
 @pytest.mark.parametrize("n_blocks", [1, 2, 3])
 def test_theorem_6_transformer(n_blocks: int) -> None:
     target = random_transformer(n_blocks, 2, key_width=4, generator=torch.Generator().manual_seed(n_blocks))
@@ -309,10 +344,6 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
         (
             lambda t: st.construct_attention(t, key_width=32, value_width=32, blocks="left"),
             "blocks must be one of input",
-        ),
-        (
-            lambda t: st.construct_attention(t, key_width=32, value_width=32, input_norm=1.0, samples=torch.ones(1, 2)),
-            "give input_norm or samples, not both",
         ),
         (
             lambda t: st.construct_attention(nn.Identity(), key_width=2, value_width=2),

@@ -65,7 +65,8 @@ def construct_attention(
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
             merged matrix, which leaves more items a sum where d_out < d_model.
         input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
-            `samples`, or the square root of d_model.
+            `samples`, or the square root of d_model, as in the theorem: `construct_linear` and `construct_feedforward`
+            have another default, so compare certificates only at one `input_norm`.
         samples: inputs (..., d_model) to take $\alpha$ from.
         effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
@@ -81,7 +82,8 @@ def construct_attention(
     """
     merged, seed = as_merged(target), as_seed(seed)
     key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
-    alpha = certify.input_norm_of(input_norm, samples, d_model=merged.vo.shape[1])
+    d_model = merged.vo.shape[1]
+    alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
     heads = prune_heads(
         merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", effort=effort, device=device
     )

@@ -42,14 +42,14 @@ class PrunedBlock(NamedTuple):
     layers: list[Pruned]
 
 
-def input_norm_of(input_norm: float | None, samples: Tensor | None, d_model: int) -> float:
-    r"""Settle $\alpha$: as given, or the largest norm of the samples, or the square root of `d_model`."""
+def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: int, default: float) -> float:
+    r"""Settle $\alpha$: as given, or the largest norm of the samples (..., width), or the default."""
     if input_norm is not None and samples is not None:
         raise ValueError("give input_norm or samples, not both.")
     if samples is not None:
-        if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (d_model,):
+        if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (width,):
             got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
-            raise ValueError(f"samples must be a tensor (..., {d_model}) with at least one input; got {got}.")
+            raise ValueError(f"samples must be a tensor (..., {width}) with at least one input; got {got}.")
         # A float32 norm may round down; the certificate must cover the sample itself.
         inputs = samples.detach().double()
         check_target("samples", inputs)
@@ -59,7 +59,7 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, d_model: int
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "
                 "Give other samples, or input_norm."
             )
-    return math.sqrt(d_model) if input_norm is None else as_input_norm(input_norm)
+    return default if input_norm is None else as_input_norm(input_norm)
 
 
 def as_input_norm(input_norm: float) -> float:

@@ -21,7 +21,8 @@ def construct_feedforward(
     hidden_width: int | Sequence[int],
     seed: int = 0,
     init: Init = "theory",
-    input_norm: float = 1.0,
+    input_norm: float | None = None,
+    samples: Tensor | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
@@ -33,7 +34,9 @@ def construct_feedforward(
             carry positive inputs and half negative ones, so n / (2 d_in) items meet each entry on average.
         seed: of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
-        input_norm: $\alpha$, the largest norm the certificate covers.
+        input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
+            lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
+        samples: inputs (..., d_in) to take $\alpha$ from.
         effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
@@ -42,7 +45,7 @@ def construct_feedforward(
     """
     network, seed = as_feedforward(target), as_seed(seed)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
-    alpha = certify.as_input_norm(input_norm)
+    alpha = certify.input_norm_of(input_norm, samples, width=sizes_of(network)[0], default=1.0)
     layers = prune_layers(network, widths, seed=seed, init=init, prefix="", effort=effort, device=device)
     return Ticket(
         seed=seed,

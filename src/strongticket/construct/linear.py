@@ -17,6 +17,7 @@ from strongticket.construct.source import (
     equal_blocks,
     plain_scale,
 )
+from strongticket.ops.subset_sum import Effort
 from strongticket.rng import as_seed
 from strongticket.ticket import Ticket, digest_of_tensors
 
@@ -28,7 +29,9 @@ def construct_linear(
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
-    input_norm: float = 1.0,
+    input_norm: float | None = None,
+    samples: Tensor | None = None,
+    effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune $\tilde W_2 \tilde W_1$ into a matrix (Lemma 7).
@@ -39,7 +42,10 @@ def construct_linear(
         seed: of the random weights.
         init: "theory" draws U[-1, 1], as does "printed"; "xavier" draws Xavier's uniform.
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side.
-        input_norm: $\alpha$, the largest norm the certificate covers.
+        input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
+            lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
+        samples: inputs (..., d_in) to take $\alpha$ from.
+        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -55,16 +61,16 @@ def construct_linear(
         raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
     check_option("blocks", blocks, get_args(Blocks))
     (d_out, d_in), n, seed = target.shape, as_width("hidden_width", hidden_width), as_seed(seed)
-    alpha = certify.as_input_norm(input_norm)
+    alpha = certify.input_norm_of(input_norm, samples, width=d_in, default=1.0)
     first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
     second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
     w = target.detach().double()
     if blocks == "smaller" and d_out < d_in:
         sizes = equal_blocks("hidden_width", n, d_out)
-        pruned = prune_product(w.T, second, first, sizes, seed=seed, device=device).transposed()
+        pruned = prune_product(w.T, second, first, sizes, seed=seed, effort=effort, device=device).transposed()
     else:
         sizes = equal_blocks("hidden_width", n, d_in)
-        pruned = prune_product(w, first, second, sizes, seed=seed, device=device)
+        pruned = prune_product(w, first, second, sizes, seed=seed, effort=effort, device=device)
     by_name = {tensor.name: tensor for tensor in pruned.tensors}
     return Ticket(
         seed=seed,

@@ -1,5 +1,6 @@
 """Theorem 6: a transformer without normalisation layers inside a wider random one."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -49,7 +50,8 @@ def construct_transformer(
         A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
     """
     parts, seed = [_parts_of(block, b) for b, block in enumerate(_blocks_of(target))], as_seed(seed)
-    alpha = certify.input_norm_of(input_norm, samples, d_model=sizes_of(parts[0][1])[0])
+    d_model = sizes_of(parts[0][1])[0]
+    alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
     key_widths = spread_widths("key_width", key_width, len(parts))
     value_widths = spread_widths("value_width", value_width, len(parts))
     hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))
