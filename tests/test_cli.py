@@ -13,6 +13,7 @@ import typer.main
 from safetensors.torch import load_file, save_file
 
 from strongticket import FullMask, RandomTensor, Ticket, __version__, cli, construct_linear
+from strongticket.errors import StrongTicketError
 from tests.command import Run
 from tests.tickets import edited, small_ticket
 
@@ -223,6 +224,12 @@ def test_errors_are_short_and_codes_are_kept(run: Run, arguments: tuple[str, ...
     assert done.returncode == code
     assert re.search(message, done.stderr)
     assert "Traceback" not in done.stderr
+
+
+def test_errors_have_a_traceback_for_those_who_ask(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRONGTICKET_DEBUG", "1")
+    with pytest.raises(StrongTicketError, match="not a ticket"):
+        run("show", __file__)
 
 
 def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path) -> None:

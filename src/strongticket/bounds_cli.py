@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from strongticket.help_page import Command
+from strongticket.options import AsJson
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ Constant = Annotated[
 Form = Annotated[
     Literal["paper", "tight"], typer.Option(help="The paper's widths, or those of the tighter softmax lemma.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 @bound_app.command(cls=Command, epilog="Example: strongticket bound linear --d-model 64 --d-out 32 --tol 0.01")

@@ -1,5 +1,6 @@
 """The command line. Only this file, the other `cli` files and `terminal` print or exit."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from strongticket.bounds_cli import bound_app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.cli import reproduce
 from strongticket.help_page import Command
+from strongticket.options import AsJson, TicketFile
 from strongticket.pretrained_cli import compare, construct
 from strongticket.report.cli import report
 from strongticket.search.cli import search
@@ -45,11 +47,6 @@ app.command(cls=Command, epilog='Example: strongticket generate best.ticket --pr
 app.command(cls=Command, epilog="Example: strongticket report results benchmarks --out report.html")(report)
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")
-
-TicketFile = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -166,6 +163,8 @@ def main() -> None:
     try:
         app()
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
+        if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
+            raise
         typer.echo(f"Error: {error}", err=True)
         sys.exit(1)
 

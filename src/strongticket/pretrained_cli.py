@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strongticket.errors import StrongTicketError
+from strongticket.options import AsJson, chosen_device
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ class DeviceName(StrEnum):
 ModelName = Annotated[
     str, typer.Option("--model", metavar="NAME_OR_DIR", show_default=False, help="A Hugging Face model, or its folder.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 def construct(
@@ -69,6 +69,8 @@ def construct(
     """
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    if dask is None:  # whose workers may have what this machine has not
+        chosen_device(device.value)
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
     from strongticket.pretrained.load import load_model
@@ -190,8 +192,7 @@ def compare(
     Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
     certificate.
     """
-    import torch
-
+    chosen_device(device.value)
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
@@ -199,8 +200,6 @@ def compare(
     from strongticket.terminal import console, print_json, rate_bar
     from strongticket.ticket import Ticket
 
-    if device is DeviceName.cuda and not torch.cuda.is_available():
-        raise ValueError("device 'cuda' was asked for, but torch finds no CUDA device here. Use --device cpu.")
     chosen = read_sentences(text, sentences)
     found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
     check_reads_text(loaded)

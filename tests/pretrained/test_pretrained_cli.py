@@ -373,11 +373,12 @@ def test_the_same_weights_scaled_otherwise_are_refused_in_one_line(gpt2: Path, t
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_gpu_that_is_not_there_is_told(bert: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.ticket"
-    done = invoke("construct", "--model", bert, "--items", 4, "--out", out, "--device", "cuda")
-    assert "torch finds no CUDA device here" in str(done.exception)
+    constructed = invoke("construct", "--model", bert, "--items", 4, "--out", out, "--device", "cuda")
     construct_pretrained(small("bert"), items=4).save(out)
-    done = invoke("compare", "--model", bert, "--ticket", out, "--text", text, "--device", "cuda")
-    assert "torch finds no CUDA device here" in str(done.exception)
+    compared = invoke("compare", "--model", bert, "--ticket", out, "--text", text, "--device", "cuda")
+    for done in (constructed, compared):
+        assert done.exit_code == 2
+        assert "torch finds no CUDA device here. Use --device cpu." in done.output
 
 
 def test_help_has_examples() -> None:

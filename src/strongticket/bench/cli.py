@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from strongticket.help_page import Command
+from strongticket.options import AsJson, chosen_device
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ bench_app = typer.Typer(
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 @bench_app.command(
@@ -67,7 +67,7 @@ def subset_sum_command(
     try:
         chosen = choose(peers)
         counts = _parse_items(items)
-        _check_device(device)
+        chosen_device(device)
     except ValueError as error:
         bad_usage(error)
     missing = [peer for peer in chosen if not peer.installed]
@@ -84,7 +84,7 @@ def subset_sum_command(
         seed=seed,
     )
     comparisons = _run_subset_sum(settings, out / "results.jsonl", as_json)
-    drawn = _draw(comparisons, figure or out / f"subset-sum-{device.partition(':')[0]}.png", settings)
+    drawn = _draw(comparisons, figure or out / f"subset-sum-{device}.png", settings)
     if as_json:
         print_json(
             {
@@ -121,7 +121,7 @@ def pensia_command(
     from strongticket.terminal import console, print_json, step_bar
 
     try:
-        _check_device(device)
+        chosen_device(device)
         with step_bar(2) as step:
             outcome = pensia.run(
                 weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
@@ -163,7 +163,7 @@ def search_command(
     from strongticket.terminal import console, print_json, step_bar
 
     try:
-        _check_device(device)
+        chosen_device(device)
         sizes = tuple(models.split(",")) if models is not None else None
         settings = replace(search.default_settings(device, sizes), repeats=repeats)
         for size in settings.models:
@@ -254,16 +254,6 @@ def _parse_items(text: str) -> tuple[int, ...]:
             f"items must lie between {ITEMS[0]} and {ITEMS[-1]}, where the optimum can be known; got {text}."
         )
     return counts
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda; got {device!r}.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but torch finds no CUDA device here; use --device cpu.")
 
 
 def _refuse(error: Exception, as_json: bool) -> NoReturn:

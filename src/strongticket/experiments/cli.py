@@ -10,7 +10,7 @@ import typer
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
-from strongticket.search.cli import chosen_device
+from strongticket.options import chosen_device
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:

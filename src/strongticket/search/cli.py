@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from strongticket.options import chosen_device
 from strongticket.terminal import bad_usage, command_line
 
 if TYPE_CHECKING:
@@ -232,20 +233,6 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
         kind = "strong" if found.get("strong") else "not strong: it has trained tensors"
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
         typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")
-
-
-def chosen_device(asked: str | None) -> str:
-    """Give the device a command should use; one that is not there is bad usage."""
-    if asked not in (None, "cpu", "cuda"):
-        bad_usage(f"--device must be cpu or cuda; got {asked!r}. CUDA_VISIBLE_DEVICES chooses among several GPUs.")
-    import torch
-
-    there = torch.cuda.is_available()
-    if asked is None:
-        return "cuda" if there else "cpu"
-    if asked == "cuda" and not there:
-        bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
-    return asked
 
 
 def _qk_scale(text: str) -> "float | Literal['auto']":

@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strongticket.search.cli import chosen_device
+from strongticket.options import AsJson, TicketFile, chosen_device
 
 if TYPE_CHECKING:
     from strongticket.search.evaluate import Evaluation
 
-TicketFile = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 TokenizerName = Annotated[
     str | None,
     typer.Option(
