@@ -123,8 +123,8 @@ def map_section(result: Result) -> Section:
         anchor="maps",
         name="Attention maps",
         title="What the ticket attends to",
-        lead="The same input, seen by the target and by a ticket that was never trained. Move the slider: as the "
-        "random network grows, its attention becomes the target’s.",
+        lead="The same input, seen by the target and by a ticket that was never trained. Move the slider: "
+        "does its attention become the target’s as the random network grows?",
         blocks=(block,),
         origin=origin_of(result),
     )

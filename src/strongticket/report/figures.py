@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from strongticket.container import Json
 from strongticket.experiments.statistics import Decay, decay_of
+from strongticket.report.figure_words import carried_in_words, depths_in_words, lengths_in_words, rate_in_words
 from strongticket.report.find import Result
 from strongticket.report.fits import block_fits, curve, paper_curve, width_fits
 from strongticket.report.origin import origin_of
@@ -34,7 +35,6 @@ def width_figure(result: Result) -> Section:
     points = _of(content, fits["target"])
     widths = [point["width"] for point in points]
     rest = [_of(content, other["target"]) for other in others]
-    slope = fits["median_slope"]
     caption = (
         f"{_setting(content['config'])}. An error is the largest error norm of a token, averaged over "
         f"{content['config']['inputs']:,} test inputs."
@@ -48,22 +48,18 @@ def width_figure(result: Result) -> Section:
     last = points[-1]
     finding = f"median error {number(points[0]['error']['median'])} at width {widths[0]}, "
     finding += f"{number(last['error']['median'])} at width {widths[-1]}"
-    lead = (
-        "A random attention is pruned into a given one; the wider it is, the closer the best pruning comes. The paper "
-        "reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n). The mean tells mostly of sources that "
-        "cannot reach some entry at all; the median source loses half of its error with every second unit of width, as "
-        "the theory "
-    )
-    lead += (
-        f"of subset sums predicts: rate {slope['slope']:.4f} against {slope['predicted']:.4f}."
-        if slope["slope"] is not None
-        else "of subset sums predicts."
+    said = (
+        "A random attention is pruned into a given one: how close does the best pruning come as the random one gets "
+        "wider? The paper reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n).",
+        carried_in_words(points),
+        "The theory of subset sums has errors halve with every second unit of width.",
+        rate_in_words(fits["median_slope"], widths),
     )
     return Section(
         anchor="fig4",
         name="Figure 4",
         title="Figure 4: error against width",
-        lead=lead,
+        lead=" ".join(filter(None, said)),
         finding=finding,
         blocks=(chart,),
         origin=origin_of(result),
@@ -163,7 +159,7 @@ def length_figure(result: Result) -> Section:
     content = result.content
     config = content["config"]
     lines = _of(content, content["targets"][0]["index"])
-    ends = lines[-1]["token"]
+    ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
     note = (
         f"Solid: the regression token, {config['inputs']:,} inputs; dashed: the worst of all tokens, "
         f"{config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every length."
@@ -178,10 +174,11 @@ def length_figure(result: Result) -> Section:
         anchor="fig5",
         name="Figure 5",
         title="Figure 5: error against length",
-        lead="Longer inputs do not make a ticket worse: one certificate holds for every length, and the error of the "
-        "regression token falls as attention averages over more tokens.",
+        lead="Is a ticket worse on longer inputs, or better, as attention averages over more tokens? One certificate "
+        f"holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the regression token "
+        f"{lengths_in_words(lines)}.",
         finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
-        f"{lines[-1]['lengths'][0]} and {number(ends[-1]['median'])} at {lines[-1]['lengths'][-1]:,}",
+        f"{lengths[0]} and {number(ends[-1]['median'])} at {lengths[-1]:,}",
         blocks=(chart,),
         origin=origin_of(result),
     )
@@ -246,14 +243,15 @@ def block_figure(result: Result) -> Section:
         views=(_block_view(points, fits, "median"), _block_view(points, fits, "mean"), _block_misses(points)),
         tables=(_block_table(points), block_fits(fits, points)),
     )
+    rates = [decay_of(fit) for fit in fits["mean"]["own_rate"]]
     deepest = narrow["blocks"][-1]["error"]["median"], wide["blocks"][-1]["error"]["median"]
     return Section(
         anchor="fig6",
         name="Figure 6",
         title="Figure 6: error against width and depth",
-        lead="Whole transformer blocks, attention and feed-forward layer, hidden in wider random ones. Errors add up "
-        "from block to block, and every depth decays with width. The paper fits all depths with the rate of one block; "
-        "left to themselves, deeper ones decay a little more slowly.",
+        lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
+        "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
+        f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates {depths_in_words(rates)}.",
         finding=f"{config['n_blocks']} blocks: median error {number(deepest[0])} at width {narrow['width']}, "
         f"{number(deepest[1])} at width {wide['width']}",
         blocks=(chart,),

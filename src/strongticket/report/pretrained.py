@@ -57,8 +57,8 @@ def _section(model: str, runs: Sequence[Json], origin: Mapping[str, str]) -> Sec
         anchor="pretrained",
         name="Pretrained",
         title=f"{model} inside a random network",
-        lead="Every matrix that became random is a seed and a mask; nothing was trained. The more random products each "
-        "entry can choose from, the closer the ticket’s outputs come to the original’s.",
+        lead="Every matrix that became random is a seed and a mask; nothing was trained. How close do the ticket’s "
+        "outputs come to the original’s as each entry has more random products to choose from?",
         finding=f"{best['what']}, {best['items']} items an entry: {_closeness(best['compare'])}",
         blocks=(chart,),
         origin=origin,
