@@ -10,26 +10,15 @@ from torch.nn.utils import parametrize
 
 from strongticket.models.gpt2 import (
     GPT2,
-    from_hugging_face,
     gpt2_config,
     group_of,
     initial_scales,
     to_hugging_face,
 )
 from strongticket.rng import random_weights
+from strongticket.search import Policy, hide
 
 TOKENS = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(0))
-
-
-def hugging_face(**settings: Any) -> nn.Module:
-    """A random model of theirs in which every tensor matters: biases and norms are random too."""
-    transformers = pytest.importorskip("transformers", reason="comparing with Hugging Face needs transformers")
-    config = {"n_layer": 2, "n_embd": 48, "n_head": 3, "n_positions": 64, "vocab_size": 256}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**config | settings)).eval()
-    torch.manual_seed(1)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    return model
 
 
 def roughened(**changes: Any) -> GPT2:
@@ -41,19 +30,9 @@ def roughened(**changes: Any) -> GPT2:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"tie_word_embeddings": False}, {"activation_function": "relu", "layer_norm_epsilon": 1e-3}],
+    "changes",
+    [{}, {"tied": False, "output_gain": 4.0}, {"bias": False, "activation": "relu"}, {"norm_epsilon": 0.1}],
     ids=str,
-)
-@torch.no_grad()
-def test_a_hugging_face_model_computes_the_same_here(settings: dict[str, Any]) -> None:
-    theirs = hugging_face(**settings)
-    expected = theirs(TOKENS).logits
-    torch.testing.assert_close(from_hugging_face(theirs)(TOKENS), expected, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"tied": False, "output_gain": 4.0}, {"bias": False, "activation": "relu"}], ids=str
 )
 @torch.no_grad()
 def test_a_model_saved_for_hugging_face_computes_the_same_there(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -64,29 +43,21 @@ def test_a_model_saved_for_hugging_face_computes_the_same_there(changes: dict[st
     torch.testing.assert_close(theirs(TOKENS).logits, model(TOKENS), rtol=0, atol=1e-4 * changes.get("output_gain", 1))
 
 
-def test_the_way_there_and_back_keeps_every_bit() -> None:
-    model = roughened()
-    back = from_hugging_face(to_hugging_face(model))
-    assert back.config == model.config
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(back.state_dict()[name], tensor), name
+@torch.no_grad()
+def test_a_masked_model_gives_its_masked_weights_to_hugging_face() -> None:
+    pytest.importorskip("transformers", reason="comparing with Hugging Face needs transformers")
+    model = GPT2(gpt2_config("nano", output_gain=4.0))
+    ticket = hide(model, Policy(density=0.5, output_gain=4.0), seed=1).to_ticket()
+    for masked in (model, ticket.build()):
+        theirs = to_hugging_face(masked).eval()
+        torch.testing.assert_close(theirs(TOKENS).logits, ticket.build()(TOKENS), rtol=0, atol=1e-5)
 
 
-def test_a_copy_shares_no_memory() -> None:
-    theirs = hugging_face()
-    copy = from_hugging_face(theirs)
-    before = copy(TOKENS)
-    for parameter in theirs.parameters():
-        parameter.data.zero_()
-    assert torch.equal(copy(TOKENS), before)
-
-
-@pytest.mark.parametrize(
-    "setting", [{"activation_function": "silu"}, {"n_inner": 7}, {"scale_attn_by_inverse_layer_idx": True}], ids=str
-)
-def test_settings_that_mean_another_function_are_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(setting))):
-        from_hugging_face(hugging_face(**setting))
+@pytest.mark.parametrize(("vocabulary", "end"), [(256, None), (50257, 50256)])
+def test_the_end_of_a_text_is_a_token_that_there_is(vocabulary: int, end: int | None) -> None:
+    pytest.importorskip("transformers", reason="comparing with Hugging Face needs transformers")
+    theirs = to_hugging_face(GPT2(gpt2_config("nano", vocabulary=vocabulary)))
+    assert theirs.config.eos_token_id == theirs.config.bos_token_id == end
 
 
 # Published sizes; mini by the same formula: 12 d^2 + 13 d a block, 2 d for the last norm, (50257 + 1024) d embedded.
