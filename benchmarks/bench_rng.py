@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from strongticket.bench.measure import append_row, environment, percentiles, time_alternating
+from strongticket.bench.measure import append_row, percentiles, time_alternating
+from strongticket.environment import environment
 from strongticket.ops.philox import reference
 from strongticket.rng import DISTRIBUTIONS, random_chunk, random_weights, stream_of
 

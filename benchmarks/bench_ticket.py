@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from strongticket import PackedMask, RandomTensor, Ticket
-from strongticket.bench.measure import append_row, environment, percentiles, time_runs
+from strongticket.bench.measure import append_row, percentiles, time_runs
+from strongticket.environment import environment
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 # Bits a weight that a file may take beyond 4 KiB.

@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from strongticket.bench.measure import append_row, environment, percentiles, time_alternating
+from strongticket.bench.measure import append_row, percentiles, time_alternating
 from strongticket.bench.peers import torch_sort
+from strongticket.environment import environment
 from strongticket.ops.subset_sum import SubsetSumResult, cpu, cuda
 
 CHECKED_SUMS = 1 << 27  # the CPU sees about this many sums for each number of items

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from strongticket.bench.measure import append_row, environment, percentiles, time_alternating, time_runs
+from strongticket.bench.measure import append_row, percentiles, time_alternating, time_runs
+from strongticket.environment import environment
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.ops.supermask import Refresh, Supermask, dropped_count, reference
 

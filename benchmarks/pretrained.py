@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from strongticket.bench.measure import environment
+from strongticket.environment import environment
 from strongticket.files import write_json
 
 D_MODEL = 384

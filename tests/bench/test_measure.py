@@ -1,5 +1,4 @@
 import json
-import subprocess
 import time
 from pathlib import Path
 
@@ -52,33 +51,6 @@ def test_several_threads_and_gpus_are_charged_wall_time() -> None:
 def test_percentiles_of_one_value_and_of_a_generator() -> None:
     assert measure.percentiles([7.0]) == {"p20": 7.0, "median": 7.0, "p80": 7.0}
     assert measure.percentiles(float(x) for x in range(11)) == {"p20": 2.0, "median": 5.0, "p80": 8.0}
-
-
-def test_environment_is_json_and_names_what_matters() -> None:
-    described = json.loads(json.dumps(measure.environment()))
-    assert described["cpu"]
-    assert described["cores"] >= 1
-    assert described["gpu"] is None
-    assert {"strongticket", "python", "numpy", "torch"} <= described["versions"].keys()
-
-
-def test_commit_is_that_of_the_checkout() -> None:
-    here = Path(measure.__file__).parent
-    head = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    if head.returncode:
-        pytest.skip("not a git checkout: nothing to compare with")
-    measure.commit.cache_clear()
-    assert head.stdout.startswith(measure.commit().removesuffix("-dirty"))
-
-
-def test_commit_without_git_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    measure.commit.cache_clear()
-    assert measure.commit() == "unknown"
-    monkeypatch.setenv("STRONGTICKET_COMMIT", "abc123")
-    measure.commit.cache_clear()
-    assert measure.commit() == "abc123"
-    measure.commit.cache_clear()
 
 
 def test_append_row_makes_the_folder_and_keeps_old_rows(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from strongticket.bench.measure import environment
 from strongticket.cli import app
 from strongticket.container import Json
 from strongticket.data.text import load_text
+from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from strongticket.environment import environment
 from strongticket.help_page import Command
 from strongticket.options import AsJson, chosen_device
 from strongticket.terminal import bad_usage
@@ -130,7 +131,7 @@ def pensia_command(
         bad_usage(error)
     except subset_sum.WrongAnswerError as error:
         _refuse(error, as_json)
-    measure.append_row(out / "results.jsonl", **outcome.as_row(), **measure.environment(device))
+    measure.append_row(out / "results.jsonl", **outcome.as_row(), **environment(device))
     if as_json:
         print_json({"ok": True, **outcome.as_row()})
     else:
@@ -176,7 +177,7 @@ def search_command(
             for of_one_model in search.run(settings, progress=step):
                 measured += of_one_model
                 for measurement in of_one_model:
-                    measure.append_row(out / "results.jsonl", **measurement.as_row(), **measure.environment(device))
+                    measure.append_row(out / "results.jsonl", **measurement.as_row(), **environment(device))
     except search.WrongStepError as error:
         _refuse(error, as_json)
     if as_json:
@@ -197,7 +198,7 @@ def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list
             for comparison in subset_sum.run(settings, progress=step):
                 comparisons.append(comparison)
                 for measured in comparison.measurements:
-                    measure.append_row(results, **measured.as_row(), **measure.environment(settings.device))
+                    measure.append_row(results, **measured.as_row(), **environment(settings.device))
     except ValueError as error:
         bad_usage(error)
     except subset_sum.WrongAnswerError as error:
@@ -209,12 +210,12 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> 
     """Draw the figure, or say what is missing for it."""
     from importlib.util import find_spec
 
-    from strongticket.bench import figure, measure
+    from strongticket.bench import figure
 
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
         return None
-    machine = measure.environment(settings.device)
+    machine = environment(settings.device)
     on_gpu = machine["gpu"] is not None
     where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {_threads(settings)}"
     figure.draw(comparisons, path, f"{where}; identical random problems, median of runs, log scale")

@@ -1,22 +1,11 @@
-"""Timing, percentiles, the machine's description and result rows: what every benchmark here shares."""
+"""Timing, percentiles and result rows: what every benchmark here shares."""
 
-import functools
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-
-from strongticket._version import __version__
-from strongticket.parallel import available_cores
-
-PACKAGES = ("numpy", "numba", "torch", "triton", "scipy", "gurobipy", "ortools")
 
 
 def time_runs(
@@ -91,23 +80,6 @@ def percentiles(values: Iterable[float]) -> dict[str, float]:
     return {"p20": float(low), "median": float(middle), "p80": float(high)}
 
 
-def environment(device: str = "cpu") -> dict[str, object]:
-    """Describe the machine, the software and the moment, as fields of a result row.
-
-    Args:
-        device: with "cuda" (or "cuda:1") the row also names the GPU.
-    """
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "cpu": _cpu_name(),
-        "cores": available_cores(),
-        "gpu": _gpu_name(device) if device.startswith("cuda") else None,
-        "os": f"{platform.system()} {platform.machine()}",
-        "versions": {"strongticket": __version__, "python": platform.python_version(), **_package_versions()},
-    }
-
-
 def append_row(path: Path, /, **fields: object) -> None:
     """Append one result to a JSON-lines file, making its folder if need be.
 
@@ -121,57 +93,3 @@ def append_row(path: Path, /, **fields: object) -> None:
     # One unbuffered write in append mode: rows of two runs at once cannot mix within a line.
     with path.open("ab", buffering=0) as file:
         file.write(line.encode())
-
-
-@functools.cache
-def commit() -> str:
-    """Name the commit of this source tree, "-dirty" added if the package was edited since.
-
-    Without git, or outside a checkout, `STRONGTICKET_COMMIT` may say it; else the answer is "unknown".
-    """
-    here = Path(__file__)
-    # An installed copy may lie inside somebody else's repository: only a tracked file speaks for its commit.
-    if _git(here, "ls-files", "--error-unmatch", here.name) is None:
-        return os.environ.get("STRONGTICKET_COMMIT", "unknown")
-    head = _git(here, "rev-parse", "--short=12", "HEAD")
-    edited = _git(here, "status", "--porcelain", "--untracked-files=no", "--", str(here.parents[1]))
-    return f"{head}-dirty" if edited else f"{head}"
-
-
-def _git(beside: Path, *arguments: str) -> str | None:
-    """Run git in a file's folder; None if git is absent or says no."""
-    try:
-        done = subprocess.run(["git", "-C", str(beside.parent), *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _cpu_name() -> str:
-    """Model name, with family and model number since virtual machines often hide the rest."""
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return platform.processor() or platform.machine()
-    # The first processor's fields are enough, so later ones must not replace them.
-    fields: dict[str, str] = {}
-    for line in info.read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), value.strip())
-    name = fields.get("model name", platform.machine())
-    return f"{name} (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else name
-
-
-def _gpu_name(device: str) -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device)
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -140,7 +140,7 @@ def _run(
 
 
 def _circumstances() -> dict[str, Json]:
-    from strongticket.bench.measure import environment
+    from strongticket.environment import environment
     from strongticket.terminal import command_line
 
     return {"command": command_line(), **environment()}

@@ -14,9 +14,9 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from strongticket.bench.measure import environment
 from strongticket.container import Json, atomic_write, canonical_json
 from strongticket.data.text import Text
+from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
 from strongticket.files import read_json, waiting_lock
 from strongticket.search.config import RunConfig

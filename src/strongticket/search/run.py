@@ -271,7 +271,7 @@ class _Run:
             )
 
     def _circumstances(self) -> dict[str, Json]:
-        from strongticket.bench.measure import environment
+        from strongticket.environment import environment
 
         steps = self.training.step - self.resumed_step
         device = self.means.place.device

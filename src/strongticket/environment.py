@@ -1,0 +1,85 @@
+"""What a run says of its circumstances: machine, software, commit and moment."""
+
+import functools
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from strongticket._version import __version__
+from strongticket.parallel import available_cores
+
+PACKAGES = ("numpy", "numba", "torch", "triton", "scipy", "gurobipy", "ortools")
+
+
+def environment(device: str = "cpu") -> dict[str, object]:
+    """Describe the machine, the software and the moment, as fields of a result row.
+
+    Args:
+        device: with "cuda" (or "cuda:1") the row also names the GPU.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "cpu": _cpu_name(),
+        "cores": available_cores(),
+        "gpu": _gpu_name(device) if device.startswith("cuda") else None,
+        "os": f"{platform.system()} {platform.machine()}",
+        "versions": {"strongticket": __version__, "python": platform.python_version(), **_package_versions()},
+    }
+
+
+@functools.cache
+def commit() -> str:
+    """Name the commit of this source tree, "-dirty" added if the package was edited since.
+
+    Without git, or outside a checkout, `STRONGTICKET_COMMIT` may say it; else the answer is "unknown".
+    """
+    here = Path(__file__)
+    # An installed copy may lie inside somebody else's repository: only a tracked file speaks for its commit.
+    if _git(here, "ls-files", "--error-unmatch", here.name) is None:
+        return os.environ.get("STRONGTICKET_COMMIT", "unknown")
+    head = _git(here, "rev-parse", "--short=12", "HEAD")
+    edited = _git(here, "status", "--porcelain", "--untracked-files=no", "--", str(here.parent))
+    return f"{head}-dirty" if edited else f"{head}"
+
+
+def _git(beside: Path, *arguments: str) -> str | None:
+    """Run git in a file's folder; None if git is absent or says no."""
+    try:
+        done = subprocess.run(["git", "-C", str(beside.parent), *arguments], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_name() -> str:
+    """Model name, with family and model number since virtual machines often hide the rest."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor() or platform.machine()
+    # The first processor's fields are enough, so later ones must not replace them.
+    fields: dict[str, str] = {}
+    for line in info.read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    name = fields.get("model name", platform.machine())
+    return f"{name} (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else name
+
+
+def _gpu_name(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
