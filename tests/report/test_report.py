@@ -24,6 +24,8 @@ from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_l
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import bootstrap, tickets, write_report
+from strongticket.report.figures import width_figure
+from strongticket.report.find import Result
 from strongticket.report.fits import curve
 from strongticket.report.parts import Chart
 from strongticket.report.speed import speed_sections
@@ -249,6 +251,16 @@ def test_each_gpu_has_its_own_line(tmp_path: Path) -> None:
     assert (fast.name, fast.points) == ("strongticket, H200", [(8, 1e7), (16, 1e7)])
     assert (slow.name, slow.points) == ("strongticket, T4", [(8, 1e6), (16, 1e6)])
     assert fast.colour != slow.colour
+
+
+def test_other_targets_are_drawn_thin_beside_the_first() -> None:
+    content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
+    content["fits"].append({**content["fits"][0], "target": 1})
+    content["widths"] += [{**point, "target": 1} for point in content["widths"]]
+    (chart,) = width_figure(Result(Path("result.json"), content, None)).blocks
+    assert isinstance(chart, Chart)
+    for statistic, view in zip(("median", "mean"), chart.views, strict=False):
+        assert [series.name for series in view.series if series.thin] == [f"target 1, {statistic}"]
 
 
 def test_a_glance_has_the_first_tickets_and_says_how_many_there_are(tmp_path: Path, out: Path) -> None:

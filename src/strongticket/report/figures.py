@@ -82,8 +82,8 @@ def _mean_view(points: list[Json], fits: Json, widths: list[int], rest: Sequence
     if (fit := decay_of(fits["mean"])) is not None:
         series.append(curve("its fit", fit, widths, "mean"))
     series.append(paper_curve(widths))
-    series.append(_line("mean certificate", points, "certificate", "mean", "ink", dotted=True))
-    series += [_thin(other, "mean", "mean") for other in rest]
+    series.append(_certificate(points, "mean"))
+    series += [_other_target(other, "mean", "mean") for other in rest]
     return View(name="Mean", x=_WIDTH, y=_ERROR, series=series, note=_HALF_BARS)
 
 
@@ -101,9 +101,9 @@ def _median_view(points: list[Json], fits: Json, widths: list[int], rest: Sequen
     ]
     if (halving := _halving(points, fits["median_slope"])) is not None:
         series.append(halving)
-    series.append(_line("median certificate", points, "certificate", "median", "ink", dotted=True))
+    series.append(_certificate(points, "median"))
     series.append(paper_curve(widths))
-    series += [_thin(other, "median", "median") for other in rest]
+    series += [_other_target(other, "median", "median") for other in rest]
     return View(name="Median", x=_WIDTH, y=_ERROR, series=series)
 
 
@@ -310,20 +310,25 @@ def _block_table(points: list[Json]) -> Table:
     return Table(caption="Errors over sources, width by width", columns=("n", *names), rows=rows, words=0)
 
 
-def _line(name: str, points: list[Json], what: str, statistic: str, colour: Colour, *, dotted: bool) -> Series:
-    values = above_zero(point[what][statistic] for point in points)
+def _certificate(points: list[Json], statistic: str) -> Series:
+    values = above_zero(point["certificate"][statistic] for point in points)
     widths = [point["width"] for point in points]
     return Series(
-        name=name,
-        points=list(zip(widths, values, strict=True)),
-        colour=colour,
-        dash="dotted" if dotted else "solid",
-        marks=False,
+        name=f"{statistic} certificate", points=list(zip(widths, values, strict=True)), dash="dotted", marks=False
     )
 
 
-def _thin(points: list[Json], statistic: str, colour: Colour) -> Series:
-    return _line(f"target {points[0]['target']}, {statistic}", points, "error", statistic, colour, dotted=False)
+def _other_target(points: list[Json], statistic: str, colour: Colour) -> Series:
+    """Draw another target's errors thin: the same colour as the first one's, which the figure is about."""
+    values = above_zero(point["error"][statistic] for point in points)
+    widths = [point["width"] for point in points]
+    return Series(
+        name=f"target {points[0]['target']}, {statistic}",
+        points=list(zip(widths, values, strict=True)),
+        colour=colour,
+        thin=True,
+        marks=False,
+    )
 
 
 def _of(content: Json, target: int) -> list[Json]:
