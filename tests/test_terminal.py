@@ -1,3 +1,4 @@
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket import show
-from strongticket.terminal import bar, console, count_bar
+from strongticket.terminal import bar, console, count_bar, progress_bar, rate_bar
 from tests.tickets import small_ticket
 
 
@@ -28,15 +29,22 @@ def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "█" not in lines["nothing"]
 
 
-def test_progress_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with count_bar("fig4", line_seconds=3600) as show:
-        show(0, 1200)
-        show(1, 1200)
-    assert capsys.readouterr().err == "fig4: 0 of 1,200 parts done, 0 s\n", "the second would come too soon"
-    with count_bar("fig4", line_seconds=0) as show:
-        show(0, 2)
-        show(1, 2)
-    assert capsys.readouterr().err.count("\n") == 2
-    with count_bar("report") as show:
-        show(0, 1)
-    assert capsys.readouterr().err == "", "short ones stay silent"
+@pytest.mark.parametrize("kind", ["count", "rate", "progress"])
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("strongticket.terminal.time.monotonic", lambda: now)
+    with ExitStack() as stack:
+        if kind == "count":
+            show = stack.enter_context(count_bar("sums"))
+        else:
+            advance = stack.enter_context((rate_bar if kind == "rate" else progress_bar)("sums", 1200))
+        for second, done in ((1.0, 1), (10.5, 2), (11.0, 3), (21.0, 4)):
+            now = 100.0 + second
+            if kind == "count":
+                show(done, 1200)
+            else:
+                advance(1)
+    # None for what is short, and one every ten seconds.
+    assert capsys.readouterr().err == "sums: 2 of 1,200, 10 s\nsums: 4 of 1,200, 21 s\n"

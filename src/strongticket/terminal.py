@@ -24,6 +24,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 _STEP_COLUMNS = (
     SpinnerColumn(),
     TextColumn("{task.description}"),
@@ -76,12 +77,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     """Show a bar on stderr while the block runs; what it gives is called with the amount just done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with _bar(*columns) as shown:
-        task = shown.add_task(description, total=total)
-
-        def advance(amount: int) -> None:
-            shown.advance(task, amount)
-
-        yield advance
+        yield _counting(shown, description, total)
 
 
 @contextmanager
@@ -97,12 +93,35 @@ def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     )
     # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
     with _bar(*columns, speed_estimate_period=120.0) as shown:
-        task = shown.add_task(description, total=total)
+        yield _counting(shown, description, total)
 
-        def advance(amount: int) -> None:
-            shown.advance(task, amount)
 
-        yield advance
+def _counting(shown: Progress, description: str, total: int) -> Callable[[int], None]:
+    task, lines = shown.add_task(description, total=total), _Lines(shown, description)
+    done = 0
+
+    def advance(amount: int) -> None:
+        nonlocal done
+        done += amount
+        shown.advance(task, amount)
+        lines.tell(done, total)
+
+    return advance
+
+
+class _Lines:
+    """Says now and then how far something is, where stderr is no terminal and a bar stays silent."""
+
+    def __init__(self, shown: Progress, description: str) -> None:
+        self._description, self._wanted = description, shown.disable
+        self._start = time.monotonic()
+        self._next = self._start + LINE_SECONDS
+
+    def tell(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._wanted and now >= self._next:
+            typer.echo(f"{self._description}: {done:,} of {total:,}, {now - self._start:.0f} s", err=True)
+            self._next = now + LINE_SECONDS
 
 
 class _RateColumn(ProgressColumn):
@@ -129,24 +148,14 @@ def step_bar(total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def count_bar(description: str, line_seconds: float | None = None) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total.
-
-    Args:
-        description: of what is counted.
-        line_seconds: where stderr is no terminal, print a line at the first call and then this often at most.
-    """
-    start, next_line = time.monotonic(), 0.0
+def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total."""
     with _bar(*_STEP_COLUMNS) as shown:
-        task = shown.add_task(description, total=None)
+        task, lines = shown.add_task(description, total=None), _Lines(shown, description)
 
         def show(done: int, total: int) -> None:
-            nonlocal next_line
             shown.update(task, completed=done, total=total)
-            now = time.monotonic()
-            if shown.disable and line_seconds is not None and now >= next_line:
-                typer.echo(f"{description}: {done:,} of {total:,} parts done, {now - start:.0f} s", err=True)
-                next_line = now + line_seconds
+            lines.tell(done, total)
 
         yield show
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _TEXT = "Figures on text, from fig7 on"
 _CONSTRUCTION_OPTIONS = ("sources", "targets", "seed", "init", "target", "normalize", "workers", "dask")
 _TEXT_OPTIONS = ("schedule", "models", "seeds", "data", "also", "tokenizer", "minutes", "only", "device", "keep")
-_LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 
 
 class FigureName(StrEnum):
@@ -237,7 +236,7 @@ def _run_all(
     for figure, config in zip(figures, configs, strict=True):
         folder = out / figure.name
         try:
-            with count_bar(figure.name, _LINE_SECONDS) as progress:
+            with count_bar(figure.name) as progress:
                 result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
         except KeyboardInterrupt:
             typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
