@@ -10,6 +10,7 @@ from torch.nn.utils import parametrize
 
 from strongticket.models.gpt2 import (
     GPT2,
+    from_hugging_face,
     gpt2_config,
     group_of,
     initial_scales,
@@ -21,12 +22,35 @@ from strongticket.search import Policy, hide
 TOKENS = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(0))
 
 
+def hugging_face(**settings: Any) -> nn.Module:
+    """A random model of theirs in which every tensor matters: biases and norms are random too."""
+    transformers = pytest.importorskip("transformers", reason="comparing with Hugging Face needs transformers")
+    config = {"n_layer": 2, "n_embd": 48, "n_head": 3, "n_positions": 64, "vocab_size": 256}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**config | settings)).eval()
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model
+
+
 def roughened(**changes: Any) -> GPT2:
     model = GPT2(gpt2_config("nano", **changes))
     torch.manual_seed(2)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
     return model
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tie_word_embeddings": False}, {"activation_function": "relu", "layer_norm_epsilon": 1e-3}],
+    ids=str,
+)
+@torch.no_grad()
+def test_a_hugging_face_model_computes_the_same_here(settings: dict[str, Any]) -> None:
+    theirs = hugging_face(**settings)
+    expected = theirs(TOKENS).logits
+    torch.testing.assert_close(from_hugging_face(theirs)(TOKENS), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +65,31 @@ def test_a_model_saved_for_hugging_face_computes_the_same_there(changes: dict[st
     to_hugging_face(model).save_pretrained(tmp_path)
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(theirs(TOKENS).logits, model(TOKENS), rtol=0, atol=1e-4 * changes.get("output_gain", 1))
+
+
+def test_the_way_there_and_back_keeps_every_bit() -> None:
+    model = roughened()
+    back = from_hugging_face(to_hugging_face(model))
+    assert back.config == model.config
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+
+
+def test_a_copy_shares_no_memory() -> None:
+    theirs = hugging_face()
+    copy = from_hugging_face(theirs)
+    before = copy(TOKENS)
+    for parameter in theirs.parameters():
+        parameter.data.zero_()
+    assert torch.equal(copy(TOKENS), before)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"activation_function": "silu"}, {"n_inner": 7}, {"scale_attn_by_inverse_layer_idx": True}], ids=str
+)
+def test_settings_that_mean_another_function_are_refused(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        from_hugging_face(hugging_face(**setting))
 
 
 @torch.no_grad()

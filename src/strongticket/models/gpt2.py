@@ -265,6 +265,26 @@ _SETTINGS = {
 
 
 @torch.no_grad()
+def from_hugging_face(model: nn.Module) -> GPT2:
+    """Copy a `transformers.GPT2LMHeadModel`; its dropout is not taken over."""
+    settings: Any = model.config
+    _check_hugging_face(settings)
+    config = GPT2Config(
+        **{ours: getattr(settings, theirs) for ours, theirs in _SETTINGS.items()},
+        activation="relu" if settings.activation_function == "relu" else "gelu",
+    )
+    copy = GPT2(config, device=next(model.parameters()).device)
+    source, target = model.state_dict(), copy.state_dict()
+    for their_name, names, transposed in _layers(config):
+        weight, bias = source[f"{their_name}.weight"], source.get(f"{their_name}.bias")
+        for i, name in enumerate(names):
+            target[f"{name}.weight"].copy_((weight.T if transposed else weight).chunk(len(names))[i])
+            if bias is not None:
+                target[f"{name}.bias"].copy_(bias.chunk(len(names))[i])
+    return copy
+
+
+@torch.no_grad()
 def to_hugging_face(model: GPT2) -> nn.Module:
     """Make the same function as a `transformers.GPT2LMHeadModel`, which `save_pretrained` writes to a folder.
 
@@ -314,6 +334,20 @@ def _layers(config: GPT2Config) -> Iterator[tuple[str, tuple[str, ...], bool]]:
     yield "transformer.ln_f", ("final_norm",), False
     if not config.tied:
         yield "lm_head", ("head",), False
+
+
+def _check_hugging_face(config: Any) -> None:
+    """Refuse settings that would silently make another function."""
+    allowed = {
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "relu"),
+        "n_inner": (None, 4 * config.n_embd),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    }
+    for setting, values in allowed.items():
+        if (value := getattr(config, setting)) not in values:
+            raise ValueError(f"{setting}={value!r} is not supported; GPT-2 here has {' or '.join(map(repr, values))}.")
 
 
 def _norm(config: GPT2Config) -> nn.LayerNorm:
