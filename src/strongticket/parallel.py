@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -211,7 +211,7 @@ def _connect(distributed: Any, address: str) -> Any:
     try:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
     # The half-made client closes itself when it is collected. Left to chance, that can happen while the next client
     # holds the lock it needs, and both wait for ever.
     gc.collect()
@@ -268,7 +268,3 @@ def shared_search(device: str) -> Iterator[Place]:
         yield Place(dist.get_rank(), dist.get_world_size(), local)
     finally:
         dist.destroy_process_group()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

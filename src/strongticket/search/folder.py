@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from strongticket.container import Json, atomic_write
-from strongticket.errors import StrongTicketError
+from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import difference, lock, read_json, write_json
 
 CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "run.json"
@@ -110,8 +110,7 @@ class RunFolder:
             state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
             theirs = state["config"]
         except Exception as error:  # torch raises whatever its unpickler met
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise StrongTicketError(f"{path} cannot be read ({reason:.200}); delete it to begin anew.") from error
+            raise StrongTicketError(f"{path} cannot be read ({first_line(error)}); delete it to begin anew.") from error
         if theirs != self.config:
             raise StrongTicketError(
                 f"{path} belongs to a run of other settings ({difference(theirs, self.config)}); "
