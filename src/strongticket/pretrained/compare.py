@@ -46,9 +46,10 @@ def compare(
         progress: called with the number of texts just done.
 
     Returns:
-        JSON: how many texts were cut, the cosine similarity of mean-pooled embeddings (for causal models loss and KL
-        divergence), the largest difference of an output beside the one that float32 itself makes, the distance of
-        attention maps by layer, and for each part the error on the original's own inputs beside its certificate.
+        JSON: how many texts were cut, what the ticket stands in for, the cosine similarity of mean-pooled embeddings
+        (for causal models loss and KL divergence), the largest difference of an output beside the one that float32
+        itself makes, the distance of attention maps by layer, and for each part the error on the original's own inputs
+        beside its certificate.
     """
     check_reads_text(model)
     target = Target(model)
@@ -77,6 +78,8 @@ def compare(
         "cut": n_cut,
         "mode": mode,
         "identity": ticket.identity,
+        "what": ticket.architecture["what"],
+        "items": ticket.architecture["items"],
         **outputs.summary(),
         "parts": parts.summary(ticket),
     }

@@ -165,12 +165,19 @@ def _run_of(folder: Path) -> Json:
 
 
 def _take_comparison(path: Path, found: Found) -> bool:
-    """Take the file of a pretrained comparison; any other JSON file is somebody else's, and passed over."""
+    """Take the file of a pretrained comparison, as `compare --json` prints it or with more about its ticket.
+
+    Any other JSON file is somebody else's, and passed over.
+    """
     try:
         content = json.loads(_read(path))
     except (ValueError, RecursionError, OSError):
         return False
-    if not isinstance(content, dict) or "compare" not in content or "items" not in content:
+    if not isinstance(content, dict) or "items" not in content:
+        return False
+    if "attention_maps" in content:
+        content = {"what": content.get("what"), "items": content["items"], "compare": content}
+    if "compare" not in content:
         return False
     found.comparisons.append(Result(path, content, content.get("run")))
     return True
