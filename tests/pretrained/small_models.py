@@ -1,5 +1,6 @@
 """Small random models of each family, as they come from transformers."""
 
+import copy
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any
@@ -70,9 +71,13 @@ def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
-@cache
 def small(family: str) -> nn.Module:
-    """Give the family's model; nobody may change it."""
+    """Give the family's model, each time a new one: transformers itself leaves hooks in a model that shows its maps."""
+    return copy.deepcopy(_made(family))
+
+
+@cache
+def _made(family: str) -> nn.Module:
     return randomize(MAKERS[family]())
 
 
