@@ -1,10 +1,14 @@
 """One digest of digests, whatever the number of threads; stopped at once, and never silent about an error."""
 
 import hashlib
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,8 +57,8 @@ def test_progress_is_told_of_every_weight_by_one_thread_at_a_time(threads: int) 
 
 
 def test_an_error_of_a_thread_is_raised_where_the_digest_is_asked_for(threads: int) -> None:
-    bad = Weights("bad", 3, "cauchy", 1.0)  # type: ignore[arg-type]
-    with digest_of_weights(0, [*TENSORS, bad]) as digest, pytest.raises(ValueError, match="must be one of uniform"):
+    bad = Weights("bad", 3, "uniform", -1.0)
+    with digest_of_weights(0, [*TENSORS, bad]) as digest, pytest.raises(ValueError, match="scale"):
         digest()
 
 
@@ -66,3 +70,19 @@ def test_leaving_the_block_stops_work_of_hours(threads: int) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("digest of weights")]
     with pytest.raises(CancelledError):
         digest()
+
+
+def test_no_thread_waits_for_the_compiler(tmp_path: Path) -> None:
+    # As if Ctrl-C had left the lock of numba's compiler locked; a new cache, so that there is something to compile.
+    program = (
+        "from numba.core.compiler_lock import global_compiler_lock\n"
+        "from strongticket.weights_digest import Weights, digest_of_weights\n"
+        "tensors = [Weights(name, 9, name, 1.0) for name in ('uniform', 'normal', 'sign')]\n"
+        "with global_compiler_lock, digest_of_weights(0, tensors) as digest:\n"
+        "    print(digest())\n"
+    )
+    variables = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert len(done.stdout.strip()) == 64

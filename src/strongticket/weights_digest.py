@@ -51,6 +51,10 @@ def digest_of_weights(
     """
     place, stop, lock = torch.device(device), threading.Event(), threading.Lock()
     draw, step = _drawing_on(place), _PIECE[place.type]
+    # Kernels are compiled here, once: by a thread of its own it could wait without end for numba's lock, which Ctrl-C
+    # in the middle of another compilation leaves locked.
+    for distribution in {tensor.distribution for tensor in tensors}:
+        draw(0, "", 0, 1, distribution, 1.0)
 
     def digest_of_one(tensor: Weights) -> bytes:
         digest = hashlib.sha256()
@@ -83,12 +87,7 @@ def _threads(device: torch.device, tensors: int) -> int:
 
 
 def _drawing_on(device: torch.device) -> Callable[[int, str, int, int, Distribution, float], Tensor]:
-    if device.type == "cpu":
-        return random_chunk
-    gpu = _DrawOnGpu(device)
-    # The kernel is compiled here, once, and not by every thread for itself.
-    gpu.draw(0, "", 0, 1, "uniform", 1.0)
-    return gpu.draw
+    return random_chunk if device.type == "cpu" else _DrawOnGpu(device).draw
 
 
 class _DrawOnGpu(threading.local):
