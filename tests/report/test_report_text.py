@@ -143,6 +143,7 @@ def test_inits_are_compared(visit: Visit, tmp_path: Path) -> None:
     assert losses.locator("tbody tr").count() == sum(kept)
     assert differences.locator("tbody tr").count() == sum(kept) - len(kept)
     assert "signed constant" in differences.inner_text()
+    assert re.search(r"lowest loss: normal [\d.]+ at scale 8, uniform [\d.]+ at scale [\d.]+,", visit.page.content())
 
 
 def test_spread_says_the_difference_once(visit: Visit, tmp_path: Path) -> None:

@@ -127,6 +127,11 @@ def ablation_figure(result: Result) -> Section:
     )
 
 
+def _lowest_of_init(line: Json) -> str:
+    point = min(line["points"], key=lambda point: float(point[BEST]["mean"]))
+    return f"{line['init']} {point[BEST]['mean']:.3f} at scale {point['scale']:g}"
+
+
 def _lowest(row: Row) -> str:
     """Name the first setting, by its model if that is a column."""
     return f"lowest final loss: {' of '.join(row.words)}, {row.marks[0].mean:.3f}"
@@ -210,6 +215,7 @@ def init_figure(result: Result) -> Section:
         title="The scale of Q and K, however the weights are drawn",
         lead=f"{setting(content)}, {seeds(counts)}. Does the theory’s scale help whatever distribution the random "
         "weights come from, or is it the size of the scaled weights that counts?",
+        finding=f"lowest loss: {', '.join(map(_lowest_of_init, lines))}",
         blocks=(losses, differences),
         origin=origin_of(result),
     )
