@@ -111,7 +111,8 @@ def verify(
         for failure in failures:
             typer.echo(f"  {failure}")
     else:
-        typer.echo(f"{file}: ok, {ticket.numel:,} weights regenerated, identity {ticket.identity}")
+        held = f", holds for {target}" if target is not None else ""
+        typer.echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated, identity {ticket.identity}")
     if failures:
         raise typer.Exit(1)
 

@@ -123,7 +123,9 @@ def test_feedforward_takes_torch_layers_and_matrices() -> None:
     assert from_layer.identity == from_network.identity
     from_matrix = st.construct_feedforward(layer.weight, hidden_width=24)
     assert not from_matrix.dense
-    with pytest.raises(ValueError, match=r"needs a FeedForward, a torch.nn.Linear or a matrix; got Identity"):
+    with pytest.raises(
+        ValueError, match=r"needs a strongticket\.models\.transformer\.FeedForward, .* or a matrix; got Identity"
+    ):
         st.construct_feedforward(nn.Identity(), hidden_width=24)  # type: ignore[arg-type]
 
 

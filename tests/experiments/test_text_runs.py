@@ -146,6 +146,7 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
             ("fig7", "--seed", "5", "--init", "xavier"),
             "--seed and --init are for Figures 4 to 6, none of which is asked for",
         ),
+        (("fig7", "--only", "small"), "--minutes and --only choose among runs to do, and without --data none is"),
         (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
     ],
 )
@@ -244,6 +245,10 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
     assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
     result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
     assert result["config"]["models"] == {"mini": 3, "small": 1}
+    assert "before, whose runs are all kept" not in invoke("fig8").output
+    assert (
+        "other models, seeds or another schedule before, whose runs are all kept" in invoke("fig8", "--seeds", 2).output
+    )
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

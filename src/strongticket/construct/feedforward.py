@@ -153,7 +153,10 @@ def as_feedforward(target: FeedForward | nn.Linear | Tensor) -> FeedForward:
         check_target("target", target)
         return FeedForward([target.detach()])
     got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-    raise ValueError(f"construct_feedforward needs a FeedForward, a torch.nn.Linear or a matrix; got {got}.")
+    raise ValueError(
+        "construct_feedforward needs a strongticket.models.transformer.FeedForward, a torch.nn.Linear or a matrix; "
+        f"got {got}."
+    )
 
 
 def tensors_of(target: FeedForward | nn.Linear | Tensor) -> dict[str, Tensor]:

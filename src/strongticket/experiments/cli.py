@@ -164,6 +164,8 @@ def reproduce(
 
     chosen = list(dict.fromkeys(name.value for name in figures))
     _refuse_what_is_not_used(context, chosen)
+    if data is None and not quick and (minutes is not None or only):
+        bad_usage("--minutes and --only choose among runs to do, and without --data none is done.")
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     options = Options(

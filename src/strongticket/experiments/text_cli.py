@@ -35,12 +35,15 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
     """Do what is missing of each figure, draw it, and print it."""
     from strongticket.experiments.text_figure import NothingToDrawError, load_text_figure, reproduce_text_figure
     from strongticket.experiments.textplot import result_plot
+    from strongticket.files import read_json
+    from strongticket.search.folder import RESULT
     from strongticket.terminal import console
 
     summaries: dict[str, Any] = {}
     work = _work(options) if options.data is not None else None
     for name in names:
         figure, folder = load_text_figure(name), out / name
+        before = read_json(folder / RESULT)
         choice = figure.choose(options.schedule, options.sizes, options.seeds, options.only)
         try:
             with _Runs(name) as runs:
@@ -55,7 +58,9 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
                 typer.echo(f"{plot}\n")
             if result["missing"]:
                 typer.echo(_missing_line(result["missing"], options))
-            typer.echo(f"{folder / 'result.json'}, {name}.png, {name}.svg")
+            typer.echo(f"{folder / RESULT}, {name}.png, {name}.svg")
+            if before is not None and before.get("config") != result["config"]:
+                typer.echo("These showed other models, seeds or another schedule before, whose runs are all kept.")
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries
 

@@ -8,11 +8,18 @@ from strongticket.report.parts import Colour, Mark, minus, signed
 LOSS = "best validation loss, nats a token"
 
 
+_SCHEDULES = {
+    "short": "The short schedule, about a hundredth of the paper’s 6 billion tokens a run,",
+    "paper": "The paper’s schedule, 6 billion tokens a run,",
+}
+
+
 def setting(content: Json) -> str:
     """Say on what the runs of a figure were, and how many there are of those it has planned."""
     runs, missing = int(content["runs"]), len(content["missing"])
     count = f"{runs} of {runs + missing} planned runs" if missing else f"all {runs} runs"
-    return f"The {content['config']['schedule']} schedule on {content['text']['data']}, {count}"
+    schedule = _SCHEDULES.get(content["config"]["schedule"], f"The {content['config']['schedule']} schedule")
+    return f"{schedule} on {content['text']['data']}, {count}"
 
 
 def loss(found: Json) -> str:

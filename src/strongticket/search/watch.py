@@ -20,12 +20,15 @@ def watched(title: str, shown: bool) -> Iterator[Watch]:
     elif not stderr.is_terminal:
         yield _Lines(title)
     else:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=stderr, transient=True) as bar:
-            task = bar.add_task(title, total=None)
+        # A narrow terminal cuts lines at the end, so what changes least comes last.
+        where = (MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
+        with Progress(
+            TextColumn(title), *where, TextColumn("{task.description}"), console=stderr, transient=True
+        ) as bar:
+            task = bar.add_task("", total=None)
 
             def show(moment: Moment) -> None:
-                bar.update(task, description=f"{title}: {describe(moment)}", completed=moment.step, total=moment.steps)
+                bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
 
             yield show
 
