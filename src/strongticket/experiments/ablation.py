@@ -69,11 +69,11 @@ RESCALED = _policy("kept weights rescaled", rescale=True)
 UNSCALED = _policy("scale 1", qk_scale=1.0)
 FEW_STEPS = _batch(4)
 
-# A run: what it sets out from, and what is changed in turn.
-Steps = tuple[str, *tuple[Change, ...]]
+# How a run is made: what it sets out from, and what is changed in turn.
+Recipe = tuple[str, *tuple[Change, ...]]
 
 # In the order they are done.
-RATES: tuple[Steps, ...] = (
+RATES: tuple[Recipe, ...] = (
     (TICKET,),
     (TICKET, FAST),
     (TRAINED,),
@@ -82,7 +82,7 @@ RATES: tuple[Steps, ...] = (
     (MASKED,),
     (MASKED, FAST),
 )
-ALL: tuple[Steps, ...] = (
+ALL: tuple[Recipe, ...] = (
     *RATES,
     (TICKET, _batch(2)),
     (TICKET, FEW_STEPS),
