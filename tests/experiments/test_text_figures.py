@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
-from strongticket.experiments.language import ROWS, Rows
+from strongticket.experiments.language import Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
 from strongticket.experiments.text_rows import lowest_in_words
@@ -153,8 +153,8 @@ def test_pairs_needed_are_the_fewest_with_the_power(effect: float, deviation: fl
 @pytest.mark.parametrize(
     ("schedule", "sizes", "seeds", "models"),
     [
-        ("short", (), None, {"mini": 3, "small": 1}),
-        ("short", ("small", "medium"), None, {"small": 1, "medium": 1}),
+        ("short", (), None, {"mini": 3, "small": 3}),
+        ("short", ("small", "medium"), 1, {"small": 1, "medium": 1}),
         ("paper", ("mini", "small"), 2, {"mini": 2, "small": 2}),
         ("quick", (), None, {"nano": 3}),
         ("quick", (), 4, {"nano": 4}),
@@ -174,15 +174,24 @@ def test_models_are_gone_through_seed_by_seed() -> None:
 def test_what_takes_minutes_has_fewer_runs() -> None:
     settings = {size: [v.config for v in ablation.variants(size, "short", 0).values()] for size in ("mini", "small")}
     assert len(settings["small"]) < 10 < len(settings["mini"])
-    rates = {config.lr for config in settings["small"] if config.mode == "dense"}
-    assert rates == {config.lr for config in schedules.baselines("short", "small", seed=0)}
+    assert fig8.scales_of("small", "short", seed=1) == (1.0, 2.83)
+    assert len(schedules.baselines("short", "small", seed=1)) == 1
     assert {config.steps for config in settings["small"]} == {schedules.short("small").steps}
+
+
+@pytest.mark.parametrize("size", ["mini", "small"])
+def test_trained_models_have_several_rates_and_warmups_to_choose_from(size: str) -> None:
+    tried = [v.config for v in ablation.variants(size, "short", 0).values() if v.config.mode == "dense"]
+    drawn = schedules.baselines("short", size, seed=0)
+    assert {config.warmup for config in drawn} == {80, 160, 320}
+    assert all(config in tried for config in drawn)
+    assert {config.lr for config in tried} >= {1e-3 / 3, 1e-3, 3e-3}
 
 
 def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
     alone = curve_of({2.83: [4.9, 5.5], 4.0: [5.0]})
     assert alone["lowest"] == {"scale": 2.83, "seeds": [0], "not_told_apart": []}
-    (*_, slow, fast) = fig7.plan(Choice(schedule="short", models={"small": 1}))
+    slow, fast, *_ = schedules.baselines("short", "small", seed=0)
     rows = [made_up(replace(slow, seed=seed), loss) for seed, loss in ((0, 4.2), (1, 4.6))]
     (point,) = fig7.summarize([*rows, made_up(fast, 4.3)])["points"]
     assert (point["lr"], point["seeds"]) == (slow.lr, [0, 1])
@@ -240,20 +249,12 @@ def test_one_pair_has_no_interval() -> None:
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
 
 
-def test_a_trained_model_stands_at_its_best_learning_rate(tmp_path: Path) -> None:
-    choice = Choice(schedule="short", models={"small": 2})
-    plan = fill(tmp_path, fig7.FIGURE, choice)
-    rates = sorted({config.lr for config in plan if config.mode == "dense"})
-    assert len(rates) == 3
-    path = tmp_path / "fig7" / ROWS
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for row in rows:
-        if row["config"]["mode"] == "dense" and row["config"]["lr"] == rates[0]:
-            row["best_validation_loss"] -= 1
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = reproduce_text_figure(fig7.FIGURE, choice, tmp_path, None)
-    (trained,) = (point for point in result["points"] if point["kind"] == "dense")
-    assert (trained["lr"], trained["seeds"]) == (rates[0], [0, 1])
+@pytest.mark.parametrize("best", [0, 1, 2, 3, 4])
+def test_a_trained_model_stands_at_its_best_rate_and_warmup(best: int) -> None:
+    tried = schedules.baselines("short", "small", seed=0)
+    assert len(tried) == 5
+    (point,) = fig7.summarize([made_up(config, 4.0 - (place == best)) for place, config in enumerate(tried)])["points"]
+    assert (point["lr"], point["warmup"]) == (tried[best].lr, tried[best].warmup)
 
 
 def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path) -> None:

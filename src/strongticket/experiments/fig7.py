@@ -43,7 +43,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     groups: dict[tuple[str, str, str], list[Json]] = {}
     for row in rows:
         groups.setdefault(_group(row), []).append(row)
-    groups = {group: _at_best_rate(members) for group, members in groups.items()}
+    groups = {group: _at_best_settings(members) for group, members in groups.items()}
     points = []
     for (size, kind, embeddings), members in groups.items():
         points.append(
@@ -53,6 +53,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "embeddings": embeddings,
                 "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
                 "lr": members[0]["config"]["lr"],
+                "warmup": members[0]["config"]["warmup"],
                 "tokens": tokens_of(members[0]["config"]),
                 "nonzero": members[0]["nonzero"],
                 "seeds": [row["config"]["seed"] for row in members],
@@ -63,15 +64,13 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     return {"points": points, "effects": _effects(groups)}
 
 
-def _at_best_rate(rows: Sequence[Json]) -> list[Json]:
-    """Keep the runs of one learning rate, the one with the lowest loss: trained models may have been given several."""
-    rates: dict[float, list[Json]] = {}
+def _at_best_settings(rows: Sequence[Json]) -> list[Json]:
+    """Keep the runs with the best learning rate and warm-up: trained models may have been given several."""
+    settings: dict[tuple[float, int], list[Json]] = {}
     for row in rows:
-        rates.setdefault(row["config"]["lr"], []).append(row)
-    if len(rates) == 1:
-        return list(rows)
-    losses = on_common_seeds({rate: by_seed(found, BEST) for rate, found in rates.items()})
-    return rates[min(losses, key=lambda rate: (math.fsum(losses[rate].values()), rate))]
+        settings.setdefault((row["config"]["lr"], row["config"]["warmup"]), []).append(row)
+    losses = on_common_seeds({setting: by_seed(found, BEST) for setting, found in settings.items()})
+    return settings[min(losses, key=lambda setting: (math.fsum(losses[setting].values()), setting))]
 
 
 def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:

@@ -45,6 +45,11 @@ def times_rate(config: RunConfig, factor: float) -> RunConfig:
     return replace(config, lr=config.lr * factor, final_lr=config.final_lr * factor)
 
 
+def times_warmup(config: RunConfig, factor: float) -> RunConfig:
+    """Lengthen the first part of a schedule, in which its learning rate grows."""
+    return replace(config, warmup=round(config.warmup * factor))
+
+
 def shortened(config: RunConfig, steps: int) -> RunConfig:
     """Fit a schedule into fewer steps: a twentieth of them warm-up, four validations."""
     return replace(config, steps=steps, warmup=steps // 20, validate_every=steps // 4)
@@ -84,13 +89,15 @@ def dense(config: RunConfig, *, seed: int) -> RunConfig:
 
 
 def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig]:
-    """The trained models of a schedule, one for each learning rate to choose from; mini's is chosen in `ablation`."""
-    if is_costly(schedule, size):
-        slow = shortened(first(size), SHORT_STEPS[size])
-        rates = [times_rate(slow, factor) for factor in (1 / 3, 1, 3)]
-    else:
-        rates = [base(schedule, size)]
-    return [dense(config, seed=seed) for config in rates]
+    """The trained models of a schedule: the first seed's have several learning rates and warm-ups to choose from.
+
+    Mini's rate is chosen in `ablation`.
+    """
+    usual = dense(base(schedule, size), seed=seed)
+    if schedule != "short" or seed > 0:
+        return [usual]
+    rates = (1 / 3, 1, 3) if is_costly(schedule, size) else (1,)
+    return [times_rate(usual, factor) for factor in rates] + [times_warmup(usual, factor) for factor in (0.5, 2)]
 
 
 def theory_scale(size: str) -> float:

@@ -22,8 +22,7 @@ from strongticket.terminal import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-# A run of small takes two minutes of an H200, four times those of mini.
-MINI_AND_SMALL = {"mini": 3, "small": 1}
+MINI_AND_SMALL = {"mini": 3, "small": 3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What figures on text read off their rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
@@ -38,7 +39,10 @@ def on_other_texts(rows: Sequence[Json]) -> dict[str, Json]:
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
 
 
-def on_common_seeds(losses: Mapping[float, Mapping[int, float]]) -> dict[float, dict[int, float]]:
+Setting = TypeVar("Setting", bound=Hashable)
+
+
+def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:
     """Of losses by setting and seed, leave out seeds that not all settings have: means of others cannot be compared.
 
     Example:
