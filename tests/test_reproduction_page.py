@@ -19,10 +19,18 @@ def result_of(figure: str) -> Json:
 
 def table_under(heading: str, place: int = 0) -> list[list[str]]:
     """The cells of a table of a section, the first one if not said, without its head."""
+    return cells(heading, place)[2:]
+
+
+def table_head(heading: str, place: int) -> list[str]:
+    return cells(heading, place)[0][1:]
+
+
+def cells(heading: str, place: int) -> list[list[str]]:
     section = PAGE.split(f"\n### {heading}\n", 1)[1].split("\n#", 1)[0]
     tables = re.findall(r"(?:^\|.*\|\n)+", section, flags=re.MULTILINE)
     lines = [line.strip("|") for line in tables[place].splitlines()]
-    return [[cell.strip().replace("**", "") for cell in line.split("|")] for line in lines[2:]]
+    return [[cell.strip().replace("**", "") for cell in line.split("|")] for line in lines]
 
 
 def test_the_spread_is_the_measured_one() -> None:
@@ -65,29 +73,35 @@ def test_its_pictures_are_those_of_the_results(picture: str) -> None:
     ).read_bytes()
 
 
-def test_figure_8_is_the_measured_one() -> None:
-    rows = {row[0]: row[1:] for row in table_under("Figure 8")}
-    curves = {curve["embeddings"]: curve for curve in result_of("fig8")["curves"] if curve["size"] == "mini"}
-    for place, embeddings in ((0, "trained"), (4, "masked")):
-        for point in curves[embeddings]["points"]:
-            loss, difference = point["best_validation_loss"], point["best_validation_loss_difference"]
-            low, high = difference["interval"] if difference else (0, 0)
-            assert rows[f"{point['scale']:g}"][place : place + 4] == [
-                f"{loss['mean']:.3f} ± {loss['std']:.3f}",
-                f"{difference['mean']:+.3f}" if difference else "",
-                f"{low:+.3f} to {high:+.3f}" if difference else "",
-                f"{point['also']['wikitext-103']['mean']:.3f}",
-            ]
+@pytest.mark.parametrize(("size", "place"), [("mini", 0), ("small", 1)])
+@pytest.mark.parametrize(("embeddings", "column"), [("trained", 0), ("masked", 4)])
+def test_figure_8_is_the_measured_one(size: str, place: int, embeddings: str, column: int) -> None:
+    rows = {row[0]: row[1:] for row in table_under("Figure 8", place)}
+    (curve,) = (c for c in result_of("fig8")["curves"] if (c["size"], c["embeddings"]) == (size, embeddings))
+    assert len(rows) == len(curve["points"])
+    for point in curve["points"]:
+        difference = point["best_validation_loss_difference"]
+        assert rows[f"{point['scale']:g}"][column : column + 4] == [
+            with_deviation(point["best_validation_loss"]),
+            f"{difference['mean']:+.3f}" if difference else "",
+            "{:+.3f} to {:+.3f}".format(*difference["interval"]) if difference and difference["interval"] else "",
+            f"{point['also']['wikitext-103']['mean']:.3f}",
+        ]
 
 
-def test_small_in_figure_8_is_the_measured_one() -> None:
-    rows = {row[0]: row[1:] for row in table_under("Figure 8", 1)}
-    curves = {curve["embeddings"]: curve for curve in result_of("fig8")["curves"] if curve["size"] == "small"}
-    for place, embeddings in ((0, "trained"), (2, "masked")):
-        assert len(rows) == len(curves[embeddings]["points"])
-        for point in curves[embeddings]["points"]:
-            losses = point["best_validation_loss"]["mean"], point["also"]["wikitext-103"]["mean"]
-            assert rows[f"{point['scale']:g}"][place : place + 2] == [f"{loss:.3f}" for loss in losses]
+def with_deviation(loss: Json) -> str:
+    return f"{loss['mean']:.3f}" + (f" ± {loss['std']:.3f}" if loss["std"] is not None else "")
+
+
+def test_sizes_of_q_and_k_are_those_of_the_first_seed() -> None:
+    table = {row[0]: row[1:] for row in table_under("Other weights", 1)}
+    lines = {line["init"]: line["points"] for line in result_of("inits")["inits"]}
+    assert [float(size) for size in table_head("Other weights", 1)] == pytest.approx(
+        [point["deviation"] for point in lines["kaiming"]], rel=0.01
+    )
+    for init, losses in table.items():
+        first = [point["best_validation_loss"]["values"][point["seeds"].index(0)] for point in lines[init]]
+        assert [loss for loss in losses if loss] == [f"{loss:.3f}" for loss in first]
 
 
 def test_other_weights_are_the_measured_ones() -> None:
@@ -101,7 +115,7 @@ def test_other_weights_are_the_measured_ones() -> None:
         losses = [point["best_validation_loss"] for point in (plain, scaled)]
         assert rows[line["init"]] == [
             f"{plain['deviation']:.3g}",
-            *(f"{loss['mean']:.3f} ± {loss['std']:.3f}" for loss in losses),
+            *map(with_deviation, losses),
             f"{difference['mean']:+.3f}",
             f"{low:+.3f} to {high:+.3f}",
             *(f"{point['also']['wikitext-103']['mean']:.3f}" for point in (plain, scaled)),
@@ -116,9 +130,8 @@ def test_figure_7_is_the_measured_one() -> None:
     assert len(rows) == len(points)
     for point in points:
         treatment = "" if point["kind"] == "dense" else treatments[point["embeddings"]]
-        loss = point["best_validation_loss"]
-        deviation = f" ± {loss['std']:.3f}" if loss["std"] is not None else ""
+        loss = with_deviation(point["best_validation_loss"])
         assert rows[f"{point['size']}: {kinds[point['kind']]}{treatment}"] == [
             *(f"{point['nonzero'][counted] / 1e6:.2f}M" for counted in ("all", "without_embeddings")),
-            f"{loss['mean']:.3f}{deviation} ({point['also']['wikitext-103']['mean']:.3f})",
+            f"{loss} ({point['also']['wikitext-103']['mean']:.3f})",
         ]

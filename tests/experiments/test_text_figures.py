@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from strongticket.container import Json
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
+from strongticket.experiments import ablation, fig7, fig8, inits, plotting, schedules, spread
 from strongticket.experiments.language import Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
@@ -129,9 +129,9 @@ def test_the_lowest_loss_is_told_from_others_as_far_as_seeds_can() -> None:
     assert curve["lowest"] == {"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0]}
     curve = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2]})
     assert curve["lowest"]["not_told_apart"] == [1.0]
-    assert lowest_in_words(curve["lowest"]) == "lowest at 4, not told from 1"
+    assert lowest_in_words(curve["lowest"]) == "lowest at 4 (1 not ruled out)"
     alone = curve_of({1.0: [5.2], 4.0: [5.0]})
-    assert lowest_in_words(alone["lowest"]) == "lowest at 4, one seed"
+    assert lowest_in_words(alone["lowest"]) == "lowest at 4 (one seed)"
 
 
 @given(st.floats(0.001, 0.2), st.floats(0.001, 0.5))
@@ -203,6 +203,14 @@ def test_figure_8_draws_no_scale_that_was_not_run(tmp_path: Path, monkeypatch: p
     result = {"curves": [curve_of({4.0: [5.0, 5.1]})], "config": {"schedule": "short"}, "runs": 2, "missing": []}
     fig8.draw(result | {"text": {"data": "a text"}}, tmp_path / "fig8")
     assert drawn == [[4.0]]
+
+
+def test_what_was_run_once_is_hollow() -> None:
+    axes = plotting.new_figure(3, 3).subplots()
+    plotting.draw_means(axes, [1.0, 2.0, 4.0], [5.0, 4.8, 4.9], [0.1, math.nan, 0.2], color="#1f4e79")
+    line, *_, once = axes.lines
+    assert list(line.get_xdata()) == [1.0, 2.0, 4.0]
+    assert (list(once.get_xdata()), once.get_markerfacecolor()) == ([2.0], "white")
 
 
 def test_a_single_run_has_a_spread_without_complaint(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -244,7 +244,7 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
     assert "Next: small-embeddings-masked-scale2.83-output_gain-4.0-1600steps-lr0.001-seed2-" in done.output
     assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
     result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
-    assert result["config"]["models"] == {"mini": 3, "small": 1}
+    assert result["config"]["models"] == {"mini": 3, "small": 3}
     assert "before, whose runs are all kept" not in invoke("fig8").output
     assert (
         "other models, seeds or another schedule before, whose runs are all kept" in invoke("fig8", "--seeds", 2).output

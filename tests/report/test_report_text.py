@@ -130,7 +130,8 @@ def test_ablation_compares_what_has_its_base_there(visit: Visit, tmp_path: Path)
 def test_ablation_of_single_runs_says_so(visit: Visit, tmp_path: Path) -> None:
     page, _ = page_of(figure_of("ablation", lambda config: config.seed == 0, tmp_path))
     section = visit.open(page).section("ablation")
-    assert "one seed each. Single runs have no interval" in section.inner_text()
+    assert "one seed each. Where nothing else is said: scale " in section.inner_text()
+    assert "Single runs have no interval" in section.inner_text()
     rows = section.locator("figure.comparison").nth(1).locator("tbody tr").all()
     assert len(rows) == len(variants("nano", "short", 0)) - 2  # all but the ticket and the trained model
 
@@ -195,7 +196,7 @@ def test_figure_8_says_where_the_loss_is_lowest(visit: Visit, tmp_path: Path) ->
 
 def test_figure_8_names_the_scale_of_each_model_where_they_differ(tmp_path: Path) -> None:
     first = figure_of("fig8", lambda config: trained(config) and config.seed == 0, tmp_path, sizes=("nano", "mini"))
-    nano, mini = (f"{size}, embeddings trained: lowest at 8, one seed, the theory’s is" for size in ("nano", "mini"))
+    nano, mini = (f"{size}, embeddings trained: lowest at 8 (one seed), the theory’s is" for size in ("nano", "mini"))
     assert f"{nano} 2.38; {mini} 2.83<" in page_of(first)[0].read_text()
 
 

@@ -148,29 +148,40 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     """Each run's loss, and how it differs from the one it is a variant of."""
-    found = [line for line in map(_line, rows) if line is not None]
+    found = [*map(_line, rows)]
     losses = {(line["size"], line["seed"], line["variant"]): line["final_validation_loss"] for line in found}
     for line in found:
         base = losses.get((line["size"], line["seed"], line["base"]))
         line["difference"] = line["final_validation_loss"] - base if base is not None else None
-    return {"variants": found}
+    return {"usual": _usual(rows[0]), "variants": found}
 
 
-def _line(row: Json) -> dict[str, Json] | None:
-    config = row["config"]
-    size, seed = config["size"], config["seed"]
-    for schedule in schedules.NAMES:  # every schedule has its own variants; the one that has this row is it
-        for label, variant in variants(size, schedule, seed).items():
-            if variant.config.as_json() == config:
-                return {
-                    "size": size,
-                    "seed": seed,
-                    "variant": label,
-                    "base": variant.base,
-                    "final_validation_loss": row["final_validation_loss"],
-                    "curve": row["curve"],
-                }
-    return None
+def _usual(row: Json) -> str:
+    """Say what a run is that nothing is changed in."""
+    config = _variants_with(row)[TICKET].config
+    return f"scale {config.policy.qk_scale:g}, {_steps(config)}, learning rate {config.lr:.2g}"
+
+
+def _line(row: Json) -> dict[str, Json]:
+    found = _variants_with(row)
+    label = next(label for label, variant in found.items() if variant.config.as_json() == row["config"])
+    return {
+        "size": row["config"]["size"],
+        "seed": row["config"]["seed"],
+        "variant": label,
+        "base": found[label].base,
+        "final_validation_loss": row["final_validation_loss"],
+        "curve": row["curve"],
+    }
+
+
+def _variants_with(row: Json) -> dict[str, Variant]:
+    """Give the variants of the schedule that a row is from: every schedule has its own."""
+    for schedule in schedules.NAMES:
+        found = variants(row["config"]["size"], schedule, row["config"]["seed"])
+        if any(variant.config.as_json() == row["config"] for variant in found.values()):
+            return found
+    raise ValueError("no schedule has this run among its variants")
 
 
 def draw(result: Json, path: Path) -> None:
@@ -178,17 +189,22 @@ def draw(result: Json, path: Path) -> None:
     found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
     labels = _labels(found)
     room = 0.3 + 0.061 * max(map(len, labels))  # inches
-    figure = plotting.new_figure(room + 4.7, 1.4 + 0.3 * len(found))
-    plotting.title(figure, "What the settings do", f"{caption(result)}; red: tickets, blue: trained models")
+    figure = plotting.new_figure(room + 4.7, 1.6 + 0.3 * len(found))
+    plotting.title(figure, "What the settings do", _caption(result))
     axes = figure.subplots()
     height = figure.get_figheight()
-    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.8 / height, bottom=0.6 / height)
+    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.9 / height, bottom=0.6 / height)
     for place, line in enumerate(found):
         colour = plotting.MEAN if line["variant"].startswith("trained") else plotting.MEDIAN
         axes.plot(line["final_validation_loss"], place, "o", color=colour, ms=6)
     axes.set_yticks(range(len(found)), labels)
+    axes.set_ylim(-0.8, len(found) - 0.2)
     plotting.style(axes, x="final validation loss")
     plotting.save(figure, path)
+
+
+def _caption(result: Json) -> str:
+    return f"{caption(result)}; red: tickets, blue: trained models\nwhere nothing else is said: {result['usual']}"
 
 
 def _labels(found: Sequence[Json]) -> list[str]:

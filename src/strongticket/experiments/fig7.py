@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import paired_difference, seed_deviation, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
 from strongticket.experiments.text_rows import (
     BEST,
@@ -96,7 +96,7 @@ def _group(row: Json) -> tuple[str, str, str]:
 def draw(result: Json, path: Path) -> None:
     """Draw the losses over all nonzero parameters, and over those outside the embeddings."""
     figure = plotting.new_figure(9.2, 4.7)
-    plotting.title(figure, "Figure 7: do Q/K-scaled tickets come closer to trained models?", caption(result))
+    plotting.title(figure, "Figure 7: do Q/K-scaled tickets come closer to trained models?", _caption(result))
     panels = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.075, right=0.985, top=0.81, bottom=0.22, wspace=0.06)
     for axes, counted, heading in zip(
@@ -113,13 +113,16 @@ def draw(result: Json, path: Path) -> None:
     plotting.save(figure, path)
 
 
+def _caption(result: Json) -> str:
+    return f"{caption(result)}; {plotting.over_seeds(result['points'])}"
+
+
 def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    """Name each model under its trained one, with seeds and text: sizes may differ in both."""
+    """Name each model under its trained one, with how much text it saw: sizes may differ in it."""
     for point in points:
         if point["kind"] == "dense":
-            loss, seeds = point[BEST], len(point["seeds"])
-            place = point["nonzero"][counted], loss["mean"] - (loss["std"] or 0.0)
-            label = f"{point['size']}, {seeds} seed{'s' * (seeds > 1)}\n{point['tokens'] / 1e6:.3g}M tokens"
+            place = point["nonzero"][counted], point[BEST]["mean"] - (point[BEST]["std"] or 0.0)
+            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
             where = {"textcoords": "offset points", "ha": "center", "va": "top"}
             axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
 
@@ -133,17 +136,14 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
         # A line says "larger is better or worse", which nobody can say of models that saw different amounts of text.
         joined = len({point["tokens"] for point in chosen}) == 1
         note = "" if kind == "dense" else f", embeddings {embeddings}"
-        axes.errorbar(
+        plotting.draw_means(
+            axes,
             [point["nonzero"][counted] for point in chosen],
             [loss["mean"] for loss in losses],
-            yerr=[loss["std"] or 0.0 for loss in losses],
+            [*map(seed_deviation, losses)],
             color=_COLOURS[kind],
             marker="o" if embeddings == "trained" else "s",
-            mfc="white" if embeddings == "masked" else None,
-            ms=5.5,
             ls="-" if joined else "none",
-            lw=1.3,
-            capsize=3,
             label=LABELS[kind].replace("n_K^(1/4)", "$n_K^{1/4}$") + note,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
-from strongticket.experiments.paired import paired_difference, reach
+from strongticket.experiments.paired import paired_difference, reach, seed_deviation
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, by_scale, by_seed, lowest_in_words, on_common_seeds, scale_points
 from strongticket.search.config import RunConfig
@@ -80,7 +80,8 @@ def draw(result: Json, path: Path) -> None:
         axes.minorticks_off()
         for theory in sorted({curve["theory"] for curve in result["curves"]}):
             axes.axvline(theory, color=plotting.INK, lw=0.9, ls=":", label="$n_K^{1/4}$")
-    plotting.style(left, "mean and deviation over seeds", x="scale of Q and K", y="best validation loss")
+    points = [point for curve in result["curves"] for point in curve["points"]]
+    plotting.style(left, plotting.over_seeds(points), x="scale of Q and K", y="best validation loss")
     plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval", x="scale of Q and K")
     right.axhline(0, color=plotting.PALE, lw=0.8)
     plotting.legend_below(figure, left, columns=3)
@@ -89,13 +90,12 @@ def draw(result: Json, path: Path) -> None:
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str, shift: float) -> None:
     points = curve["points"]
-    single = all(len(point["seeds"]) == 1 for point in points)
-    # Hollow: without bars, what was run once would look like what is known best.
-    style = {"color": colour, "marker": "o", "ms": 5, "capsize": 3, "mfc": "white" if single else colour}
-    label = f"{curve['size']}, embeddings {curve['embeddings']}{', one seed' if single else ''}"
+    label = f"{curve['size']}, embeddings {curve['embeddings']}"
     losses = [point[BEST] for point in points]
     scales = [shift * point["scale"] for point in points]
-    left.errorbar(scales, [x["mean"] for x in losses], yerr=[x["std"] or 0.0 for x in losses], label=label, **style)
+    plotting.draw_means(
+        left, scales, [x["mean"] for x in losses], [*map(seed_deviation, losses)], color=colour, label=label
+    )
     differences = [point[f"{BEST}_difference"] for point in points]
     pairs = [(scale, found) for scale, found in zip(scales, differences, strict=True) if found is not None]
     for scale, found in pairs:
@@ -103,7 +103,7 @@ def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: 
     if pairs:
         # Scale 1 is what the others are held against: zero, and known.
         beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
-        right.errorbar(beside, means, yerr=reaches, **style)
+        plotting.draw_means(right, beside, means, reaches, color=colour)
 
 
 def tables(result: Json) -> "list[Table]":

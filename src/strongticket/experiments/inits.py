@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from strongticket.container import Json
 from strongticket.experiments import fig8, plotting, schedules
-from strongticket.experiments.paired import reach
+from strongticket.experiments.paired import reach, seed_deviation
 from strongticket.experiments.text_figure import Choice, NothingToDrawError, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, scale_points
 from strongticket.models.gpt2 import GPT2, gpt2_config
@@ -115,7 +115,8 @@ def draw(result: Json, path: Path) -> None:
     right.set_xticks(range(len(lines)), [name.replace(" ", "\n") for name in names])
     right.set_xlim(-0.5, len(lines) - 0.5)
     weights = "standard deviation of the weights of Q and K (ring: scale 1)"
-    plotting.style(left, "mean and deviation over seeds", x=weights, y="best validation loss")
+    points = [point for line in lines for point in line["points"]]
+    plotting.style(left, plotting.over_seeds(points), x=weights, y="best validation loss")
     plotting.style(right, "scale $n_K^{1/4}$ minus scale 1, seed by seed; 95 % interval")
     plotting.legend(left, loc="best")
     plotting.save(figure, path)
@@ -123,16 +124,8 @@ def draw(result: Json, path: Path) -> None:
 
 def _draw_losses(axes: plotting.Axes, points: Sequence[Json], name: str, colour: str) -> None:
     losses = [point[BEST] for point in points]
-    axes.errorbar(
-        [point["deviation"] for point in points],
-        [loss["mean"] for loss in losses],
-        yerr=[loss["std"] or 0.0 for loss in losses],
-        color=colour,
-        marker="o",
-        ms=5,
-        capsize=3,
-        label=name,
-    )
+    places, means = [point["deviation"] for point in points], [loss["mean"] for loss in losses]
+    plotting.draw_means(axes, places, means, [*map(seed_deviation, losses)], color=colour, label=name)
     for point in points:
         if point["scale"] == 1:  # a ring, so that one sees from where the others are scaled
             axes.plot(point["deviation"], point[BEST]["mean"], "o", ms=9, mfc="none", mec=colour, mew=0.9)
@@ -144,7 +137,7 @@ def _draw_difference(axes: plotting.Axes, place: int, line: Json, colour: str) -
     found = next((point[f"{BEST}_difference"] for point in line["points"] if point["scale"] == theory), None)
     if found is not None:
         axes.plot([place] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
-        axes.errorbar(place, found["mean"], yerr=reach(found), color=colour, marker="o", ms=5, capsize=3)
+        plotting.draw_means(axes, [place], [found["mean"]], [reach(found)], color=colour)
 
 
 def tables(result: Json) -> "list[Table]":

@@ -1,6 +1,7 @@
 """What the figures share: colours, axes, captions, and files that come out the same bytes each time."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,32 @@ def legend_below(figure: Any, axes: Axes, columns: int) -> None:
     """Explain the lines of all panels under them, for data that may stand anywhere in the panels."""
     where = {"loc": "lower center", "bbox_transform": figure.transFigure, "bbox_to_anchor": (0.5, 0.0)}
     legend(axes, ncols=columns, **where)
+
+
+def draw_means(
+    axes: Axes, places: Sequence[float], means: Sequence[float], reaches: Sequence[float], **style: Any
+) -> None:
+    """Draw means over seeds with bars; hollow where there is no bar, or what was run once would look known best."""
+    look = {"marker": "o", "ms": 5, "lw": 1.5, "capsize": 3} | style
+    axes.errorbar(places, means, yerr=reaches, **look)
+    once = [place for place, height in enumerate(reaches) if math.isnan(height)]
+    if once:
+        hollow = {"marker": look["marker"], "ms": look["ms"], "mfc": "white", "mec": look["color"], "zorder": 3}
+        axes.plot([places[k] for k in once], [means[k] for k in once], ls="none", **hollow)
+
+
+def over_seeds(points: Iterable[Mapping[str, Any]]) -> str:
+    """Say what `draw_means` shows of some points.
+
+    Example:
+        >>> over_seeds([{"seeds": [0, 1, 2]}, {"seeds": [0]}])
+        'mean and deviation over 3 seeds; hollow: one seed'
+    """
+    numbers = {len(point["seeds"]) for point in points}
+    several = sorted(numbers - {1})
+    count = f"{several[0]} " if len(several) == 1 else ""
+    said = [f"mean and deviation over {count}seeds"] if several else []
+    return "; ".join(said + (["hollow: one seed"] if 1 in numbers else []))
 
 
 def draw_decay(axes: Axes, decay: Decay | None, widths: Sequence[int], **style: Any) -> None:

@@ -89,15 +89,18 @@ def dense(config: RunConfig, *, seed: int) -> RunConfig:
 
 
 def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig]:
-    """The trained models of a schedule: the first seed's have several learning rates and warm-ups to choose from.
+    """The trained models of a schedule: learning rates and warm-ups to choose from, and more seeds of the best.
 
     Mini's rate is chosen in `ablation`.
     """
     usual = dense(base(schedule, size), seed=seed)
-    if schedule != "short" or seed > 0:
+    if schedule != "short":
         return [usual]
+    longer = times_warmup(usual, 2)  # best of the first seed's, for mini and for small
+    if seed > 0:
+        return [longer]
     rates = (1 / 3, 1, 3) if is_costly(schedule, size) else (1,)
-    return [times_rate(usual, factor) for factor in rates] + [times_warmup(usual, factor) for factor in (0.5, 2)]
+    return [*(times_rate(usual, factor) for factor in rates), times_warmup(usual, 0.5), longer]
 
 
 def theory_scale(size: str) -> float:

@@ -74,10 +74,10 @@ def lowest_in_words(found: Json | None) -> str:
 
     Example:
         >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
-        'lowest at 4, not told from 2, 2.83'
+        'lowest at 4 (2, 2.83 not ruled out)'
     """
     if found is None:
         return "no seed at all scales"
     alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
-    doubt = f", not told from {alike}" if alike else ", one seed" if len(found["seeds"]) == 1 else ""
+    doubt = f" ({alike} not ruled out)" if alike else " (one seed)" if len(found["seeds"]) == 1 else ""
     return f"lowest at {found['scale']:g}{doubt}"

@@ -10,10 +10,10 @@ from strongticket.terminal import printable
 def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
     also = _other_texts(result)
-    columns = ("model", "what", "embeddings", "nonzero", "without emb.", "seeds", "best loss", "final loss")
+    columns = ("model", "what", "embeddings", "nonzero", "without\nembeddings", "seeds", "best loss", "final loss")
     table = _table("Figure 7", (*columns, *map(_best_on, also)), caption(result))
     for point in result["points"]:
-        scale = "trained weights" if point["kind"] == "dense" else f"ticket, scale {point['scale']:g}"
+        scale = "trained model" if point["kind"] == "dense" else f"scale {point['scale']:g}"
         table.add_row(
             point["size"],
             scale,
@@ -31,12 +31,12 @@ def _other_texts(result: Json) -> list[str]:
 
 
 def _best_on(name: str) -> str:
-    return f"best, on {printable(name)}"
+    return f"best, on\n{printable(name)}"
 
 
 def effect_table(result: Json) -> Table:
     """Show what the scale changes, seed by seed."""
-    columns = ("model", "embeddings", "measure", "seeds", "scaled - unscaled", "standard error", "95 % interval")
+    columns = ("model", "embeddings", "measure", "seeds", "scaled minus\nunscaled", "standard\nerror", "95 % interval")
     table = _table("The scale's effect, paired by seed", columns, "negative: the scale lowers the loss")
     for effect in result["effects"]:
         table.add_row(effect["size"], effect["embeddings"], effect["measure"].split("_")[0], *_difference(effect))
@@ -45,7 +45,15 @@ def effect_table(result: Json) -> Table:
 
 def scale_table(result: Json, curve: Json, title: str) -> Table:
     """Show the losses of one model at each scale."""
-    columns = ("scale", "best loss", "final loss", "seeds", "best - that of scale 1", "standard error", "95 % interval")
+    columns = (
+        "scale",
+        "best loss",
+        "final loss",
+        "seeds",
+        "best minus\nthat of scale 1",
+        "standard\nerror",
+        "95 % interval",
+    )
     also = _other_texts(curve)
     table = _table(title, (*columns, *map(_best_on, also)), caption(result))
     for point in curve["points"]:
@@ -65,11 +73,11 @@ def spread_table(result: Json) -> Table:
         "scale: final loss",
         "seeds",
         "difference",
-        "standard error",
+        "standard\nerror",
         "95 % interval",
     )
     below = f"seeds needed: to find {result['effect']} nats four times in five, by a paired t-test at the 5 % level"
-    table = _table("Spread over seeds", (*columns, "seeds needed"), f"{caption(result)}; {below}")
+    table = _table("Spread over seeds", (*columns, "seeds\nneeded"), f"{caption(result)}; {below}")
     for length in result["lengths"]:
         losses = "\n".join(f"{line['scale']:g}: {_spread(line)}" for line in length["losses"])
         difference = length["difference"]
@@ -82,10 +90,10 @@ def spread_table(result: Json) -> Table:
 def variant_table(result: Json) -> Table:
     """Show what each change of a setting does."""
     columns = ("model", "seed", "variant", "final loss", "change", "against")
-    table = _table("What the settings do", columns, caption(result))
+    table = _table("What the settings do", columns, f"{caption(result)}; where nothing else is said: {result['usual']}")
     for line in result["variants"]:
-        change = ("-", "-") if line["difference"] is None else (f"{line['difference']:+.4f}", line["base"])
-        loss = f"{line['final_validation_loss']:.4f}"
+        change = ("-", "-") if line["difference"] is None else (f"{line['difference']:+.3f}", line["base"])
+        loss = f"{line['final_validation_loss']:.3f}"
         table.add_row(line["size"], str(line["seed"]), line["variant"], loss, *change)
     return table
 
@@ -94,16 +102,16 @@ def _difference(found: Json) -> tuple[str, str, str, str]:
     error, interval = found["standard_error"], found["interval"]
     return (
         str(found["n"]),
-        f"{found['mean']:+.4f}",
-        "-" if error is None else f"{error:.4f}",
-        "-" if interval is None else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
+        f"{found['mean']:+.3f}",
+        "-" if error is None else f"{error:.3f}",
+        "-" if interval is None else f"{interval[0]:+.3f} to {interval[1]:+.3f}",
     )
 
 
 def _spread(found: Json) -> str:
     if found is None:
         return "-"
-    return f"{found['mean']:.4f}" + ("" if found["std"] is None else f" ± {found['std']:.4f}")
+    return f"{found['mean']:.3f}" + ("" if found["std"] is None else f" ± {found['std']:.3f}")
 
 
 def _table(title: str, columns: tuple[str, ...], below: str) -> Table:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
-from strongticket.experiments.text_rows import BEST, FINAL
+from strongticket.experiments.text_rows import BEST, FINAL, on_common_seeds
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
@@ -120,6 +120,7 @@ def ablation_figure(result: Result) -> Section:
         name="Ablation",
         title="What the settings do",
         lead=f"{setting(content)}: {len(by_setting)} settings of {' and '.join(models)}, {seeds(counts)}. "
+        + (f"Where nothing else is said: {content['usual']}. " if "usual" in content else "")
         + caution(counts),
         finding=_lowest(rows[0]) if rows else "",
         blocks=(losses, *([_against_bases(sorted(compared, key=_change_of), words[1:])] if compared else [])),
@@ -128,13 +129,19 @@ def ablation_figure(result: Result) -> Section:
 
 
 def _lowest_of_init(line: Json) -> str:
-    point = min(line["points"], key=lambda point: float(point[BEST]["mean"]))
-    return f"{line['init']} {point[BEST]['mean']:.3f} at scale {point['scale']:g}"
+    losses = on_common_seeds(
+        {point["scale"]: dict(zip(point["seeds"], point[BEST]["values"], strict=True)) for point in line["points"]}
+    )
+    if not all(losses.values()):
+        return f"{line['init']}: no seed at all scales"
+    scale = min(losses, key=lambda scale: _mean(losses[scale]))
+    once = " (one seed)" if len(losses[scale]) == 1 else ""
+    return f"{line['init']} {_mean(losses[scale]):.3f} at scale {scale:g}{once}"
 
 
 def _lowest(row: Row) -> str:
-    """Name the first setting, by its model if that is a column."""
-    return f"lowest final loss: {' of '.join(row.words)}, {row.marks[0].mean:.3f}"
+    """Name the first setting, after its model if that is a column."""
+    return f"lowest final loss: {', '.join(reversed(row.words))}: {row.marks[0].mean:.3f}"
 
 
 def _change_of(row: Row) -> float:
