@@ -54,9 +54,9 @@ def test_shapes_for_a_model() -> None:
     [
         (
             (),
-            r"has no train and no valid text; found no text files\. A folder works that has train\.txt and valid\.txt",
+            r"has no train and no valid text; found nothing\. A folder works that has train\.txt and valid\.txt",
         ),
-        (("notes.txt", "articles.tsv"), "found no text files"),
+        (("notes.txt", "articles.tsv"), r"found articles\.tsv, notes\.txt\."),
         (
             ("wiki.test.tokens", "wiki.valid.tokens"),
             r"has no train text; found wiki\.test\.tokens, wiki\.valid\.tokens",

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
 from strongticket.cli import app
+from strongticket.errors import StrongTicketError
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
@@ -427,6 +428,15 @@ def test_bootstrap_interval_covers_the_truth() -> None:
         low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows))[1])
         missed += not low < truth < high
     assert missed <= 5
+
+
+def test_a_page_of_nothing_is_a_failure(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "empty"), "--out", str(out)])
+    assert isinstance(done.exception, StrongTicketError)
+    assert "has nothing to show" in str(done.exception)
+    assert "holds no result.json" in out.read_text()
 
 
 def test_command_line(tmp_path: Path) -> None:

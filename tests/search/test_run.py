@@ -244,8 +244,8 @@ def test_a_full_disk_leaves_no_half_checkpoint(text: Text, tmp_path: Path) -> No
     [
         ({"size": "huge"}, "unknown GPT-2 size 'huge'"),
         ({"micro_batch": 3}, "multiple of micro_batch"),
-        ({"warmup": 30}, "no longer a warm-up"),
-        ({"lr": math.inf}, "learning rates must be"),
+        ({"warmup": 30}, "the warm-up must be 0 steps to all"),
+        ({"lr": math.inf}, "the learning rate must be above 0 and finite"),
         ({"mode": "both"}, "search or dense"),
         ({"validate_every": 0}, "validate_every must be at least 1"),
         ({"weight_decay": -1.0}, "weight_decay must be 0 or more"),

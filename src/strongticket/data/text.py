@@ -122,8 +122,9 @@ def _folder_of(data: str, root: Path) -> Path:
 def _files_of(folder: Path, splits: Sequence[str]) -> Mapping[str, list[Path]]:
     found = find_text_files(folder)
     if missing := [split for split in splits if split not in found]:
-        there = ", ".join(path.name for files in found.values() for path in files) or "no text files"
-        raise StrongTicketError(f"{folder} has no {' and no '.join(missing)} text; found {there}. {LAYOUT}.")
+        there = [path.name for files in found.values() for path in files] or sorted(p.name for p in folder.iterdir())
+        listed = ", ".join(there[:5] + ["..."] * (len(there) > 5)) or "nothing"
+        raise StrongTicketError(f"{folder} has no {' and no '.join(missing)} text; found {listed}. {LAYOUT}.")
     return {split: found[split] for split in splits}
 
 

@@ -10,7 +10,7 @@ import typer
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.text_cli import TextOptions, reproduce_text_figures
-from strongticket.options import chosen_device
+from strongticket.options import chosen_device, given_options, refuse_in_vain
 from strongticket.terminal import bad_usage
 
 if TYPE_CHECKING:
@@ -208,18 +208,15 @@ def reproduce(
 
 
 def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
-    """An option that no chosen figure looks at is a misunderstanding, and its result would be taken for another."""
-    sources = [context.get_parameter_source(name) for name in context.params]
-    given = {name for name, source in zip(context.params, sources, strict=True) if source and source.name != "DEFAULT"}
+    given = given_options(context)
     on_text = [name for name in chosen if name in TEXT_FIGURES]
     for unused, options, about in (
         (not on_text, _TEXT_OPTIONS, "figures on text, from fig7 on"),
         (len(on_text) == len(chosen), _CONSTRUCTION_OPTIONS, "Figures 4 to 6"),
     ):
-        if unused and (vain := [f"--{name}" for name in options if name in given]):
-            bad_usage(
-                f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}, none of which is asked for."
-            )
+        if unused:
+            vain = [f"--{name}" for name in options if name in given]
+            refuse_in_vain(vain, f"{about}, none of which is asked for")
 
 
 def _run_all(

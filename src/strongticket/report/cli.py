@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from strongticket.errors import StrongTicketError
+
 
 def report(
     paths: Annotated[
@@ -26,13 +28,15 @@ def report(
             raise typer.BadParameter(f"{path} does not exist.", param_hint="DIR")
     with count_bar("report") as progress:
         summary = write_report(paths, out, progress)
+    sections = summary["sections"]
     if as_json:
         print_json(summary)
-        return
-    for title in summary["sections"]:
-        typer.echo(f"  {printable(title)}")
-    for left in summary["left_out"]:
-        typer.echo(f"  left out: {printable(left['file'])} {printable(left['reason'])}")
-    typer.echo(
-        f"{out.resolve()}: {len(summary['sections'])} sections, {summary['bytes']:,} bytes; open it in a browser"
-    )
+    else:
+        for title in sections:
+            typer.echo(f"  {printable(title)}")
+        for left in summary["left_out"]:
+            typer.echo(f"  left out: {printable(left['file'])} {printable(left['reason'])}")
+        count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
+        typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
+    if not sections:
+        raise StrongTicketError(f"{out} has nothing to show: all that was found is left out, and the page says why.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strongticket.options import chosen_device
+from strongticket.options import chosen_device, given_options, refuse_in_vain
 from strongticket.terminal import bad_usage, command_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def _machine(help_text: str, *names: str, **more: Any) -> Any:
 
 
 def search(
+    context: typer.Context,
     size: Annotated[str, typer.Option(metavar="NAME", help="GPT-2 size: nano, mini, small or medium.")] = "small",
     data: Annotated[
         str,
@@ -74,7 +75,7 @@ def search(
     ] = "kaiming",
     length: Annotated[int | None, _schedule("Tokens in a sequence.", min=1, show_default="1024; nano: 128")] = None,
     sequences: Annotated[int, _schedule("Sequences in a step.", min=1)] = 512,
-    epochs: Annotated[int, _schedule(f"Epochs of {_STEPS_AN_EPOCH} steps.", min=1)] = 50,
+    epochs: Annotated[int | None, _schedule(f"Epochs of {_STEPS_AN_EPOCH} steps.", min=1, show_default="50")] = None,
     steps: Annotated[int | None, _schedule("Steps, instead of epochs.", min=1, show_default=False)] = None,
     warmup: Annotated[
         int | None,
@@ -112,6 +113,7 @@ def search(
 
     Several GPUs: torchrun --nproc-per-node 8 -m strongticket search ...
     """
+    _refuse_what_is_not_used(context)
     place = chosen_device(device)
     from dataclasses import replace
 
@@ -119,7 +121,7 @@ def search(
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
 
-    total = steps or epochs * _STEPS_AN_EPOCH
+    total = steps or (epochs or 50) * _STEPS_AN_EPOCH
     try:
         policy = Policy(
             attention=attention,
@@ -167,6 +169,15 @@ def search(
         place,
         as_json,
     )
+
+
+def _refuse_what_is_not_used(context: typer.Context) -> None:
+    given = given_options(context)
+    if {"steps", "epochs"} <= given:
+        bad_usage("--steps and --epochs both say how long the run is; give one of them.")
+    if context.params["mode"] == "dense":
+        masks = [option for option in context.command.params if getattr(option, "rich_help_panel", None) == _MASKS]
+        refuse_in_vain([option.opts[0] for option in masks if option.name in given], "--mode search, not dense")
 
 
 def _run_seeds(

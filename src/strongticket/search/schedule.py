@@ -20,10 +20,14 @@ class Schedule:
     warmup: int = 0  # steps that lead up to the highest
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup <= self.steps or self.steps < 1:
-            raise ValueError(f"a schedule needs 1 step or more and no longer a warm-up; got {self}.")
-        if not 0 <= self.final_lr <= self.lr < math.inf or self.lr == 0:
-            raise ValueError(f"learning rates must be 0 <= final_lr <= lr and lr above 0; got {self}.")
+        if self.steps < 1:
+            raise ValueError(f"a schedule needs 1 step or more; got {self.steps}.")
+        if not 0 <= self.warmup <= self.steps:
+            raise ValueError(f"the warm-up must be 0 steps to all {self.steps:,}; got {self.warmup:,}.")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"the learning rate must be above 0 and finite; got {self.lr:g}.")
+        if not 0 <= self.final_lr <= self.lr:
+            raise ValueError(f"the last learning rate must be 0 to the highest, {self.lr:g}; got {self.final_lr:g}.")
 
     def at(self, step: int) -> float:
         """Give the learning rate of a step, counted from 0."""
