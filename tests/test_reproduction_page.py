@@ -122,6 +122,18 @@ def test_other_weights_are_the_measured_ones() -> None:
         ]
 
 
+def test_gaps_to_trained_models_are_the_measured_ones() -> None:
+    rows = {row[0]: row[1:] for row in table_under("Figure 7", 1)}
+    treatments = {"trained": "embeddings trained", "masked": "all masked"}
+    gaps = result_of("fig7")["gaps"]
+    assert 2 * len(rows) == len(gaps)
+    for gap in gaps:
+        seeds, *cells = rows[f"{gap['size']}, {treatments[gap['embeddings']]}"]
+        interval = "{:+.3f} to {:+.3f}".format(*gap["interval"]) if gap["interval"] else ""
+        place = 0 if gap["kind"] == "unscaled" else 2
+        assert [seeds, *cells[place : place + 2]] == [str(gap["n"]), f"{gap['mean']:+.3f}", interval]
+
+
 def test_figure_7_is_the_measured_one() -> None:
     kinds = {"unscaled": "ticket, scale 1", "scaled": "ticket, scale 2.83", "dense": "trained model"}
     treatments = {"trained": ", embeddings trained", "masked": ", all masked"}

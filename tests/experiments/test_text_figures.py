@@ -65,7 +65,11 @@ def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:
     effect = next(e for e in result["effects"] if e["measure"] == "best_validation_loss")
     assert effect["mean"] == pytest.approx(-0.01 * (schedules.theory_scale("nano") - 1))
     assert effect["standard_error"] == pytest.approx(0, abs=1e-12)
+    gaps = {gap["kind"]: gap["mean"] for gap in result["gaps"]}
+    assert gaps["scaled"] == pytest.approx(gaps["unscaled"] + effect["mean"])
     kinds = {point["kind"]: point for point in result["points"]}
+    lowest = kinds["dense"]["best_validation_loss"]["mean"]
+    assert gaps["scaled"] == pytest.approx(kinds["scaled"]["best_validation_loss"]["mean"] - lowest)
     assert kinds["dense"]["best_validation_loss"]["mean"] == pytest.approx(4.125 - 0.5)
     assert kinds["dense"]["best_validation_loss"]["std"] == pytest.approx(0.25 / 2**0.5)
 
@@ -175,7 +179,7 @@ def test_what_takes_minutes_has_fewer_runs() -> None:
     settings = {size: [v.config for v in ablation.variants(size, "short", 0).values()] for size in ("mini", "small")}
     assert len(settings["small"]) < 10 < len(settings["mini"])
     assert fig8.scales_of("small", "short", seed=1) == (1.0, 2.83)
-    assert len(schedules.baselines("short", "small", seed=1)) == 1
+    assert len(schedules.baselines("short", "small", seed=1)) == 2
     assert {config.steps for config in settings["small"]} == {schedules.short("small").steps}
 
 
@@ -186,6 +190,15 @@ def test_trained_models_have_several_rates_and_warmups_to_choose_from(size: str)
     assert {config.warmup for config in drawn} == {80, 160, 320}
     assert all(config in tried for config in drawn)
     assert {config.lr for config in tried} >= {1e-3 / 3, 1e-3, 3e-3}
+
+
+def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
+    usual, longer = schedules.baselines("short", "small", seed=1)
+    first = [made_up(replace(config, seed=0), loss) for config, loss in ((usual, 4.2), (longer, 4.1))]
+    more = [made_up(config, loss) for config, loss in ((usual, 4.2), (longer, 4.4))]
+    assert fig7.summarize(first)["points"][0]["warmup"] == longer.warmup
+    (point,) = fig7.summarize([*first, *more])["points"]
+    assert (point["warmup"], point["seeds"]) == (usual.warmup, [0, 1])
 
 
 def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
@@ -208,9 +221,10 @@ def test_figure_8_draws_no_scale_that_was_not_run(tmp_path: Path, monkeypatch: p
 def test_what_was_run_once_is_hollow() -> None:
     axes = plotting.new_figure(3, 3).subplots()
     plotting.draw_means(axes, [1.0, 2.0, 4.0], [5.0, 4.8, 4.9], [0.1, math.nan, 0.2], color="#1f4e79")
-    line, *_, once = axes.lines
-    assert list(line.get_xdata()) == [1.0, 2.0, 4.0]
+    *_, before, after, once = axes.lines
     assert (list(once.get_xdata()), once.get_markerfacecolor()) == ([2.0], "white")
+    # A mean and a single run are joined by dots.
+    assert [line.get_linestyle() for line in (before, after)] == [":", ":"]
 
 
 def test_a_single_run_has_a_spread_without_complaint(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -53,8 +53,8 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
     stored = ticket.certificate
     if (digest := digest_of_tensors(target)) != stored.target_sha256:
         return [
-            f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}; names, types and numbers of "
-            "its tensors count, so save the state_dict of the very module that was pruned into"
+            f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}; its tensors' names, "
+            "types and numbers count, so save the state_dict of the very module that was pruned into"
         ]
     try:
         recomputed = recertify(ticket, target)

@@ -204,7 +204,8 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _caption(result: Json) -> str:
-    return f"{caption(result)}; red: tickets, blue: trained models\nwhere nothing else is said: {result['usual']}"
+    once = "one seed each; " if len({line["seed"] for line in result["variants"]}) == 1 else ""
+    return f"{caption(result)}; {once}red: tickets, blue: trained models\nwhere nothing else is said: {result['usual']}"
 
 
 def _labels(found: Sequence[Json]) -> list[str]:
@@ -212,6 +213,7 @@ def _labels(found: Sequence[Json]) -> list[str]:
     sizes, seeds = ({line[key] for line in found} for key in ("size", "seed"))
     return [
         (f"{line['size']}: " if len(sizes) > 1 else "")
+        + ("" if line["variant"].startswith((TICKET, MASKED, TRAINED)) else f"{TICKET}, ")
         + line["variant"]
         + (f", seed {line['seed']}" if len(seeds) > 1 else "")
         for line in found

@@ -61,15 +61,21 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "also": on_other_texts(members),
             }
         )
-    return {"points": points, "effects": _effects(groups)}
+    return {"points": points, "effects": _effects(groups), "gaps": _gaps(groups)}
 
 
 def _at_best_settings(rows: Sequence[Json]) -> list[Json]:
-    """Keep the runs with the best learning rate and warm-up: trained models may have been given several."""
+    """Keep the runs with the best learning rate and warm-up: trained models may have been given several.
+
+    Those with the most seeds are compared: others lost with the first.
+    """
     settings: dict[tuple[float, int], list[Json]] = {}
     for row in rows:
         settings.setdefault((row["config"]["lr"], row["config"]["warmup"]), []).append(row)
-    losses = on_common_seeds({setting: by_seed(found, BEST) for setting, found in settings.items()})
+    most = max(map(len, settings.values()))
+    losses = on_common_seeds(
+        {setting: by_seed(found, BEST) for setting, found in settings.items() if len(found) == most}
+    )
     return settings[min(losses, key=lambda setting: (math.fsum(losses[setting].values()), setting))]
 
 
@@ -83,6 +89,16 @@ def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
             if (difference := paired_difference(plain, scaled)) is not None:
                 effects.append({"size": size, "embeddings": embeddings, "measure": measure, **difference})
     return effects
+
+
+def _gaps(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
+    """How far tickets are above trained models of the same seed, which saw the same text in the same order."""
+    gaps = []
+    for (size, kind, embeddings), members in groups.items():
+        trained = groups.get((size, "dense", "trained"), [])
+        if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
+            gaps.append({"size": size, "kind": kind, "embeddings": embeddings, **gap})
+    return gaps
 
 
 def _group(row: Json) -> tuple[str, str, str]:
@@ -105,7 +121,7 @@ def draw(result: Json, path: Path) -> None:
         _draw_points(axes, result["points"], counted)
         _label_models(axes, result["points"], counted)
         axes.set_xscale("log")
-        axes.margins(x=0.12, y=0.2)
+        axes.margins(x=0.12, y=0.3)
         axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
         axes.xaxis.set_minor_formatter(lambda count, place: "")
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
@@ -118,11 +134,11 @@ def _caption(result: Json) -> str:
 
 
 def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    """Name each model under its trained one, with how much text it saw: sizes may differ in it."""
+    """Name each model under its trained one, with the text it saw and its learning rate: sizes may differ in both."""
     for point in points:
         if point["kind"] == "dense":
             place = point["nonzero"][counted], point[BEST]["mean"] - (point[BEST]["std"] or 0.0)
-            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens"
+            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens\nrate {point['lr']:.2g}"
             where = {"textcoords": "offset points", "ha": "center", "va": "top"}
             axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
 
@@ -150,9 +166,9 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
 
 def tables(result: Json) -> "list[Table]":
     """Show the losses, and the effect of the scale."""
-    from strongticket.experiments.text_tables import effect_table, loss_table
+    from strongticket.experiments.text_tables import effect_table, gap_table, loss_table
 
-    return [loss_table(result), effect_table(result)]
+    return [loss_table(result), effect_table(result), gap_table(result)]
 
 
 FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)

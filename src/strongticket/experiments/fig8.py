@@ -44,7 +44,8 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 
 def _curve(size: str, embeddings: str, rows: Sequence[Json]) -> dict[str, Json]:
     found = {"lowest": lowest(rows), "points": scale_points(rows)}
-    return {"size": size, "embeddings": embeddings, "theory": schedules.theory_scale(size), **found}
+    of = {"size": size, "embeddings": embeddings, "lr": rows[0]["config"]["lr"]}
+    return {**of, "theory": schedules.theory_scale(size), **found}
 
 
 def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
@@ -90,7 +91,7 @@ def draw(result: Json, path: Path) -> None:
 
 def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str, shift: float) -> None:
     points = curve["points"]
-    label = f"{curve['size']}, embeddings {curve['embeddings']}"
+    label = f"{curve['size']}, embeddings {curve['embeddings']}, rate {curve['lr']:.2g}"
     losses = [point[BEST] for point in points]
     scales = [shift * point["scale"] for point in points]
     plotting.draw_means(

@@ -73,13 +73,21 @@ def legend_below(figure: Any, axes: Axes, columns: int) -> None:
 def draw_means(
     axes: Axes, places: Sequence[float], means: Sequence[float], reaches: Sequence[float], **style: Any
 ) -> None:
-    """Draw means over seeds with bars; hollow where there is no bar, or what was run once would look known best."""
-    look = {"marker": "o", "ms": 5, "lw": 1.5, "capsize": 3} | style
-    axes.errorbar(places, means, yerr=reaches, **look)
-    once = [place for place, height in enumerate(reaches) if math.isnan(height)]
-    if once:
-        hollow = {"marker": look["marker"], "ms": look["ms"], "mfc": "white", "mec": look["color"], "zorder": 3}
-        axes.plot([places[k] for k in once], [means[k] for k in once], ls="none", **hollow)
+    """Draw means over seeds with bars; hollow where there is no bar, or what was run once would look known best.
+
+    A mean and a single run do not compare well, so the line between them is dotted.
+    """
+    look = {"marker": "o", "ms": 5, "capsize": 3} | style
+    joined = look.pop("ls", "-") != "none"
+    axes.errorbar(places, means, yerr=reaches, ls="none", **look)
+    once = [math.isnan(height) for height in reaches]
+    for k in range(len(once) - 1) if joined else ():
+        kind = "-" if once[k] == once[k + 1] else ":"
+        axes.plot(places[k : k + 2], means[k : k + 2], ls=kind, lw=1.5, color=look["color"])
+    hollow = {"marker": look["marker"], "ms": look["ms"], "mfc": "white", "mec": look["color"], "zorder": 3}
+    for place, mean, single in zip(places, means, once, strict=True):
+        if single:
+            axes.plot(place, mean, **hollow)
 
 
 def over_seeds(points: Iterable[Mapping[str, Any]]) -> str:

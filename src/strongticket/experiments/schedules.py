@@ -89,7 +89,7 @@ def dense(config: RunConfig, *, seed: int) -> RunConfig:
 
 
 def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig]:
-    """The trained models of a schedule: learning rates and warm-ups to choose from, and more seeds of the best.
+    """The trained models of a schedule: learning rates and warm-ups to choose from, and more seeds of the best two.
 
     Mini's rate is chosen in `ablation`.
     """
@@ -98,7 +98,7 @@ def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig
         return [usual]
     longer = times_warmup(usual, 2)  # best of the first seed's, for mini and for small
     if seed > 0:
-        return [longer]
+        return [usual, longer]
     rates = (1 / 3, 1, 3) if is_costly(schedule, size) else (1,)
     return [*(times_rate(usual, factor) for factor in rates), times_warmup(usual, 0.5), longer]
 

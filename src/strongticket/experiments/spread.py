@@ -71,7 +71,7 @@ def _seeds_needed(difference: Json | None) -> int | None:
 def draw(result: Json, path: Path) -> None:
     """Draw each seed's losses at both scales, joined, length by length."""
     figure = plotting.new_figure(3.0 * max(2, len(result["lengths"])), 4.2)
-    plotting.title(figure, "How much seeds differ, and how much their difference does", caption(result))
+    plotting.title(figure, "How much seeds differ", caption(result))
     panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
     figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
     # One height of the axes in nats, so that spreads can be compared by eye.

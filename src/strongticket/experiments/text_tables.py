@@ -43,6 +43,24 @@ def effect_table(result: Json) -> Table:
     return table
 
 
+def gap_table(result: Json) -> Table:
+    """Show how far tickets are from trained models."""
+    columns = (
+        "model",
+        "embeddings",
+        "scale",
+        "seeds",
+        "ticket minus\ntrained model",
+        "standard\nerror",
+        "95 % interval",
+    )
+    table = _table("Tickets and trained models, paired by seed", columns, "best losses; positive: the ticket is worse")
+    for gap in result["gaps"]:
+        scale = "1" if gap["kind"] == "unscaled" else "n_K^(1/4)"
+        table.add_row(gap["size"], gap["embeddings"], scale, *_difference(gap))
+    return table
+
+
 def scale_table(result: Json, curve: Json, title: str) -> Table:
     """Show the losses of one model at each scale."""
     columns = (

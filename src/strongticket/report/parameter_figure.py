@@ -39,6 +39,7 @@ def parameter_figure(result: Result) -> Section:
         tables=(_loss_table(points),),
     )
     effects = [effect for effect in content["effects"] if effect["measure"] == BEST]
+    gaps = content.get("gaps", [])
     return Section(
         anchor="fig7",
         name="Figure 7",
@@ -47,7 +48,7 @@ def parameter_figure(result: Result) -> Section:
         "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
         f"width, as its theory asks, and reports better tickets.{'' if effects else _NO_PAIR}",
         finding=_parameter_finding(points, effects),
-        blocks=(chart, *([_effects(effects)] if effects else [])),
+        blocks=(chart, *([_effects(effects)] if effects else []), *([_gaps(gaps)] if gaps else [])),
         origin=origin_of(result),
     )
 
@@ -166,6 +167,27 @@ def _effects(effects: list[Json]) -> Comparison:
         caption=f"Left of zero: the scale lowers the loss. {caution([effect['n'] for effect in effects])}",
         words=("model", "embeddings"),
         axis="scaled − unscaled, nats a token",
+        numbers=("seeds", "mean", "standard error", "95 % interval"),
+        rows=rows,
+        zero=True,
+    )
+
+
+def _gaps(gaps: list[Json]) -> Comparison:
+    rows = [
+        Row(
+            words=(str(gap["size"]), str(gap["embeddings"]), "1" if gap["kind"] == "unscaled" else "n_K^(1/4)"),
+            marks=(paired_mark(gap, _COLOURS[gap["kind"]]),),
+            numbers=(str(gap["n"]), difference(gap), number(gap["standard_error"]), interval(gap)),
+        )
+        for gap in gaps
+    ]
+    return Comparison(
+        title="How far tickets are above trained models, seed by seed",
+        caption="At zero a ticket is as good as the trained model that saw the same text in the same order. "
+        + caution([gap["n"] for gap in gaps]),
+        words=("model", "embeddings", "scale"),
+        axis="ticket − trained model, nats a token",
         numbers=("seeds", "mean", "standard error", "95 % interval"),
         rows=rows,
         zero=True,
