@@ -160,14 +160,14 @@ def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line; errors we raise on purpose become one line and exit code 1."""
+    """Run the command line; errors we raise on purpose become one line and an exit code, mostly 1."""
     try:
         app()
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
         typer.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 if __name__ == "__main__":

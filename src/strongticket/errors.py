@@ -4,6 +4,8 @@
 class StrongTicketError(Exception):
     """Base of every error this package raises on purpose, bad arguments (ValueError) aside."""
 
+    exit_code = 1
+
 
 class InfeasibleError(StrongTicketError):
     """A strict solver could not reach its tolerance."""

@@ -143,7 +143,7 @@ def _construct(
     except KeyboardInterrupt:
         kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
         typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(130) from None
     return ticket
 
 

@@ -204,7 +204,8 @@ def _listing(title: str, rows: list[dict[str, Json]], columns: tuple[str, ...], 
         return
     table = Table(title=title, title_justify="left")
     for column in ("name", "shape", *columns):
-        table.add_column(column, justify="right" if column in ("scale", "density") else "left")
+        # A name that is cut may be that of its neighbour.
+        table.add_column(column, justify="right" if column in ("scale", "density") else "left", overflow="fold")
     shown, plain = rows if every else rows[:_ROWS_SHOWN], console().options.ascii_only
     for row in shown:
         shape = " x ".join(map(str, row["shape"])) or "scalar"

@@ -63,7 +63,7 @@ def test_ctrl_c_keeps_finished_work_and_two_workers_finish_it_alike(uninterrupte
     wait_until(lambda: finished_tasks(folder) >= 1)
     os.killpg(stopped.pid, signal.SIGINT)
     _, told = stopped.communicate(timeout=60)
-    assert stopped.returncode == 1
+    assert stopped.returncode == 130
     *lines, told = told.splitlines(keepends=True)
     assert all(line.startswith("fig6: ") for line in lines), "progress, and nothing else"
     assert told == f"Stopped. What is done is kept in {folder}; the same command goes on from there.\n"

@@ -130,10 +130,12 @@ def curve_of(losses: dict[float, list[float]]) -> Json:
 def test_the_lowest_loss_is_told_from_others_as_far_as_seeds_can() -> None:
     curve = curve_of({1.0: [5.3, 5.4, 5.6], 2.0: [5.0, 5.12, 5.21], 4.0: [5.0, 5.1, 5.2]})
     # Scale 2 is 0.01 above in the mean, give or take as much; scale 1 is 0.33 above, give or take 0.06.
-    assert curve["lowest"] == {"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0]}
+    assert curve["lowest"] == {"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0], "one_seed": []}
     curve = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2]})
     assert curve["lowest"]["not_told_apart"] == [1.0]
     assert lowest_in_words(curve["lowest"]) == "lowest at 4 (1 not ruled out)"
+    uneven = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2], 8.0: [6.0]})
+    assert lowest_in_words(uneven["lowest"]) == "lowest at 4 (1 not ruled out, one seed at 8)"
     alone = curve_of({1.0: [5.2], 4.0: [5.0]})
     assert lowest_in_words(alone["lowest"]) == "lowest at 4 (one seed)"
 
@@ -203,7 +205,7 @@ def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
 
 def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
     alone = curve_of({2.83: [4.9, 5.5], 4.0: [5.0]})
-    assert alone["lowest"] == {"scale": 2.83, "seeds": [0], "not_told_apart": []}
+    assert alone["lowest"] == {"scale": 2.83, "seeds": [0], "not_told_apart": [], "one_seed": "all"}
     slow, fast, *_ = schedules.baselines("short", "small", seed=0)
     rows = [made_up(replace(slow, seed=seed), loss) for seed, loss in ((0, 4.2), (1, 4.6))]
     (point,) = fig7.summarize([*rows, made_up(fast, 4.3)])["points"]

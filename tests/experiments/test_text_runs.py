@@ -51,7 +51,7 @@ def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None
     rows = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
     assert [row["config"]["policy"]["qk_scale"] for row in rows] == [1.0, 2.0]
     assert all(row["run"]["tokens_per_second"] > 0 and len(row["found"]["identity"]) == 64 for row in rows)
-    assert not list((tmp_path / "under-way").iterdir())
+    assert not (tmp_path / "under-way").exists()
 
 
 @pytest.mark.parametrize("spare", [True, False])
@@ -119,7 +119,7 @@ def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path) -> None:
     done = invoke(*quick, "--only", "scale8-", "--also", "sample")
     assert done.exit_code == 0, done.output
     (row,) = (json.loads(line) for line in (tmp_path / "fig8" / ROWS).read_text().splitlines())
-    assert "5 runs are missing; --only may leave out some of them." in done.output
+    assert "5 runs are missing; --only leaves out all of them. Next: nano" in done.output
     assert row["config"]["policy"]["qk_scale"] == 8
     assert row["also"]["sample"] == pytest.approx(row["best_validation_loss"])
 
@@ -146,7 +146,9 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
             ("fig7", "--seed", "5", "--init", "xavier"),
             "--seed and --init are for Figures 4 to 6, none of which is asked for",
         ),
-        (("fig7", "--only", "small"), "--minutes and --only choose among runs to do, and without --data none is"),
+        (("fig7", "--only", "small"), "--only is for runs to do, and without --data none is done"),
+        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for runs to do, and without --data none is"),
+        (("fig7", "--quick", "--schedule", "paper"), "--quick is a schedule of its own"),
         (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
     ],
 )
@@ -245,10 +247,8 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
     assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
     result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
     assert result["config"]["models"] == {"mini": 3, "small": 3}
-    assert "before, whose runs are all kept" not in invoke("fig8").output
-    assert (
-        "other models, seeds or another schedule before, whose runs are all kept" in invoke("fig8", "--seeds", 2).output
-    )
+    assert "All runs are kept" not in invoke("fig8").output
+    assert "other models, seeds or another schedule before. All runs are kept" in invoke("fig8", "--seeds", 2).output
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_a_run_killed_and_then_interrupted_is_finished_by_the_same_command(tmp_p
         wait_until(lambda: finished() > before)
         stopped.send_signal(how)
         _, told = stopped.communicate(timeout=60)
-        assert stopped.returncode == (-how if how is signal.SIGKILL else 1)
+        assert stopped.returncode == (-how if how is signal.SIGKILL else 130)
         assert before < finished() < 48, "the run was stopped half-way"
         assert not out.exists()
         return told
@@ -148,7 +148,7 @@ def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Pat
     wait_until(lambda: (tmp_path / "x.ticket.partial" / "settings.json").exists())
     stopped.send_signal(signal.SIGINT)
     _, told = stopped.communicate(timeout=180)
-    assert (stopped.returncode, told) == (1, "Interrupted. No head was done yet.\n")
+    assert (stopped.returncode, told) == (130, "Interrupted. No head was done yet.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

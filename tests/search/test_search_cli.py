@@ -7,6 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from strongticket import cli as command_line
 from strongticket import parallel
 from strongticket.cli import app
 from strongticket.models.gpt2 import GPT2, gpt2_config
@@ -14,7 +15,7 @@ from strongticket.parallel import Place
 from strongticket.search import cli, policy, step
 from strongticket.search.cli import search
 from strongticket.search.config import RunConfig
-from strongticket.search.run import Means
+from strongticket.search.run import Means, StoppedError
 
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
 
@@ -117,3 +118,13 @@ def test_bad_usage_is_one_line_and_exit_2(more: list[str], message: str, tmp_pat
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_stopped_ends_like_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> None:
+        raise StoppedError("Stopped after step 3 of 9.")
+
+    monkeypatch.setattr(command_line, "app", stopped)
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    assert end.value.code == 130

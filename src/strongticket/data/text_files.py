@@ -11,7 +11,7 @@ from strongticket.errors import StrongTicketError
 SPLITS = ("train", "valid", "test")
 LAYOUT = (
     "A folder works that has train.txt and valid.txt (or wiki.train.tokens, train_1.raw and train_2.raw, val, dev; "
-    "plain UTF-8 or .xz)"
+    "plain UTF-8 or .xz), and test.txt for a test"
 )
 
 _SPLIT_OF_WORD = {

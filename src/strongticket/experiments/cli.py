@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _TEXT = "Figures on text, from fig7 on"
 _CONSTRUCTION_OPTIONS = ("sources", "targets", "seed", "init", "target", "normalize", "workers", "dask")
-_TEXT_OPTIONS = ("schedule", "models", "seeds", "data", "also", "tokenizer", "minutes", "only", "device", "keep")
+_RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
+_TEXT_OPTIONS = ("schedule", "models", "seeds", "data", *_RUN_OPTIONS)
 
 
 class FigureName(StrEnum):
@@ -98,7 +99,12 @@ def reproduce(
     ] = "",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs of each setting.", rich_help_panel=_TEXT, show_default="3; small, ablation: 1"),
+        typer.Option(
+            min=1,
+            help="Runs of each setting; beyond the first, larger models have fewer settings.",
+            rich_help_panel=_TEXT,
+            show_default="3; ablation: 1",
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -164,8 +170,6 @@ def reproduce(
 
     chosen = list(dict.fromkeys(name.value for name in figures))
     _refuse_what_is_not_used(context, chosen)
-    if data is None and not quick and (minutes is not None or only):
-        bad_usage("--minutes and --only choose among runs to do, and without --data none is done.")
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     options = Options(
@@ -217,6 +221,13 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
         if unused:
             vain = [f"--{name}" for name in options if name in given]
             refuse_in_vain(vain, f"{about}, none of which is asked for")
+    if context.params["quick"]:
+        if "schedule" in given:
+            bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
+    elif context.params["data"] is None:
+        refuse_in_vain(
+            [f"--{name}" for name in _RUN_OPTIONS if name in given], "runs to do, and without --data none is done"
+        )
 
 
 def _run_all(
@@ -239,7 +250,7 @@ def _run_all(
                 result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
         except KeyboardInterrupt:
             typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(130) from None
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)

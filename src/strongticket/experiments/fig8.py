@@ -53,14 +53,22 @@ def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
 
     None without a seed that all scales were run with.
     """
-    losses = on_common_seeds({scale: by_seed(found, BEST) for scale, found in by_scale(rows).items()})
-    seeds = list(next(iter(losses.values())))
+    losses = {scale: by_seed(found, BEST) for scale, found in by_scale(rows).items()}
+    common = on_common_seeds(losses)
+    seeds = list(next(iter(common.values())))
     if not seeds:
         return None
-    least = min(losses, key=lambda scale: math.fsum(losses[scale].values()))
+    least = min(common, key=lambda scale: math.fsum(common[scale].values()))
+    # Two scales may share more seeds than all of them do.
     differences = {scale: paired_difference(losses[least], losses[scale]) for scale in losses if scale != least}
-    alike = [scale for scale, found in differences.items() if found and found["interval"] and found["interval"][0] <= 0]
-    return {"scale": least, "seeds": seeds, "not_told_apart": alike}
+    intervals = {scale: found["interval"] for scale, found in differences.items() if found is not None}
+    once = [scale for scale, interval in intervals.items() if interval is None]
+    return {
+        "scale": least,
+        "seeds": seeds,
+        "not_told_apart": [scale for scale, interval in intervals.items() if interval and interval[0] <= 0],
+        "one_seed": "all" if len(once) == len(intervals) else once,
+    }
 
 
 def draw(result: Json, path: Path) -> None:

@@ -107,7 +107,13 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
         rows.keep(_run_one(config, path, work, watch))
         if not work.means.keep:
             shutil.rmtree(path)
+            _remove_if_empty(path.parent)
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _seconds_needed(config: RunConfig, speed: float | None) -> float:

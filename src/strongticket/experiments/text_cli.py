@@ -1,5 +1,6 @@
 """The part of `strongticket reproduce` that is about figures on text."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +61,10 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
                 typer.echo(_missing_line(result["missing"], options))
             typer.echo(f"{folder / RESULT}, {name}.png, {name}.svg")
             if before is not None and before.get("config") != result["config"]:
-                typer.echo("These showed other models, seeds or another schedule before, whose runs are all kept.")
+                typer.echo(
+                    "These showed other models, seeds or another schedule before. All runs are kept: with the options "
+                    "of then, or none, the command draws them again."
+                )
         summaries[name] = {"folder": str(folder), "runs": result["runs"], "missing": result["missing"]}
     return summaries
 
@@ -70,8 +74,10 @@ def _missing_line(missing: Sequence[str], options: TextOptions) -> str:
     way = "the same command goes on with"
     if options.data is None:
         way = "with --data the same command does"
+    elif options.only and not (chosen := [name for name in missing if re.search(options.only, name)]):
+        way = "--only leaves out all of" if len(missing) > 1 else "--only leaves out"
     elif options.only:
-        way = "--only may leave out some of" if len(missing) > 1 else "--only may leave out"
+        missing, way = chosen, f"--only chooses {len(chosen)} of"
     return f"{which} missing; {way} {them}. Next: {missing[0]}"
 
 
@@ -110,13 +116,16 @@ class _Runs:
     def __init__(self, name: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         self._name, self._run = name, ""
         stderr = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+        # What a narrow terminal has no room for is cut off the end, where the run's name is.
+        rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest)
+        self._bar = Progress(*columns, console=stderr, transient=True, expand=True, disable=not stderr.is_terminal)
         self._lines = not stderr.is_terminal
-        self._task = self._bar.add_task(name, total=None)
+        self._task = self._bar.add_task("", total=None)
 
     def __enter__(self) -> "_Runs":
         self._bar.start()
@@ -130,13 +139,13 @@ class _Runs:
         from strongticket.experiments.language import name_of
 
         self._run = name_of(config)
-        self._bar.update(self._task, completed=done, total=total, description=f"{self._name}: {self._run}")
+        self._bar.update(self._task, completed=done, total=total, description=self._run)
 
     def watch(self, moment: "Moment") -> None:
         """Note how it is doing."""
         from strongticket.search.watch import describe
 
-        text = f"{self._name}: {self._run}, step {moment.step} of {moment.steps}, {describe(moment)}"
-        self._bar.update(self._task, description=text)
+        step = f"step {moment.step} of {moment.steps}"
+        self._bar.update(self._task, description=f"{step}, {self._run}, {describe(moment)}")
         if self._lines and moment.validated == moment.steps:
-            typer.echo(text, err=True)
+            typer.echo(f"{self._name}: {self._run}, {step}, {describe(moment)}", err=True)

@@ -115,7 +115,10 @@ def reproduce_text_figure(
     found = [(config, rows.find(config)) for config in plan]
     finished = [row for _, row in found if row is not None]
     if not finished:
-        raise NothingToDrawError(f"{figure.name} has no finished run in {out}{_way_on(work is not None, choice.only)}")
+        asked = f"of {', '.join(choice.models)} with the {choice.schedule} schedule"
+        raise NothingToDrawError(
+            f"{figure.name} has no finished run {asked} in {out}{_way_on(work is not None, choice.only)}"
+        )
     result: dict[str, Any] = as_json(
         {
             "config": {"figure": figure.name, **_settings(choice)},

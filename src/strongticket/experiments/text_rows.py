@@ -73,11 +73,13 @@ def lowest_in_words(found: Json | None) -> str:
     """Write where a loss is lowest, as far as the seeds can tell.
 
     Example:
-        >>> lowest_in_words({"scale": 4.0, "seeds": [0, 1, 2], "not_told_apart": [2.0, 2.83]})
-        'lowest at 4 (2, 2.83 not ruled out)'
+        >>> lowest_in_words({"scale": 4.0, "seeds": [0], "not_told_apart": [2.0, 2.83], "one_seed": [8.0]})
+        'lowest at 4 (2, 2.83 not ruled out, one seed at 8)'
     """
     if found is None:
         return "no seed at all scales"
-    alike = ", ".join(f"{scale:g}" for scale in found["not_told_apart"])
-    doubt = f" ({alike} not ruled out)" if alike else " (one seed)" if len(found["seeds"]) == 1 else ""
-    return f"lowest at {found['scale']:g}{doubt}"
+    if found["one_seed"] == "all":
+        return f"lowest at {found['scale']:g} (one seed)"
+    alike, once = (", ".join(f"{scale:g}" for scale in found[key]) for key in ("not_told_apart", "one_seed"))
+    doubts = ([f"{alike} not ruled out"] if alike else []) + ([f"one seed at {once}"] if once else [])
+    return f"lowest at {found['scale']:g}" + (f" ({', '.join(doubts)})" if doubts else "")

@@ -11,7 +11,8 @@ def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
     also = _other_texts(result)
     columns = ("model", "what", "embeddings", "nonzero", "without\nembeddings", "seeds", "best loss", "final loss")
-    table = _table("Figure 7", (*columns, *map(_best_on, also)), caption(result))
+    chosen = "trained models: the best of all learning rates and warm-ups tried"
+    table = _table("Figure 7", (*columns, *map(_best_on, also)), f"{caption(result)}; {chosen}")
     for point in result["points"]:
         scale = "trained model" if point["kind"] == "dense" else f"scale {point['scale']:g}"
         table.add_row(
@@ -73,7 +74,9 @@ def scale_table(result: Json, curve: Json, title: str) -> Table:
         "95 % interval",
     )
     also = _other_texts(curve)
-    table = _table(title, (*columns, *map(_best_on, also)), caption(result))
+    uneven = len({len(point["seeds"]) for point in curve["points"]}) > 1
+    pairs = "; differences are of the seeds that both scales have" if uneven else ""
+    table = _table(title, (*columns, *map(_best_on, also)), f"{caption(result)}{pairs}")
     for point in curve["points"]:
         difference = point["best_validation_loss_difference"]
         losses = (_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss"))

@@ -39,7 +39,7 @@ def text_plot(title: str, series: Mapping[str, Points], x: str, *, log_x: bool =
     heights = [b for _, b in everything]
     labels = {0: max(heights), HEIGHT - 1: min(heights)}
     lines = [f"{_label(labels.get(row)):>{_LEFT}} |{''.join(cells).rstrip()}" for row, cells in enumerate(canvas)]
-    low, high = (f"{end(a for a, _ in everything):g}" for end in (min, max))
+    low, high = (f"{end(a for a, _ in everything):.4g}" for end in (min, max))
     gap = WIDTH - len(low) - len(high)
     ends = f"{'':>{_LEFT}}  {low}{x.center(gap)}{high}"
     names = "  ".join(f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False))

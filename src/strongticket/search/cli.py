@@ -89,7 +89,9 @@ def search(
         int | None, _schedule("Steps between validations.", min=1, show_default="one epoch")
     ] = None,
     activation: Annotated[Literal["gelu", "relu"], _schedule("Activation of the MLP.")] = "gelu",
-    micro_batch: Annotated[int, _machine("Sequences in a forward pass; less takes less memory.", min=1)] = 32,
+    micro_batch: Annotated[
+        int, _machine("Sequences in a forward pass, a divisor of --sequences; less takes less memory.", min=1)
+    ] = 32,
     device: Annotated[
         str | None, _machine("cpu or cuda.", metavar="DEVICE", show_default="cuda if there is one")
     ] = None,
@@ -100,7 +102,9 @@ def search(
         bool | None, _machine("Use torch.compile.", "--compile/--no-compile", show_default="on cuda")
     ] = None,
     checkpoint_seconds: Annotated[float, _machine("Seconds of work that a sudden end may cost.", min=0)] = 300.0,
-    keep: Annotated[bool, _machine("Write the ticket, or the trained weights.", "--keep/--no-keep")] = True,
+    keep: Annotated[
+        bool, _machine("Write the ticket, or a dense run's weights; or keep numbers only.", "--keep/--no-keep")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Find a ticket in a random GPT-2 by edge-popup.

@@ -45,7 +45,8 @@ class RunConfig:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if self.sequences % self.micro_batch:
             raise ValueError(
-                f"sequences must be a multiple of micro_batch; got {self.sequences} and {self.micro_batch}."
+                f"sequences must be a multiple of micro_batch (--micro-batch); got {self.sequences} "
+                f"and {self.micro_batch}."
             )
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more; got {self.weight_decay}.")

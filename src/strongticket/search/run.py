@@ -32,6 +32,8 @@ CHECKPOINT_SECONDS = 300.0
 class StoppedError(StrongTicketError):
     """A run was asked to stop, and what it had done is kept."""
 
+    exit_code = 130  # as shells have it for Ctrl-C: a script can tell it from a failure
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
