@@ -208,7 +208,7 @@ def encode_with_gpt2(home: Path) -> str:
 
 def test_gpt2_offline_says_what_works_instead(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    line = r"GPT-2's tokenizer cannot be fetched \(.* does not answer: .*\); give --tokenizer bytes, or a folder .*\n"
+    line = r"GPT-2's tokenizer cannot be fetched \(.* does not answer: .*\); give --tokenizer a folder with .*\n"
     assert re.fullmatch(line, encode_with_gpt2(tmp_path))
 
 

@@ -173,9 +173,11 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
     try:
         with pytest.raises(StoppedError, match=told):
             run(TINY, text, tmp_path, Means(place=ALONE), watch=interrupt)
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        seen: list[int] = []
+        run(TINY, text, tmp_path, Means(place=ALONE), watch=lambda moment: seen.append(moment.step))
     finally:
         signal.signal(signal.SIGINT, before)
+    assert seen[:1] == ([step] if step < TINY.steps else []), "one sees at once where it goes on"
     assert files(tmp_path) == files(unbroken)
 
 

@@ -20,7 +20,7 @@ _SPLIT_NAMES = {"train": "train", "valid": "validation", "test": "test"}
 
 def fetch_gpt2() -> BpeCodec:
     """Get GPT-2's tokenizer through `transformers`, which keeps a copy."""
-    instead = "give --tokenizer bytes, or a folder with GPT-2's vocab.json and merges.txt"
+    instead = "give --tokenizer a folder with GPT-2's vocab.json and merges.txt, or bytes if the model is for bytes"
     transformers = _import("transformers", "GPT-2's tokenizer comes through transformers", instead)
     unreachable = _why_unreachable()
     try:

@@ -147,7 +147,8 @@ class _Run:
         state = self.folder.load_checkpoint(self.means.place.device)
         if state is not None:
             self.training.load_state(state)
-            self.resumed_step = self.saved_step = self.training.step
+            self.resumed_step = self.saved_step = self.moment.step = self.training.step
+            self.watch(self.moment)  # at once, so that one sees where it goes on
         if self.writes:
             self.folder.rewind_metrics(self.training.step if state is not None else -1)
 

@@ -38,10 +38,13 @@ class _Lines:
     """One line for each validation: enough for a log file, and never too much."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.validated = title, -1
+        self.title, self.validated, self.resumed = title, -1, False
 
     def __call__(self, moment: Moment) -> None:
-        if moment.validated != self.validated:
+        if moment.validated == -1 and moment.step > 0 and not self.resumed:
+            self.resumed = True
+            typer.echo(f"{self.title}: goes on after step {moment.step:,} of {moment.steps:,}", err=True)
+        elif moment.validated != self.validated:
             self.validated = moment.validated
             typer.echo(f"{self.title}: step {moment.step:,} of {moment.steps:,}, {describe(moment)}", err=True)
 
