@@ -136,6 +136,7 @@ def test_the_lowest_loss_is_told_from_others_as_far_as_seeds_can() -> None:
     assert lowest_in_words(curve["lowest"]) == "lowest at 4 (1 not ruled out)"
     uneven = curve_of({1.0: [5.2, 5.4, 5.3], 4.0: [5.0, 5.5, 5.2], 8.0: [6.0]})
     assert lowest_in_words(uneven["lowest"]) == "lowest at 4 (1 not ruled out, one seed at 8)"
+    assert lowest_in_words(curve_of({4.0: [5.0, 5.1]})["lowest"]) == "lowest at 4"
     alone = curve_of({1.0: [5.2], 4.0: [5.0]})
     assert lowest_in_words(alone["lowest"]) == "lowest at 4 (one seed)"
 

@@ -188,6 +188,17 @@ def test_losses_on_another_text_have_a_column(visit: Visit, tmp_path: Path) -> N
         assert table.locator("tbody tr").first.locator("th, td").nth(place).inner_text() == "7.125 ± 0.000"
 
 
+def test_figure_7_says_how_far_tickets_are_from_trained_models(visit: Visit, tmp_path: Path) -> None:
+    section = visit.open(page_of(figure_of("fig7", lambda config: True, tmp_path))[0]).section("fig7")
+    (gaps,) = section.locator("figure.comparison").filter(has_text="How far tickets are above trained models").all()
+    rows = [row.locator("td").all_inner_texts() for row in gaps.locator("tbody tr").all()]
+    assert [row[:3] for row in rows] == [
+        ["nano", embeddings, scale] for embeddings in ("trained", "masked") for scale in ("1", "n_K^(1/4)")
+    ]
+    # What `figure_of` puts in: at scale 1 a ticket's loss is lower by 0.01, 0.02 and 0.03.
+    assert rows[0][4:6] == ["3", "−0.020"]
+
+
 def test_figure_8_says_where_the_loss_is_lowest(visit: Visit, tmp_path: Path) -> None:
     losses = {1.0: 5.0, 2.0: 4.7, 2.83: 4.6, 4.0: 4.7, 5.66: 5.0, 8.0: 5.5}
     page, _ = page_of(figure_of("fig8", trained, tmp_path, sizes=("mini",), losses=losses))

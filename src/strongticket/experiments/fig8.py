@@ -67,7 +67,7 @@ def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
         "scale": least,
         "seeds": seeds,
         "not_told_apart": [scale for scale, interval in intervals.items() if interval and interval[0] <= 0],
-        "one_seed": "all" if len(once) == len(intervals) else once,
+        "one_seed": "all" if len(seeds) == 1 and len(once) == len(intervals) else once,
     }
 
 

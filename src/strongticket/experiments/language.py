@@ -10,6 +10,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
 
 
 def _remove_if_empty(folder: Path) -> None:
-    if not any(folder.iterdir()):
+    with suppress(OSError):  # which says that another run is under way there
         folder.rmdir()
 
 

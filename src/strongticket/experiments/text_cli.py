@@ -71,14 +71,15 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
 
 def _missing_line(missing: Sequence[str], options: TextOptions) -> str:
     which, them = ("One run is", "it") if len(missing) == 1 else (f"{len(missing)} runs are", "them")
+    chosen = [name for name in missing if re.search(options.only, name)]
     way = "the same command goes on with"
     if options.data is None:
         way = "with --data the same command does"
-    elif options.only and not (chosen := [name for name in missing if re.search(options.only, name)]):
+    elif not chosen:
         way = "--only leaves out all of" if len(missing) > 1 else "--only leaves out"
-    elif options.only:
-        missing, way = chosen, f"--only chooses {len(chosen)} of"
-    return f"{which} missing; {way} {them}. Next: {missing[0]}"
+    elif len(chosen) < len(missing):
+        way = f"--only chooses {len(chosen)} of"
+    return f"{which} missing; {way} {them}. Next: {(chosen or missing)[0]}"
 
 
 def _work(options: TextOptions) -> "Work":

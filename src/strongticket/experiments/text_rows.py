@@ -6,6 +6,7 @@ from typing import TypeVar
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
 
+Setting = TypeVar("Setting", bound=Hashable)
 BEST, FINAL = MEASURES = ("best_validation_loss", "final_validation_loss")
 # Of Figure 7's points, by kind.
 LABELS = {
@@ -37,9 +38,6 @@ def on_other_texts(rows: Sequence[Json]) -> dict[str, Json]:
     """Give the losses on each other text that all of some rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
-
-
-Setting = TypeVar("Setting", bound=Hashable)
 
 
 def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:

@@ -20,6 +20,7 @@ from strongticket.report.text_words import (
 )
 
 _COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
+_NUMBERS = ("seeds", "mean", "standard error", "95 % interval")
 _NOT_JOINED = "Points are joined only where all models saw the same amount of text."
 _NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
 
@@ -158,7 +159,7 @@ def _effects(effects: list[Json]) -> Comparison:
         Row(
             words=(str(effect["size"]), str(effect["embeddings"])),
             marks=(paired_mark(effect, "median"),),
-            numbers=(str(effect["n"]), difference(effect), number(effect["standard_error"]), interval(effect)),
+            numbers=_numbers(effect),
         )
         for effect in effects
     ]
@@ -167,7 +168,7 @@ def _effects(effects: list[Json]) -> Comparison:
         caption=f"Left of zero: the scale lowers the loss. {caution([effect['n'] for effect in effects])}",
         words=("model", "embeddings"),
         axis="scaled − unscaled, nats a token",
-        numbers=("seeds", "mean", "standard error", "95 % interval"),
+        numbers=_NUMBERS,
         rows=rows,
         zero=True,
     )
@@ -178,7 +179,7 @@ def _gaps(gaps: list[Json]) -> Comparison:
         Row(
             words=(str(gap["size"]), str(gap["embeddings"]), "1" if gap["kind"] == "unscaled" else "n_K^(1/4)"),
             marks=(paired_mark(gap, _COLOURS[gap["kind"]]),),
-            numbers=(str(gap["n"]), difference(gap), number(gap["standard_error"]), interval(gap)),
+            numbers=_numbers(gap),
         )
         for gap in gaps
     ]
@@ -188,7 +189,11 @@ def _gaps(gaps: list[Json]) -> Comparison:
         + caution([gap["n"] for gap in gaps]),
         words=("model", "embeddings", "scale"),
         axis="ticket − trained model, nats a token",
-        numbers=("seeds", "mean", "standard error", "95 % interval"),
+        numbers=_NUMBERS,
         rows=rows,
         zero=True,
     )
+
+
+def _numbers(pair: Json) -> tuple[str, str, str, str]:
+    return str(pair["n"]), difference(pair), number(pair["standard_error"]), interval(pair)
