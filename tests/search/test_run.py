@@ -135,6 +135,8 @@ def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
     run(replace(TINY, steps=4), text, tmp_path, means)
     with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
+    with pytest.raises(StrongTicketError, match=r"other settings \(its text has changed since, or its tokenizer\)"):
+        run(replace(TINY, steps=4), replace(text, splits={"train": text.splits["valid"]}), tmp_path, means)
     (tmp_path / "config.json").unlink()  # the result has its settings, too
     with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)

@@ -1,16 +1,20 @@
 """Figures 7 and 8 as tables for the terminal."""
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from strongticket.container import Json
 from strongticket.experiments.text_figure import caption
+from strongticket.experiments.text_rows import BEST, FINAL
 from strongticket.terminal import printable
 
 
 def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
     also = _other_texts(result)
-    columns = ("model", "what", "embeddings", "nonzero", "without\nembeddings", "seeds", "best loss", "final loss")
+    measures = _measures(result["points"])
+    columns = ("model", "what", "embeddings", "nonzero", "without\nembeddings", "seeds", *measures.values())
     chosen = "trained models: the best of all learning rates and warm-ups tried"
     table = _table("Figure 7", (*columns, *map(_best_on, also)), f"{caption(result)}; {chosen}")
     for point in result["points"]:
@@ -21,10 +25,17 @@ def loss_table(result: Json) -> Table:
             point["embeddings"],
             *(f"{point['nonzero'][counted] / 1e6:.2f}M" for counted in ("all", "without_embeddings")),
             str(len(point["seeds"])),
-            *(_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss")),
+            *(_spread(point[measure]) for measure in measures),
             *(_spread(point["also"].get(name)) for name in also),
         )
     return table
+
+
+def _measures(points: Sequence[Json]) -> dict[str, str]:
+    """Which losses to show, and how they are called: once where the best is the final one everywhere."""
+    if all(point[BEST]["values"] == point[FINAL]["values"] for point in points):
+        return {BEST: "best and\nfinal loss"}
+    return {BEST: "best loss", FINAL: "final loss"}
 
 
 def _other_texts(result: Json) -> list[str]:
@@ -39,8 +50,10 @@ def effect_table(result: Json) -> Table:
     """Show what the scale changes, seed by seed."""
     columns = ("model", "embeddings", "measure", "seeds", "scaled minus\nunscaled", "standard\nerror", "95 % interval")
     table = _table("The scale's effect, paired by seed", columns, "negative: the scale lowers the loss")
+    shown = _measures(result["points"])
     for effect in result["effects"]:
-        table.add_row(effect["size"], effect["embeddings"], effect["measure"].split("_")[0], *_difference(effect))
+        if (measure := effect["measure"]) in shown:
+            table.add_row(effect["size"], effect["embeddings"], measure.split("_")[0], *_difference(effect))
     return table
 
 
@@ -64,10 +77,10 @@ def gap_table(result: Json) -> Table:
 
 def scale_table(result: Json, curve: Json, title: str) -> Table:
     """Show the losses of one model at each scale."""
+    measures = _measures(curve["points"])
     columns = (
         "scale",
-        "best loss",
-        "final loss",
+        *measures.values(),
         "seeds",
         "best minus\nthat of scale 1",
         "standard\nerror",
@@ -78,8 +91,8 @@ def scale_table(result: Json, curve: Json, title: str) -> Table:
     pairs = "; differences are of the seeds that both scales have" if uneven else ""
     table = _table(title, (*columns, *map(_best_on, also)), f"{caption(result)}{pairs}")
     for point in curve["points"]:
-        difference = point["best_validation_loss_difference"]
-        losses = (_spread(point[measure]) for measure in ("best_validation_loss", "final_validation_loss"))
+        difference = point[f"{BEST}_difference"]
+        losses = (_spread(point[measure]) for measure in measures)
         cells = _difference(difference) if difference else (str(len(point["seeds"])), "", "", "")
         table.add_row(f"{point['scale']:g}", *losses, *cells, *(_spread(point["also"].get(name)) for name in also))
     return table

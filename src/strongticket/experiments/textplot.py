@@ -42,8 +42,20 @@ def text_plot(title: str, series: Mapping[str, Points], x: str, *, log_x: bool =
     low, high = (f"{end(a for a, _ in everything):.4g}" for end in (min, max))
     gap = WIDTH - len(low) - len(high)
     ends = f"{'':>{_LEFT}}  {low}{x.center(gap)}{high}"
-    names = "  ".join(f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False))
-    return "\n".join([title, *lines, f"{'':>{_LEFT}} +{'-' * WIDTH}", ends, f"{'':>{_LEFT}}  {names}"])
+    names = _legend([f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False)])
+    return "\n".join(
+        [title, *lines, f"{'':>{_LEFT}} +{'-' * WIDTH}", ends, *(f"{'':>{_LEFT}}  {line}" for line in names)]
+    )
+
+
+def _legend(names: Sequence[str]) -> list[str]:
+    """Lay names out in lines as wide as the plot, none of them broken."""
+    lines = [""]
+    for name in names:
+        if lines[-1] and len(lines[-1]) + 2 + len(name) > WIDTH:
+            lines.append("")
+        lines[-1] += ("  " if lines[-1] else "") + name
+    return lines
 
 
 def result_plot(result: Json) -> str:

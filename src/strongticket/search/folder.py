@@ -45,9 +45,11 @@ class RunFolder:
 
     def _check(self, config: Json | None) -> None:
         if config is not None and config != self.config:
+            first = difference(config, self.config)
+            if first.startswith("text.digest"):  # which says nothing to people
+                first = "its text has changed since, or its tokenizer"
             raise StrongTicketError(
-                f"{self.path} holds a run of other settings ({difference(config, self.config)}). "
-                "Choose another --out, or move that folder away."
+                f"{self.path} holds a run of other settings ({first}). Choose another --out, or move that folder away."
             )
 
     @contextmanager
