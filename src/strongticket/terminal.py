@@ -22,6 +22,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
@@ -32,6 +33,11 @@ _STEP_COLUMNS = (
     MofNCompleteColumn(),
     TimeElapsedColumn(),
 )
+
+
+def rest_column() -> TextColumn:
+    """Show a task's description in the room that is left: what a narrow terminal has none for is cut off its end."""
+    return TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
 
 
 def console() -> Console:

@@ -204,6 +204,13 @@ def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
     assert (point["warmup"], point["seeds"]) == (usual.warmup, [0, 1])
 
 
+def test_a_rate_that_wins_with_one_seed_is_not_passed_over_for_others_with_more() -> None:
+    slow, usual, *_, longer = schedules.baselines("short", "small", seed=0)
+    three = [made_up(replace(config, seed=seed), 4.2) for config in (usual, longer) for seed in range(3)]
+    (point,) = fig7.summarize([*three, made_up(slow, 4.1)])["points"]
+    assert (point["lr"], point["seeds"]) == (slow.lr, [0])
+
+
 def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
     alone = curve_of({2.83: [4.9, 5.5], 4.0: [5.0]})
     assert alone["lowest"] == {"scale": 2.83, "seeds": [0], "not_told_apart": [], "one_seed": "all"}

@@ -67,16 +67,21 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 def _at_best_settings(rows: Sequence[Json]) -> list[Json]:
     """Keep the runs with the best learning rate and warm-up: trained models may have been given several.
 
-    Those with the most seeds are compared: others lost with the first.
+    Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
     """
     settings: dict[tuple[float, int], list[Json]] = {}
     for row in rows:
         settings.setdefault((row["config"]["lr"], row["config"]["warmup"]), []).append(row)
-    most = max(map(len, settings.values()))
-    losses = on_common_seeds(
-        {setting: by_seed(found, BEST) for setting, found in settings.items() if len(found) == most}
-    )
-    return settings[min(losses, key=lambda setting: (math.fsum(losses[setting].values()), setting))]
+    losses = {setting: by_seed(found, BEST) for setting, found in settings.items()}
+
+    def beats(one: tuple[float, int], other: tuple[float, int]) -> bool:
+        common = on_common_seeds({one: losses[one], other: losses[other]})
+        return math.fsum(common[one].values()) < math.fsum(common[other].values())
+
+    def rank(setting: tuple[float, int]) -> tuple[int, int, tuple[float, int]]:
+        return sum(beats(other, setting) for other in settings), -len(losses[setting]), setting
+
+    return settings[min(settings, key=rank)]
 
 
 def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
@@ -165,7 +170,7 @@ def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> N
 
 
 def tables(result: Json) -> "list[Table]":
-    """Show the losses, and the effect of the scale."""
+    """Show the losses, the effect of the scale, and how far tickets are from trained models."""
     from strongticket.experiments.text_tables import effect_table, gap_table, loss_table
 
     return [loss_table(result), effect_table(result), gap_table(result)]

@@ -117,13 +117,12 @@ class _Runs:
     def __init__(self, name: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.table import Column
+
+        from strongticket.terminal import rest_column
 
         self._name, self._run = name, ""
         stderr = Console(stderr=True)
-        # What a narrow terminal has no room for is cut off the end, where the run's name is.
-        rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest)
+        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest_column())
         self._bar = Progress(*columns, console=stderr, transient=True, expand=True, disable=not stderr.is_terminal)
         self._lines = not stderr.is_terminal
         self._task = self._bar.add_task("", total=None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
 _MASKS, _SCHEDULE, _MACHINE = "What is masked, and how it is drawn (search only)", "Schedule", "Machine"
-_STEPS_AN_EPOCH = 227
+_STEPS_AN_EPOCH, _EPOCHS = 227, 50
 
 
 def _masks(help_text: str, *names: str, **more: Any) -> Any:
@@ -75,7 +75,9 @@ def search(
     ] = "kaiming",
     length: Annotated[int | None, _schedule("Tokens in a sequence.", min=1, show_default="1024; nano: 128")] = None,
     sequences: Annotated[int, _schedule("Sequences in a step.", min=1)] = 512,
-    epochs: Annotated[int | None, _schedule(f"Epochs of {_STEPS_AN_EPOCH} steps.", min=1, show_default="50")] = None,
+    epochs: Annotated[
+        int | None, _schedule(f"Epochs of {_STEPS_AN_EPOCH} steps.", min=1, show_default=str(_EPOCHS))
+    ] = None,
     steps: Annotated[int | None, _schedule("Steps, instead of epochs.", min=1, show_default=False)] = None,
     warmup: Annotated[
         int | None,
@@ -125,7 +127,7 @@ def search(
     from strongticket.search.config import RunConfig
     from strongticket.search.policy import Policy
 
-    total = steps or (epochs or 50) * _STEPS_AN_EPOCH
+    total = steps or (epochs or _EPOCHS) * _STEPS_AN_EPOCH
     try:
         policy = Policy(
             attention=attention,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
 
 from strongticket.search.run import Moment, Watch
+from strongticket.terminal import rest_column
 
 
 @contextmanager
@@ -21,11 +21,8 @@ def watched(title: str, shown: bool) -> Iterator[Watch]:
     elif not stderr.is_terminal:
         yield _Lines(title)
     else:
-        # What a narrow terminal has no room for is cut off the description, whose end changes least.
-        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         where = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
-        description = TextColumn("{task.description}", table_column=rest)
-        with Progress(*where, description, console=stderr, transient=True, expand=True) as bar:
+        with Progress(*where, rest_column(), console=stderr, transient=True, expand=True) as bar:
             task = bar.add_task("", total=None)
 
             def show(moment: Moment) -> None:
