@@ -180,7 +180,7 @@ def test_models_are_gone_through_seed_by_seed() -> None:
 
 def test_what_takes_minutes_has_fewer_runs() -> None:
     settings = {size: [v.config for v in ablation.variants(size, "short", 0).values()] for size in ("mini", "small")}
-    assert len(settings["small"]) < 10 < len(settings["mini"])
+    assert 3 * len(settings["small"]) < len(settings["mini"])
     assert fig8.scales_of("small", "short", seed=1) == (1.0, 2.83)
     assert len(schedules.baselines("short", "small", seed=1)) == 2
     assert {config.steps for config in settings["small"]} == {schedules.short("small").steps}
@@ -190,7 +190,7 @@ def test_what_takes_minutes_has_fewer_runs() -> None:
 def test_trained_models_have_several_rates_and_warmups_to_choose_from(size: str) -> None:
     tried = [v.config for v in ablation.variants(size, "short", 0).values() if v.config.mode == "dense"]
     drawn = schedules.baselines("short", size, seed=0)
-    assert {config.warmup for config in drawn} == {80, 160, 320}
+    assert {config.warmup for config in drawn} == {80, 160, 320, 640}
     assert all(config in tried for config in drawn)
     assert {config.lr for config in tried} >= {1e-3 / 3, 1e-3, 3e-3}
 
@@ -205,7 +205,7 @@ def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
 
 
 def test_a_rate_that_wins_with_one_seed_is_not_passed_over_for_others_with_more() -> None:
-    slow, usual, *_, longer = schedules.baselines("short", "small", seed=0)
+    slow, usual, *_, longer, _ = schedules.baselines("short", "small", seed=0)
     three = [made_up(replace(config, seed=seed), 4.2) for config in (usual, longer) for seed in range(3)]
     (point,) = fig7.summarize([*three, made_up(slow, 4.1)])["points"]
     assert (point["lr"], point["seeds"]) == (slow.lr, [0])
@@ -281,10 +281,10 @@ def test_one_pair_has_no_interval() -> None:
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
 
 
-@pytest.mark.parametrize("best", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("best", [0, 1, 2, 3, 4, 5])
 def test_a_trained_model_stands_at_its_best_rate_and_warmup(best: int) -> None:
     tried = schedules.baselines("short", "small", seed=0)
-    assert len(tried) == 5
+    assert len(tried) == 6
     (point,) = fig7.summarize([made_up(config, 4.0 - (place == best)) for place, config in enumerate(tried)])["points"]
     assert (point["lr"], point["warmup"]) == (tried[best].lr, tried[best].warmup)
 

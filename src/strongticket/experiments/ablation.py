@@ -69,6 +69,7 @@ RESCALED = _policy("kept weights rescaled", rescale=True)
 UNSCALED = _policy("scale 1", qk_scale=1.0)
 FEW_STEPS = _batch(4)
 HALF, TWICE = _warmup("half the warm-up", 0.5), _warmup("twice the warm-up", 2)
+FOURFOLD = _warmup("four times the warm-up", 4)
 
 # How a run is made: what it sets out from, and what is changed in turn.
 Recipe = tuple[str, *tuple[Change, ...]]
@@ -84,7 +85,7 @@ RATES: tuple[Recipe, ...] = (
     (MASKED, FAST),
 )
 # Trained models' warm-ups are tried at the rate that is best for them, which is another for mini than for larger ones.
-FEW: tuple[Recipe, ...] = (*RATES, (TRAINED, HALF), (TRAINED, TWICE))
+FEW: tuple[Recipe, ...] = (*RATES, (TRAINED, HALF), (TRAINED, TWICE), (TRAINED, FOURFOLD))
 ALL: tuple[Recipe, ...] = (
     *RATES,
     (TICKET, _batch(2)),
@@ -101,6 +102,7 @@ ALL: tuple[Recipe, ...] = (
     (TRAINED, FASTEST),
     (TRAINED, FAST, HALF),
     (TRAINED, FAST, TWICE),
+    (TRAINED, FAST, FOURFOLD),
     (TICKET, UNSCALED),
     (TICKET, UNSCALED, FAST),
     (TICKET, UNSCALED, FASTEST),

@@ -100,7 +100,12 @@ def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig
     if seed > 0:
         return [usual, longer]
     rates = (1 / 3, 1, 3) if is_costly(schedule, size) else (1,)
-    return [*(times_rate(usual, factor) for factor in rates), times_warmup(usual, 0.5), longer]
+    return [
+        *(times_rate(usual, factor) for factor in rates),
+        times_warmup(usual, 0.5),
+        longer,
+        times_warmup(usual, 4),  # so that the best is not the longest tried
+    ]
 
 
 def theory_scale(size: str) -> float:
