@@ -24,7 +24,9 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 
 test: setup  ## run the whole test suite (slow ones excepted)
 	@# One process a core and one thread each: threads of several processes would only wait for each other.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile
+	@# A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile \
+		-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 test-slow: setup  ## run the tests that take minutes
 	@# Without its dependencies: only the files of all-MiniLM-L6-v2 in it are used, 83 MB.

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -266,5 +267,18 @@ def shared_search(device: str) -> Iterator[Place]:
     dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
     try:
         yield Place(dist.get_rank(), dist.get_world_size(), local)
+    except BaseException as error:
+        _forget_locals(error)
+        raise
     finally:
+        # DDP must not be the last to let go of the group: it then waits for gloo's threads while it has the
+        # interpreter's lock, and they may wait for that lock. It is part of a cycle, so it would outlive the group.
+        gc.collect()
         dist.destroy_process_group()
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Let go of what the functions that an error passed through had, a wrapped model for one."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

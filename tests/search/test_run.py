@@ -60,10 +60,10 @@ def start(out: Path, *more: str, launcher: tuple[str, ...] = ("-m", "strongticke
     return subprocess.Popen(command, env=ONE_THREAD, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process: "subprocess.Popen[str]") -> str:
+def finish(process: "subprocess.Popen[str]") -> tuple[str, str]:
     out, error = process.communicate(timeout=240)
     assert process.returncode == 0, error
-    return out
+    return out, error
 
 
 def files(folder: Path) -> tuple[bytes, bytes]:
@@ -185,7 +185,8 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
 
 def test_two_processes_find_the_masks_of_one(unbroken: Path, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "strongticket")
-    finish(start(tmp_path, launcher=torchrun))
+    _, told = finish(start(tmp_path, launcher=torchrun))
+    assert "Warning" not in told
     ours, theirs = (Ticket.load(folder / "best.ticket") for folder in (tmp_path / "seed-0", unbroken))
     assert ours.identity == theirs.identity
     assert json.loads((tmp_path / "seed-0" / "run.json").read_text())["processes"] == 2

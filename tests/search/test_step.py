@@ -1,12 +1,7 @@
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from tests.two_processes import in_two_processes
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
@@ -121,20 +116,6 @@ def test_a_loss_of_the_callers_own() -> None:
 
 
 # --- Two processes ---------------------------------------------------------------------------------------------------
-
-
-def in_two_processes(worker: Callable[[int], Any]) -> list[Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        # Forked, so that the workers need not import torch again; nothing here has touched a GPU.
-        mp.start_processes(_run_worker, (worker, folder), nprocs=2, start_method="fork")
-        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
-
-
-def _run_worker(rank: int, worker: Callable[[int], Any], folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", 2), rank=rank, world_size=2)
-    torch.save(worker(rank), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
 
 
 def _masks_after_three_steps(rank: int) -> list[Tensor]:

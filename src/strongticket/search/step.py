@@ -4,6 +4,7 @@ Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -139,5 +140,8 @@ def _wrapped(model: nn.Module, compiler: str | None) -> nn.Module:
         model = torch.compile(model, backend=compiler, dynamic=False)  # type: ignore[assignment]
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         # Buffers are constants, or masks that follow from scores DDP keeps equal: sending them would only cost time.
-        return DistributedDataParallel(model, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            # That the argument will have another name, which older versions of torch do not know.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(model, broadcast_buffers=False)
     return model

@@ -1,14 +1,11 @@
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from supermask_scores import scores
+from tests.two_processes import in_two_processes
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
@@ -140,26 +137,19 @@ def train(run: nn.Module, supermasks: list[Supermask], steps: int, rows: slice =
     return losses
 
 
-def _worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+def _masks_of_one_of_two(rank: int) -> list[Tensor]:
     model, supermasks = masked_gpt2()
     # Masks follow from scores, which DDP keeps equal; sending them around would only cost time.
     parallel = DistributedDataParallel(model, broadcast_buffers=False)
     train(parallel, supermasks, steps=3, rows=slice(2 * rank, 2 * rank + 2))
-    torch.save([m.mask for m in supermasks], f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return [m.mask for m in supermasks]
 
 
 def test_two_processes_find_the_masks_of_one() -> None:
     model, supermasks = masked_gpt2()
     before = [m.mask.clone() for m in supermasks]
     train(model, supermasks, steps=3)
-    with tempfile.TemporaryDirectory() as folder:
-        # Forked, so that the workers need not import torch again; nothing here has touched a GPU.
-        mp.start_processes(_worker, (folder,), nprocs=2, start_method="fork")
-        both = [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+    both = in_two_processes(_masks_of_one_of_two)
     for first, second, alone, initial in zip(*both, [m.mask for m in supermasks], before, strict=True):
         assert torch.equal(first, second)
         # Sums in another order round differently: a score at the threshold may fall on its other side.
