@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strongticket.container import Json
-from strongticket.experiments import schedules
+from strongticket.experiments import ablation, schedules
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
@@ -64,6 +64,20 @@ def test_the_short_schedule_has_the_rate_that_won(size: str, treatment: str, pre
             losses[float(found[1]) if found else schedules.first(size).lr] = line["final_validation_loss"]
     assert len(losses) > 1
     assert min(losses, key=losses.__getitem__) == pytest.approx(schedules.short(size).lr)
+
+
+@pytest.mark.parametrize("size", ["mini", "small"])
+def test_more_seeds_are_for_the_two_lowest_warmups(size: str) -> None:
+    variants = ablation.variants(size, "short", 0)
+    usual, *_ = schedules.baselines("short", size, seed=1)
+    losses = {}
+    for line in result_of("ablation")["variants"]:
+        config = variants[line["variant"]].config if line["size"] == size else None
+        if config and (config.mode, config.lr, config.steps) == ("dense", usual.lr, usual.steps):
+            losses[config.warmup] = line["final_validation_loss"]
+    assert len(losses) > 2
+    lowest = sorted(losses, key=losses.__getitem__)[:2]
+    assert sorted(lowest) == [config.warmup for config in schedules.baselines("short", size, seed=1)]
 
 
 @pytest.mark.parametrize("picture", ["spread", "fig7", "fig8", "inits"])

@@ -243,7 +243,7 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
     done = invoke("fig8")
     assert done.exit_code == 0, done.output
     assert "One run is missing; with --data the same command does it." in done.output
-    assert "Next: small-embeddings-masked-scale2.83-output_gain-4.0-1600steps-lr0.001-seed2-" in done.output
+    assert "Next: small-embeddings-masked-scale2.83-output_gain-4.0-1600steps-warmup80-lr0.001-seed2-" in done.output
     assert (tmp_path / "results" / "fig8" / "fig8.png").exists()
     result = json.loads((tmp_path / "results" / "fig8" / "result.json").read_text())
     assert result["config"]["models"] == {"mini": 3, "small": 3}

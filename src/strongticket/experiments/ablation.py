@@ -52,8 +52,10 @@ def _steps(config: RunConfig) -> str:
     return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
 
 
-def _warmup(name: str, factor: float) -> Change:
-    return Change(lambda config: schedules.times_warmup(config, factor), lambda config: name)
+def _warmup(factor: float) -> Change:
+    return Change(
+        lambda config: schedules.times_warmup(config, factor), lambda config: f"{config.warmup} steps of warm-up"
+    )
 
 
 def _policy(name: str, **settings: object) -> Change:
@@ -68,8 +70,8 @@ TOGETHER = _policy("all tensors ranked together", scope="global")
 RESCALED = _policy("kept weights rescaled", rescale=True)
 UNSCALED = _policy("scale 1", qk_scale=1.0)
 FEW_STEPS = _batch(4)
-HALF, TWICE = _warmup("half the warm-up", 0.5), _warmup("twice the warm-up", 2)
-FOURFOLD = _warmup("four times the warm-up", 4)
+TRAINED_WARMUPS = [_warmup(factor) for factor in schedules.WARMUPS if factor != 1]
+TICKET_WARMUPS = [_warmup(factor) for factor in (2, 4)]  # from half as many steps: those that trained models have
 
 # How a run is made: what it sets out from, and what is changed in turn.
 Recipe = tuple[str, *tuple[Change, ...]]
@@ -85,7 +87,7 @@ RATES: tuple[Recipe, ...] = (
     (MASKED, FAST),
 )
 # Trained models' warm-ups are tried at the rate that is best for them, which is another for mini than for larger ones.
-FEW: tuple[Recipe, ...] = (*RATES, (TRAINED, HALF), (TRAINED, TWICE), (TRAINED, FOURFOLD))
+FEW: tuple[Recipe, ...] = (*RATES, *((TRAINED, warmup) for warmup in TRAINED_WARMUPS))
 ALL: tuple[Recipe, ...] = (
     *RATES,
     (TICKET, _batch(2)),
@@ -100,9 +102,7 @@ ALL: tuple[Recipe, ...] = (
     (TICKET, FAST, TOGETHER),
     (TICKET, FAST, RESCALED),
     (TRAINED, FASTEST),
-    (TRAINED, FAST, HALF),
-    (TRAINED, FAST, TWICE),
-    (TRAINED, FAST, FOURFOLD),
+    *((TRAINED, FAST, warmup) for warmup in TRAINED_WARMUPS),
     (TICKET, UNSCALED),
     (TICKET, UNSCALED, FAST),
     (TICKET, UNSCALED, FASTEST),
@@ -114,6 +114,9 @@ ALL: tuple[Recipe, ...] = (
     (TRAINED, FEW_STEPS),
     (TRAINED, FEW_STEPS, FAST),
     (TRAINED, FEW_STEPS, SLOW),
+    *((TICKET, FAST, warmup) for warmup in TICKET_WARMUPS),
+    *((TICKET, UNSCALED, FAST, warmup) for warmup in TICKET_WARMUPS),
+    *((MASKED, FAST, warmup) for warmup in TICKET_WARMUPS),
 )
 
 

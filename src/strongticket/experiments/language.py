@@ -133,16 +133,15 @@ def name_of(config: RunConfig) -> str:
 
     Example:
         >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, warmup=40, lr=3e-3))[:-8]
-        'mini-dense-warmup40-400steps-lr0.003-seed2-'
+        'mini-dense-400steps-warmup40-lr0.003-seed2-'
         >>> policy = Policy(embeddings="trained", qk_scale=2.83, init="uniform", rescale=True)
-        >>> name_of(RunConfig(size="mini", policy=policy, steps=400))[:-8]
-        'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-lr0.0001-seed0-'
+        >>> name_of(RunConfig(size="mini", policy=policy, steps=400, warmup=20))[:-8]
+        'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-warmup20-lr0.0001-seed0-'
     """
     policy = config.policy
-    trained = config.mode == "dense"
-    kind = f"dense-warmup{config.warmup}" if trained else f"embeddings-{policy.embeddings}-scale{policy.qk_scale:.3g}"
+    kind = "dense" if config.mode == "dense" else f"embeddings-{policy.embeddings}-scale{policy.qk_scale:.3g}"
     changes = [_word(field.name, getattr(policy, field.name)) for field in fields(policy) if _is_changed(policy, field)]
-    schedule = (f"{config.steps}steps", f"lr{config.lr:.2g}", f"seed{config.seed}")
+    schedule = (f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}")
     digest = hashlib.sha256(canonical_json(config.as_json()).encode()).hexdigest()
     return "-".join((config.size, kind, *changes, *schedule, digest[:8]))
 

@@ -17,6 +17,9 @@ FIRST_STEPS = {"nano": 3200, "mini": 3200, "small": 1600, "medium": 800}
 SHORT_STEPS = FIRST_STEPS | {"nano": 1600, "mini": 1600}
 # Larger models take smaller steps: `ablation` chose for mini and for small, each at the theory's scale.
 SHORT_RATE = {"nano": 3e-3, "mini": 3e-3, "small": 1e-3, "medium": 1e-3}
+# Trained models' warm-ups, by what they are times the usual one: all for the first seed, the best two for the others.
+WARMUPS = (0.5, 1, 2, 4, 8)
+BEST_WARMUPS = {"nano": (1, 2), "mini": (1, 2), "small": (1, 2), "medium": (1, 2)}
 
 
 def quick(size: str) -> RunConfig:
@@ -96,15 +99,11 @@ def baselines(schedule: ScheduleName, size: str, *, seed: int) -> list[RunConfig
     usual = dense(base(schedule, size), seed=seed)
     if schedule != "short":
         return [usual]
-    longer = times_warmup(usual, 2)  # best of the first seed's, for mini and for small
-    if seed > 0:
-        return [usual, longer]
-    rates = (1 / 3, 1, 3) if is_costly(schedule, size) else (1,)
+    warmups = WARMUPS if seed == 0 else BEST_WARMUPS[size]
+    rates = (1 / 3, 3) if seed == 0 and is_costly(schedule, size) else ()
     return [
+        *(times_warmup(usual, factor) for factor in warmups),
         *(times_rate(usual, factor) for factor in rates),
-        times_warmup(usual, 0.5),
-        longer,
-        times_warmup(usual, 4),  # so that the best is not the longest tried
     ]
 
 
