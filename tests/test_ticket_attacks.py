@@ -20,16 +20,16 @@ DATA = small_ticket().to_bytes()
 
 
 def refused(data: bytes, reason: str) -> None:
-    """Check that bytes are refused for a reason, within a second and without much memory."""
+    """Check that bytes are refused for a reason, within a second of work and without much memory."""
     message, seconds, peak = None, 0.0, 0
     tracemalloc.start()
-    before = time.perf_counter()
+    before = time.process_time()
     try:
         Ticket.from_bytes(data)
     except TicketFormatError as error:
         message = str(error)
     finally:
-        seconds, peak = time.perf_counter() - before, tracemalloc.get_traced_memory()[1]
+        seconds, peak = time.process_time() - before, tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert message is not None, "read instead of refused"
     assert re.search(reason, message)
@@ -221,9 +221,9 @@ def test_mutated_tickets_never_crash() -> None:
     """20,000 seeded mutants; `make fuzz` runs a million."""
     seen: dict[str, set[str]] = {}
     for kind, data in mutants(20_000, seed=0):
-        before = time.perf_counter()
+        before = time.process_time()
         seen.setdefault(kind, set()).add(outcome(data))
-        assert time.perf_counter() - before < 1
+        assert time.process_time() - before < 1
     assert set(seen) == {mutation.__name__ for mutation in MUTATIONS}
     assert all("refused" in outcomes for outcomes in seen.values())
     assert "read" in seen["change_payload"], "sealed mutants reach the decoder"
