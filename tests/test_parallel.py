@@ -1,4 +1,3 @@
-import gc
 import os
 import signal
 import subprocess
@@ -6,21 +5,16 @@ import sys
 import textwrap
 import time
 import warnings
-import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import numba
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from strongticket.errors import MissingExtraError, StrongTicketError
-from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks, shared_search
+from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks
 
 # Tasks for other processes must be importable there, so these live at the top of the module.
 
@@ -218,37 +212,3 @@ def test_tasks_under_way_are_not_waited_for_when_nobody_wants_them() -> None:
     before = time.monotonic()
     del results  # which ends it, as Ctrl-C does, or an error of whoever reads the results
     assert time.monotonic() - before < 20
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_wrapped_models_are_gone_when_their_group_ends(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If DDP is the last to let go of a gloo group, a process hangs now and then, all work done."""
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    for name, value in {"TORCHELASTIC_RUN_ID": "test", "LOCAL_RANK": "0", **alone}.items():
-        monkeypatch.setenv(name, value)
-    models: list[weakref.ref[nn.Module]] = []
-    alive: list[bool] = []
-    end_group = dist.destroy_process_group
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: (alive.append(models[0]() is not None), end_group()))
-
-    def search() -> None:
-        wrapped = DistributedDataParallel(nn.Linear(2, 2))
-        models.append(weakref.ref(wrapped))
-        wrapped(torch.ones(1, 2)).sum().backward()
-        if fails:
-            try:
-                raise KeyboardInterrupt
-            except KeyboardInterrupt:
-                raise StrongTicketError("stopped") from None
-
-    def shared() -> None:
-        with shared_search("cpu"):
-            search()
-
-    gc.disable()  # a collection by chance would be no credit to anybody
-    try:
-        with pytest.raises(StrongTicketError, match="stopped") if fails else nullcontext():
-            shared()
-    finally:
-        gc.enable()
-    assert alive == [False]

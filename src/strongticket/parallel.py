@@ -9,13 +9,11 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +21,6 @@ from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 CONNECT_SECONDS = 5
 RETRIES = 3  # of a task on a cluster that loses workers or connections
@@ -231,54 +228,3 @@ class _OneThread(Generic[T, R]):
     def __call__(self, task: T) -> R:
         _use_one_thread()
         return self.function(task)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One process among those that `torchrun` started to share a search."""
-
-    rank: int
-    world: int  # how many processes
-    device: "torch.device"
-
-    def to_device(self, tensor: "Tensor") -> "Tensor":
-        """Copy from the host without waiting for it."""
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
-
-
-@contextmanager
-def shared_search(device: str) -> Iterator[Place]:
-    """Join the processes that `torchrun` started, or be alone without it.
-
-    Args:
-        device: "cpu" or "cuda"; each process takes the GPU of its local rank.
-    """
-    import torch
-    import torch.distributed as dist
-
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield Place(0, 1, torch.device(device))
-        return
-    local = torch.device(f"cuda:{os.environ['LOCAL_RANK']}") if device == "cuda" else torch.device(device)
-    if local.type == "cuda":
-        torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
-    try:
-        yield Place(dist.get_rank(), dist.get_world_size(), local)
-    except BaseException as error:
-        _forget_locals(error)
-        raise
-    finally:
-        # DDP must not be the last to let go of the group: it then waits for gloo's threads while it has the
-        # interpreter's lock, and they may wait for that lock. It is part of a cycle, so it would outlive the group.
-        gc.collect()
-        dist.destroy_process_group()
-
-
-def _forget_locals(error: BaseException | None) -> None:
-    """Let go of what the functions that an error passed through had, a wrapped model for one."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__

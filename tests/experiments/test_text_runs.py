@@ -20,9 +20,9 @@ from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import reproduce_text_figure
-from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.run import Means
+from strongticket.search.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
 
 TINY = schedules.ticket(
@@ -35,7 +35,7 @@ TINY = schedules.ticket(
 
 @pytest.fixture(scope="module")
 def work() -> Work:
-    return Work(text=load_text("sample"), means=Means(place=Place(0, 1, torch.device("cpu")), keep=False))
+    return Work(text=load_text("sample"), means=Means(share=Share(0, 1, torch.device("cpu")), keep=False))
 
 
 def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from playwright.sync_api import expect
 
 from strongticket import Ticket
 from strongticket.data.text import load_text
-from strongticket.parallel import Place
 from strongticket.report import write_report
 from strongticket.report.names import distinct_names
 from strongticket.search.config import RunConfig
 from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Moment, StoppedError, run
+from strongticket.search.shared import Share
 from strongticket.show import nonzero_words, size_words, summarize
 from tests.report.conftest import Visit
 
-MEANS = Means(place=Place(0, 1, torch.device("cpu")))
+MEANS = Means(share=Share(0, 1, torch.device("cpu")))
 SCALED = RunConfig(
     size="nano", length=32, sequences=4, micro_batch=4, steps=30, warmup=4, lr=1e-2, final_lr=1e-3, validate_every=10
 )

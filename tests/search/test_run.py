@@ -21,15 +21,15 @@ from strongticket.data.text import Text, load_text
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
-from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import evaluate_ticket, validation_loss
 from strongticket.search.folder import RunFolder
 from strongticket.search.policy import Policy
 from strongticket.search.run import Means, Moment, StoppedError, run
+from strongticket.search.shared import Share
 from strongticket.search.train import Training
 
-ALONE = Place(0, 1, torch.device("cpu"))
+ALONE = Share(0, 1, torch.device("cpu"))
 TINY = RunConfig(
     size="nano", length=32, sequences=8, micro_batch=4, steps=24, warmup=4, lr=1e-2, final_lr=1e-3, validate_every=12
 )
@@ -83,7 +83,7 @@ def test_a_search_learns_and_keeps_its_best(text: Text, tmp_path: Path) -> None:
     def watch(moment: Moment) -> None:
         moments.append((moment.step, moment.loss))
 
-    result = run(replace(TINY, policy=Policy(output_gain=8.0)), text, tmp_path, Means(place=ALONE), watch=watch)
+    result = run(replace(TINY, policy=Policy(output_gain=8.0)), text, tmp_path, Means(share=ALONE), watch=watch)
     (_, untrained), *_, (last, final) = result["curve"]
     assert last == 24
     assert final < untrained - 1
@@ -102,7 +102,7 @@ def test_nonzero_counts_the_best_and_not_the_last(text: Text, tmp_path: Path) ->
     # A rate that grows too high: the loss falls and then rises, while groups trade weights.
     policy = Policy(scope="global", norms="trained", output_gain=8.0)
     config = replace(TINY, policy=policy, steps=12, warmup=11, validate_every=2, lr=3.0, final_lr=3.0)
-    result = run(config, text, tmp_path, Means(place=ALONE))
+    result = run(config, text, tmp_path, Means(share=ALONE))
     assert 0 < result["best_step"] < config.steps
     ticket = Ticket.load(tmp_path / "best.ticket")
     kept = {name: tensor.mask.count() for name, tensor in ticket.tensors.items()}
@@ -112,7 +112,7 @@ def test_nonzero_counts_the_best_and_not_the_last(text: Text, tmp_path: Path) ->
 
 
 def test_dense_training_is_the_same_loop(text: Text, tmp_path: Path) -> None:
-    result = run(replace(TINY, mode="dense", lr=1e-3), text, tmp_path, Means(place=ALONE))
+    result = run(replace(TINY, mode="dense", lr=1e-3), text, tmp_path, Means(share=ALONE))
     assert result["curve"][-1][1] < result["curve"][0][1] - 0.5
     assert "policy" not in result["config"]
     weights = load_file(tmp_path / "model.safetensors")
@@ -123,7 +123,7 @@ def test_dense_training_is_the_same_loop(text: Text, tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_done_again(text: Text, tmp_path: Path) -> None:
-    means = Means(place=ALONE, keep=False)
+    means = Means(share=ALONE, keep=False)
     first = run(replace(TINY, steps=4), text, tmp_path, means)
     before = (tmp_path / "metrics.jsonl").read_bytes()
     assert run(replace(TINY, steps=4), text, tmp_path, means) == json.loads(json.dumps(first))
@@ -131,7 +131,7 @@ def test_a_finished_run_is_not_done_again(text: Text, tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
-    means = Means(place=ALONE, keep=False)
+    means = Means(share=ALONE, keep=False)
     run(replace(TINY, steps=4), text, tmp_path, means)
     with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
@@ -174,9 +174,9 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
 
     try:
         with pytest.raises(StoppedError, match=told):
-            run(TINY, text, tmp_path, Means(place=ALONE), watch=interrupt)
+            run(TINY, text, tmp_path, Means(share=ALONE), watch=interrupt)
         seen: list[int] = []
-        run(TINY, text, tmp_path, Means(place=ALONE), watch=lambda moment: seen.append(moment.step))
+        run(TINY, text, tmp_path, Means(share=ALONE), watch=lambda moment: seen.append(moment.step))
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen[:1] == ([step] if step < TINY.steps else []), "one sees at once where it goes on"
@@ -195,7 +195,7 @@ def test_two_processes_find_the_masks_of_one(unbroken: Path, tmp_path: Path) -> 
 def test_nan_stops_the_run_at_its_step(text: Text, tmp_path: Path) -> None:
     wild = replace(TINY, mode="dense", lr=1e30, warmup=0)
     with pytest.raises(StrongTicketError, match=r"training loss is (nan|inf) at step \d+; no checkpoint .* --lr"):
-        run(wild, text, tmp_path, Means(place=ALONE))
+        run(wild, text, tmp_path, Means(share=ALONE))
 
 
 @pytest.mark.parametrize("moment", ["__init__", "advance"])
@@ -206,13 +206,13 @@ def test_a_full_gpu_is_one_line(moment: str, text: Text, tmp_path: Path, monkeyp
     monkeypatch.setattr(Training, moment, full)
     told = r"^CUDA out of memory: nano, 4 sequences of 32 tokens in a forward pass\. Free .* smaller --micro-batch\.$"
     with pytest.raises(StrongTicketError, match=told):
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        run(TINY, text, tmp_path, Means(share=ALONE))
 
 
 def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"no checkpoint")
     with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read .*; delete it to begin anew"):
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        run(TINY, text, tmp_path, Means(share=ALONE))
 
 
 def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -> None:
@@ -221,16 +221,16 @@ def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -
         other.save_checkpoint({"step": 12})
     (tmp_path / "config.json").unlink()
     with pytest.raises(StrongTicketError, match=r"checkpoint.pt belongs to a run of other settings \(seed: 7 there"):
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        run(TINY, text, tmp_path, Means(share=ALONE))
     torch.save({"step": 12}, tmp_path / "checkpoint.pt")
     with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read"):
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        run(TINY, text, tmp_path, Means(share=ALONE))
 
 
 def test_metrics_that_are_not_ours_are_named(text: Text, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b"no metrics\n")
     with pytest.raises(StrongTicketError, match=r"metrics.jsonl is not JSON lines .*; mend it, or choose another"):
-        run(TINY, text, tmp_path, Means(place=ALONE))
+        run(TINY, text, tmp_path, Means(share=ALONE))
 
 
 def test_a_full_disk_leaves_no_half_checkpoint(text: Text, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(text: Text, tmp_path: Path) -> No
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(StrongTicketError, match=r"checkpoint.pt could not be written .* Make room"):
-            run(TINY, text, tmp_path, Means(place=ALONE, checkpoint_seconds=0))
+            run(TINY, text, tmp_path, Means(share=ALONE, checkpoint_seconds=0))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "metrics.jsonl"]
@@ -263,7 +263,7 @@ def test_settings_are_checked(changes: dict[str, object], message: str) -> None:
 
 def test_a_text_shorter_than_a_sequence_is_refused_and_nothing_is_written(text: Text, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the train text has .* tokens, but one sequence of length 400,000"):
-        run(replace(TINY, length=400_000), text, tmp_path / "run", Means(place=ALONE))
+        run(replace(TINY, length=400_000), text, tmp_path / "run", Means(share=ALONE))
     assert not (tmp_path / "run").exists()
 
 
@@ -277,13 +277,13 @@ def test_a_text_shorter_than_a_sequence_is_refused_and_nothing_is_written(text: 
 def test_other_texts_are_checked_before_the_run(tokens: Tokens, message: str, text: Text, tmp_path: Path) -> None:
     also = {"sample": text.valid, "novel": tokens}
     with pytest.raises(ValueError, match=message):
-        run(replace(TINY, steps=1, warmup=0), text, tmp_path / "run", Means(place=ALONE, also=also))
+        run(replace(TINY, steps=1, warmup=0), text, tmp_path / "run", Means(share=ALONE, also=also))
     assert not (tmp_path / "run").exists()
 
 
 def test_other_texts_are_measured_at_the_best_step(text: Text, tmp_path: Path) -> None:
     also = {"again": text.valid, "shortest": text.valid[:33]}
-    result = run(replace(TINY, steps=1, warmup=0), text, tmp_path, Means(place=ALONE, also=also))
+    result = run(replace(TINY, steps=1, warmup=0), text, tmp_path, Means(share=ALONE, also=also))
     assert result["also"]["again"] == result["best_validation_loss"]
     assert result["also"]["shortest"] > 0
 

@@ -11,11 +11,11 @@ from strongticket import cli as command_line
 from strongticket import parallel
 from strongticket.cli import app
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.parallel import Place
 from strongticket.search import cli, policy, step
 from strongticket.search.cli import search
 from strongticket.search.config import RunConfig
 from strongticket.search.run import Means, StoppedError
+from strongticket.search.shared import Share
 
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
 
@@ -49,8 +49,8 @@ def test_the_defaults_of_the_command_are_those_of_the_library(monkeypatch: pytes
     ((config, seeds, _, _, means, device, _),) = asked
     assert config == RunConfig()
     assert list(seeds) == [config.seed]
-    place = Place(0, 1, torch.device(device))
-    assert Means(place=place, **means) == Means(place=place)
+    place = Share(0, 1, torch.device(device))
+    assert Means(share=place, **means) == Means(share=place)
 
 
 def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:

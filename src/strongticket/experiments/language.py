@@ -96,7 +96,7 @@ class Work:
 def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: Progress, watch: Watch) -> None:
     """Do the runs of a plan that have no row yet, in order, as far as the time goes."""
     rows.check_text(work.text)
-    machine = environment(str(work.means.place.device))
+    machine = environment(str(work.means.share.device))
     for done, config in enumerate(plan):
         progress(done, len(plan), config)
         if rows.find(config) is not None:

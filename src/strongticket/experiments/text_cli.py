@@ -87,9 +87,10 @@ def _work(options: TextOptions) -> "Work":
 
     from strongticket.data.text import load_text
     from strongticket.experiments.language import Work
-    from strongticket.parallel import Place, one_thread_for_small
+    from strongticket.parallel import one_thread_for_small
     from strongticket.search.config import RunConfig
     from strongticket.search.run import Means
+    from strongticket.search.shared import Share
     from strongticket.terminal import bad_usage, command_line
 
     assert options.data is not None
@@ -102,7 +103,7 @@ def _work(options: TextOptions) -> "Work":
     weights = max(RunConfig(size=size).weights(text.tokenizer.vocabulary) for size in sizes)
     one_thread_for_small(weights, options.device)
     means = Means(
-        place=Place(0, 1, torch.device(options.device)),
+        share=Share(0, 1, torch.device(options.device)),
         compiler="inductor" if options.device == "cuda" else None,
         keep=options.keep,
         command=command_line(),

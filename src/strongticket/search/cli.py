@@ -197,23 +197,24 @@ def _run_seeds(
 ) -> None:
     from dataclasses import replace
 
-    from strongticket.parallel import one_thread_for_small, shared_search
+    from strongticket.parallel import one_thread_for_small
     from strongticket.search.run import Means
+    from strongticket.search.shared import shared_search
     from strongticket.terminal import print_json
 
     results = []
-    with shared_search(device) as place:
+    with shared_search(device) as share:
         text = _load_text(*data)
-        one_thread_for_small(config.weights(text.tokenizer.vocabulary), place.device)
+        one_thread_for_small(config.weights(text.tokenizer.vocabulary), share.device)
         for seed in seeds:
             folder = out / f"seed-{seed}"
             result = _run_one(
-                replace(config, seed=seed), text, folder, Means(place=place, command=command_line(), **means)
+                replace(config, seed=seed), text, folder, Means(share=share, command=command_line(), **means)
             )
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
-            if place.rank == 0 and not as_json:
+            if share.rank == 0 and not as_json:
                 _report(folder, result)
-        if place.rank == 0 and as_json:
+        if share.rank == 0 and as_json:
             print_json({"runs": results})
 
 
@@ -221,7 +222,7 @@ def _run_one(config: "RunConfig", text: "Text", folder: Path, means: "Means") ->
     from strongticket.search.run import run
     from strongticket.search.watch import watched
 
-    with watched(f"{config.size} {config.mode}, seed {config.seed}", means.place.rank == 0) as watch:
+    with watched(f"{config.size} {config.mode}, seed {config.seed}", means.share.rank == 0) as watch:
         return run(config, text, folder, means, watch=watch)
 
 

@@ -16,12 +16,12 @@ from strongticket.data.tokenizer import Tokenizer
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
 from strongticket.export import write_tensors
-from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
 from strongticket.search.hidden import Hidden
 from strongticket.search.learner import set_learned
 from strongticket.search.recorded import record
+from strongticket.search.shared import Share
 from strongticket.search.stopping import Stop, stop_when_asked
 from strongticket.search.train import Training
 
@@ -39,7 +39,7 @@ class StoppedError(StrongTicketError):
 class Means:
     """How a run is carried out; its numbers do not depend on these, but for rounding."""
 
-    place: Place
+    share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
@@ -80,10 +80,10 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     Raises:
         StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
     """
-    place = means.place
-    if (micro_batches := config.sequences // config.micro_batch) % place.world:
+    share = means.share
+    if (micro_batches := config.sequences // config.micro_batch) % share.world:
         raise ValueError(
-            f"{micro_batches} micro-batches a step cannot be shared by {place.world} processes; "
+            f"{micro_batches} micro-batches a step cannot be shared by {share.world} processes; "
             "change sequences or micro_batch."
         )
     folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
@@ -93,12 +93,12 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     if means.compiler is not None:
         # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
         torch.compiler.reset()
-    if place.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(place.device)
+    if share.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(share.device)
     with _full_memory_told(config):
         # Made before the folder, which would otherwise hold settings that cannot work.
-        training = Training(config, text, place, means.compiler)
-        with folder.opened(writes=place.rank == 0), stop_when_asked() as stop:
+        training = Training(config, text, share, means.compiler)
+        with folder.opened(writes=share.rank == 0), stop_when_asked() as stop:
             under_way = _Run(training, folder, means, watch)
             under_way.resume()
             under_way.go_on(stop)
@@ -136,7 +136,7 @@ def _full_memory_told(config: RunConfig) -> Iterator[None]:
 class _Run:
     def __init__(self, training: Training, folder: RunFolder, means: Means, watch: Watch) -> None:
         self.training, self.folder, self.means, self.watch = training, folder, means, watch
-        self.writes = means.place.rank == 0
+        self.writes = means.share.rank == 0
         self.moment = Moment(0, training.config.steps)
         self.began = self.checkpoint_time = time.monotonic()
         self.resumed_step = 0
@@ -144,7 +144,7 @@ class _Run:
         self.step_seconds = 0.0  # of training alone
 
     def resume(self) -> None:
-        state = self.folder.load_checkpoint(self.means.place.device)
+        state = self.folder.load_checkpoint(self.means.share.device)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
@@ -169,7 +169,7 @@ class _Run:
                     self._save_checkpoint()
                 self._stop_if(self._anybody_asks(stop))
                 counted, since = training.step, time.monotonic()
-            elif self.means.place.world == 1:
+            elif self.means.share.world == 1:
                 self._stop_if(stop.asked)
 
     def finish(self, text: Text) -> dict[str, Json]:
@@ -259,9 +259,9 @@ class _Run:
         self.saved_step = self.training.step
 
     def _anybody_asks(self, stop: Stop) -> bool:
-        if self.means.place.world == 1:
+        if self.means.share.world == 1:
             return stop.asked
-        asked = torch.tensor(float(stop.asked), device=self.means.place.device)
+        asked = torch.tensor(float(stop.asked), device=self.means.share.device)
         dist.all_reduce(asked)
         return bool(asked)
 
@@ -277,7 +277,7 @@ class _Run:
         from strongticket.environment import environment
 
         steps = self.training.step - self.resumed_step
-        device = self.means.place.device
+        device = self.means.share.device
         cuda = device.type == "cuda"
         return {
             "command": self.means.command,
@@ -285,7 +285,7 @@ class _Run:
             "resumed_at_step": self.resumed_step,
             "tokens_per_second": steps * self.training.config.tokens_a_step / max(self.step_seconds, 1e-9),
             "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
-            "processes": self.means.place.world,
+            "processes": self.means.share.world,
             "compiler": self.means.compiler,
             **environment(device.type),
         }

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from strongticket.data.text import Text, training_batch
 from strongticket.data.windows import Tokens, window_count
-from strongticket.parallel import Place
 from strongticket.search.config import RunConfig
 from strongticket.search.evaluate import validation_loss
 from strongticket.search.learner import make_learner, set_learned
+from strongticket.search.shared import Share
 from strongticket.search.step import Step, StepConfig, make_optimizer
 
 
@@ -23,15 +23,15 @@ class Training:
     Args:
         config: what is done.
         text: what it is done with.
-        place: this process among those that share the work.
+        share: of this process in the work.
         compiler: a backend of torch.compile; None runs eagerly.
     """
 
-    def __init__(self, config: RunConfig, text: Text, place: Place, compiler: str | None = None) -> None:
-        self.config, self.text, self.place = config, text, place
+    def __init__(self, config: RunConfig, text: Text, share: Share, compiler: str | None = None) -> None:
+        self.config, self.text, self.share = config, text, share
         for split in ("train", "valid"):
             window_count(text.tokens(split), config.length, f"the {split} text")  # which may be too short
-        self.learner = make_learner(config, text.tokenizer.vocabulary, place.device)
+        self.learner = make_learner(config, text.tokenizer.vocabulary, share.device)
         self._parameters = dict(self.learner.trainable())
         optimizer = make_optimizer(self._parameters.values(), lr=config.lr, weight_decay=config.weight_decay)
         settings = StepConfig(precision=config.precision, compiler=compiler, clip=config.clip)
@@ -67,7 +67,7 @@ class Training:
             tokens,
             length=self.config.length,
             sequences=self.config.micro_batch,
-            device=self.place.device,
+            device=self.share.device,
             precision=self.config.precision,
         )
 
@@ -103,19 +103,19 @@ class Training:
         if not self._losses:
             return torch.empty(0)
         losses = torch.stack(self._losses).double()
-        if self.place.world > 1:
+        if self.share.world > 1:
             dist.all_reduce(losses)
-            losses /= self.place.world
+            losses /= self.share.world
         return losses.cpu()
 
     def _micro_batches(self) -> list[tuple[Tensor, Tensor]]:
         """This process's share of the step's sequences, on its device."""
-        config, place = self.config, self.place
+        config, share = self.config, self.share
         batch = training_batch(
             self.text.train, length=config.length, sequences=config.sequences, seed=config.seed, step=self.step
         )
-        starts = range(place.rank * config.micro_batch, config.sequences, place.world * config.micro_batch)
+        starts = range(share.rank * config.micro_batch, config.sequences, share.world * config.micro_batch)
         inputs, targets = (
-            [place.to_device(tensor[start : start + config.micro_batch]) for start in starts] for tensor in batch
+            [share.to_device(tensor[start : start + config.micro_batch]) for start in starts] for tensor in batch
         )
         return list(zip(inputs, targets, strict=True))
