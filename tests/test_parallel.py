@@ -25,9 +25,10 @@ class Outcome(NamedTuple):
     process: int
 
 
-def work(task: tuple[int, float]) -> Outcome:
-    value, seconds = task
-    time.sleep(seconds)
+def work(task: tuple[int, Path | None]) -> Outcome:
+    value, awaited = task
+    if awaited is not None:
+        _wait_until(awaited.exists, 60)
     return Outcome(value * value, threads_in_use(), os.getpid())
 
 
@@ -45,10 +46,16 @@ def die(_: int) -> None:
     os._exit(3)
 
 
-def test_results_come_in_task_order_and_progress_as_they_finish() -> None:
-    # The first task takes longest: with two workers the others finish before it.
+def test_results_come_in_task_order_and_progress_as_they_finish(tmp_path: Path) -> None:
     seen: list[tuple[int, Outcome]] = []
-    results = list(run_tasks(work, [(3, 1.0), (1, 0.0), (2, 0.0)], workers=2, progress=lambda *done: seen.append(done)))
+
+    def progress(place: int, outcome: Outcome) -> None:
+        seen.append((place, outcome))
+        if len(seen) == 2:
+            (tmp_path / "others done").touch()
+
+    tasks = [(3, tmp_path / "others done"), (1, None), (2, None)]
+    results = list(run_tasks(work, tasks, workers=2, progress=progress))
     assert [result.square for result in results] == [9, 1, 4]
     assert {k: outcome.square for k, outcome in seen} == {0: 9, 1: 1, 2: 4}
     assert seen[-1][0] == 0
@@ -58,7 +65,7 @@ def test_results_come_in_task_order_and_progress_as_they_finish() -> None:
 
 def test_one_worker_is_this_process() -> None:
     seen: list[int] = []
-    results = list(run_tasks(work, [(3, 0.0), (1, 0.0)], workers=1, progress=lambda k, _: seen.append(k)))
+    results = list(run_tasks(work, [(3, None), (1, None)], workers=1, progress=lambda k, _: seen.append(k)))
     assert [result.square for result in results] == [9, 1]
     assert seen == [0, 1]
     assert {(result.threads, result.process) for result in results} == {((1, 1), os.getpid())}
