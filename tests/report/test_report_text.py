@@ -255,3 +255,17 @@ def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], 
     assert 1 <= len(ticks) <= 7
     assert all(0 <= place <= 100 for place, _ in ticks)
     assert len({label for _, label in ticks}) == len(ticks) or math.isclose(axis.low, axis.high, rel_tol=1e-9)
+
+
+def test_runs_that_are_still_to_do_are_named(tmp_path: Path) -> None:
+    out, _ = page_of(figure_of("fig8", lambda config: config.seed == 0 or config.policy.qk_scale != 8, tmp_path))
+    page = out.read_text()
+    assert "Still to run" in page
+    named = re.findall(r"nano-embeddings-[a-z]+-scale8-[^;<]*-seed\d", page)
+    assert sorted(named) == sorted(set(named))
+    assert [name[-1] for name in named] == ["1", "1", "2", "2"]
+
+
+def test_few_of_many_runs_are_named(tmp_path: Path) -> None:
+    out, _ = page_of(figure_of("fig8", lambda config: config.seed == 0, tmp_path))
+    assert "; 16 more<" in out.read_text()

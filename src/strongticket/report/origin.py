@@ -8,6 +8,7 @@ from strongticket.container import Json
 from strongticket.report.find import Result
 
 _EXPECTED = ("Command", "Machine", "Date")
+_NAMED = 8  # runs that are still to do
 
 
 def gather(facts: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -46,6 +47,7 @@ def origin_of(*results: Result) -> dict[str, str]:
             "Date": map(date_of, runs),
             "Took": [took(sum(float(run["seconds"]) for run in runs if run.get("seconds") is not None))],
             "Commit": [str(run.get("commit") or "") for run in runs],
+            "Still to run": [name for result in results for name in _still_to_run(result)],
         }
     )
 
@@ -64,6 +66,13 @@ def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
     if "seed" in config:
         return [int(config["seed"])]
     return list(_named_seeds(result.content)) if "schedule" in config else []
+
+
+def _still_to_run(result: Result) -> list[str]:
+    """Name the next planned runs of a figure on text, without the digits that end each name."""
+    missing = result.content.get("missing", []) if isinstance(result.content, dict) else []
+    names = [str(name).rpartition("-")[0] for name in missing]
+    return names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
 
 
 def _named_seeds(content: Json) -> Iterator[int]:
