@@ -9,6 +9,8 @@ from strongticket.experiments.text_figure import caption
 from strongticket.experiments.text_rows import BEST, FINAL
 from strongticket.terminal import printable
 
+_WORDS = ("model", "what", "embeddings", "measure", "variant", "against")  # columns; the others are of numbers
+
 
 def loss_table(result: Json) -> Table:
     """Show Figure 7's losses."""
@@ -123,7 +125,7 @@ def spread_table(result: Json) -> Table:
 
 def variant_table(result: Json) -> Table:
     """Show what each change of a setting does."""
-    columns = ("model", "seed", "variant", "final loss", "change", "against")
+    columns = ("model", "seed", "variant", "final\nloss", "change", "against")
     table = _table("What the settings do", columns, f"{caption(result)}; where nothing else is said: {result['usual']}")
     for line in result["variants"]:
         change = ("-", "-") if line["difference"] is None else (f"{line['difference']:+.3f}", line["base"])
@@ -151,5 +153,5 @@ def _spread(found: Json) -> str:
 def _table(title: str, columns: tuple[str, ...], below: str) -> Table:
     table = Table(title=title, caption=below, title_justify="left", caption_justify="left")
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="left" if column in _WORDS else "right")
     return table
