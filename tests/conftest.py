@@ -9,7 +9,7 @@ import pytest
 
 from strongticket import cli
 from tests.command import Done, Run
-from tests.experiments.runs import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,6 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import torch
 
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks
+from tests.waiting import wait_until
 
 # Tasks for other processes must be importable there, so these live at the top of the module.
 
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 def work(task: tuple[int, Path | None]) -> Outcome:
     value, awaited = task
     if awaited is not None:
-        _wait_until(awaited.exists, 60)
+        wait_until(awaited.exists, 60)
     return Outcome(value * value, threads_in_use(), os.getpid())
 
 
@@ -132,12 +132,12 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, script])
     try:
         files = [tmp_path / f"{k}.pid" for k in range(2)]
-        _wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
+        wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     workers = [int(file.read_text()) for file in files]
-    _wait_until(lambda: not any(_alive(pid) for pid in workers), 20)
+    wait_until(lambda: not any(_alive(pid) for pid in workers), 20)
 
 
 def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Pa
     )
     parent = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        _wait_until(lambda: len(list(tmp_path.glob("*.importing"))) == 2, 60)
+        wait_until(lambda: len(list(tmp_path.glob("*.importing"))) == 2, 60)
         os.killpg(parent.pid, signal.SIGINT)
         _, told = parent.communicate(timeout=30)
     finally:
@@ -196,13 +196,6 @@ def test_missing_dask_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'strongticket\[cluster\]'"):
         list(run_tasks(abs, [1], dask="tcp://127.0.0.1:9"))
-
-
-def _wait_until(happened: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def _alive(pid: int) -> bool:

@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +40,9 @@ def run_small(name: str, out: Path, **how: Any) -> Any:
 
 def command(*arguments: object) -> list[str]:
     """Give the command line that reproduces, as a user would type it."""
-    return [sys.executable, "-m", "strongticket.cli", "reproduce", *map(str, arguments)]
+    return [sys.executable, "-m", "strongticket", "reproduce", *map(str, arguments)]
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run it in a process of its own."""
     return subprocess.run(command(*arguments), capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 90) -> None:
-    """Wait for something to happen, and fail if it does not."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)

@@ -14,7 +14,8 @@ from strongticket.cli import app
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig4, fig6
 from strongticket.experiments.figure import reproduce_figure
-from tests.experiments.runs import UNTRAINED, command, run, run_small, wait_until
+from tests.experiments.runs import UNTRAINED, command, run, run_small
+from tests.waiting import wait_until
 
 QUICK = ("fig6", "--quick", "--sources", 30)
 

@@ -27,7 +27,6 @@ from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
 from strongticket.pretrained.text import read_sentences
-from tests.experiments.runs import wait_until
 from tests.pretrained.small_models import (
     VOCABULARY,
     inputs,
@@ -38,6 +37,7 @@ from tests.pretrained.small_models import (
     randomize,
     small,
 )
+from tests.waiting import wait_until
 
 WORDS = [f"word{i}" for i in range(VOCABULARY - 2)]
 TEXT = "= Title =\n\nword1 word2 word3 word4. Word5 word6 word7! Word8 word9 word10 word11?\n" * 9
@@ -75,7 +75,7 @@ def invoke(*arguments: object) -> Result:
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "strongticket.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "strongticket", *map(str, arguments)]
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
