@@ -35,7 +35,7 @@ COMMAND = "python benchmarks/pretrained.py --model MODEL --text TEXT --out FOLDE
 def run_json(*arguments: object) -> tuple[dict[str, Any], dict[str, float]]:
     """Run one command of the package and give its JSON, and what it cost."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [sys.executable, "-m", "strongticket.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "strongticket", *map(str, arguments), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -25,7 +25,7 @@ def ticket_file(tmp_path: Path) -> Path:
 
 
 def test_version_in_a_process_of_its_own() -> None:
-    done = subprocess.run([sys.executable, "-m", "strongticket.cli", "--version"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "strongticket", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"strongticket {__version__}\n", "")
 
 

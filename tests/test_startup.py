@@ -148,3 +148,24 @@ main()
 """
     done = python(script, where, "verify", str(GOLDEN))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+INTERRUPTED_IN_A_STRING = """
+from strongticket import cli
+from strongticket.__main__ import main
+
+def stopped():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+cli.main = stopped
+main()
+"""
+
+
+def test_an_interrupt_in_code_run_from_a_string_leaves_the_exit_code_alone(tmp_path: Path) -> None:
+    """Python ends `python -m` by the signal then; a caller that is no shell would not see 130."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_A_STRING)
+    assert subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False).returncode == 130

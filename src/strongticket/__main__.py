@@ -11,6 +11,10 @@ def main() -> None:
         cli.main()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        # An interrupt that met code run from a string, as imports have it, is remembered, and `python -m` would end by
+        # that signal, whatever the exit code. It is forgotten as soon as other such code is run.
+        exec("")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,3 @@ def main() -> None:
             raise
         typer.echo(f"Error: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
-
-
-if __name__ == "__main__":
-    main()

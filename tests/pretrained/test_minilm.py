@@ -39,7 +39,7 @@ def folder() -> str:
 
 
 def construct(folder: str, out: Path, *options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "strongticket.cli", "construct", "--model", folder, "--items", "20"]
+    command = [sys.executable, "-m", "strongticket", "construct", "--model", folder, "--items", "20"]
     command += ["--out", str(out), "--workers", "2", "--json", *options]
     done = subprocess.run([sys.executable, "-c", MEASURED, *command], stdout=subprocess.PIPE, check=True, text=True)
     *answer, largest = done.stdout.splitlines()
