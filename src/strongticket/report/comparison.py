@@ -13,6 +13,7 @@ from strongticket.report.parts import Comparison, Mark, Row, minus
 _HEIGHT = 30  # of a line, in pixels
 _TICKS = 5  # at most
 _LEAST = 1e-300  # of a span: a fraction of less may be zero
+_WORDY = 60  # characters of words in a line that leave the picture and the numbers too little room, unless they wrap
 _BEYOND = 1.5  # how far intervals may stretch the axis, in spans of the values
 
 
@@ -76,11 +77,12 @@ def render_comparison(block: Comparison) -> str:
         f'<td class="picture"><svg height="18">{ticks}</svg></td><td colspan="{len(block.numbers)}"></td></tr></tfoot>'
     )
     key = "".join(f'<li><i class="is-{colour}"></i>{escape(name)}</li>' for colour, name in block.key)
+    wordy = " class=wordy" if max(sum(map(len, row.words)) for row in block.rows) > _WORDY else ""
     return (
         f'<figure class="comparison"><div class="figure-title">{escape(block.title)}</div>'
         + (f'<ul class="key">{key}</ul>' if key else "")
-        + f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(block.title)}"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
+        + f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(block.title)}">'
+        f"<table{wordy}><thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
         f"<figcaption>{escape(block.caption)}</figcaption></figure>"
     )
 
