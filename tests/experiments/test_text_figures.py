@@ -182,7 +182,7 @@ def test_what_takes_minutes_has_fewer_runs() -> None:
     settings = {size: [v.config for v in ablation.variants(size, "short", 0).values()] for size in ("mini", "small")}
     assert 3 * len(settings["small"]) < len(settings["mini"])
     assert fig8.scales_of("small", "short", seed=1) == (1.0, 2.83)
-    assert len(schedules.baselines("short", "small", seed=1)) == 2
+    assert len(schedules.baselines("short", "small", seed=1)) == 3
     assert {config.steps for config in settings["small"]} == {schedules.short("small").steps}
 
 
@@ -195,8 +195,18 @@ def test_trained_models_have_several_rates_and_warmups_to_choose_from(size: str)
     assert {config.lr for config in tried} >= {1e-3 / 3, 1e-3, 3e-3}
 
 
+@pytest.mark.parametrize("size", ["mini", "small"])
+def test_more_seeds_are_of_what_the_first_has(size: str) -> None:
+    first, second = (ablation.variants(size, "short", seed) for seed in (0, 1))
+    assert 3 * len(second) <= len(first) < 5 * len(second)
+    for name, variant in second.items():
+        assert variant == first[name]._replace(config=replace(first[name].config, seed=1))
+    again = [variant.config for variant in second.values() if variant.config.mode == "dense"]
+    assert sorted(map(str, again)) == sorted(map(str, schedules.baselines("short", size, seed=1)))
+
+
 def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
-    usual, longer = schedules.baselines("short", "small", seed=1)
+    usual, longer, _ = schedules.baselines("short", "small", seed=1)
     first = [made_up(replace(config, seed=0), loss) for config, loss in ((usual, 4.2), (longer, 4.1))]
     more = [made_up(config, loss) for config, loss in ((usual, 4.2), (longer, 4.4))]
     assert fig7.summarize(first)["points"][0]["warmup"] == longer.warmup
@@ -205,7 +215,7 @@ def test_warmups_with_more_seeds_are_compared_on_all_of_them() -> None:
 
 
 def test_a_rate_that_wins_with_one_seed_is_not_passed_over_for_others_with_more() -> None:
-    _, usual, longer, *_, slow, _ = schedules.baselines("short", "small", seed=0)
+    _, usual, longer, *_, slow, _, _ = schedules.baselines("short", "small", seed=0)
     three = [made_up(replace(config, seed=seed), 4.2) for config in (usual, longer) for seed in range(3)]
     (point,) = fig7.summarize([*three, made_up(slow, 4.1)])["points"]
     assert (point["lr"], point["seeds"]) == (slow.lr, [0])
@@ -281,10 +291,10 @@ def test_one_pair_has_no_interval() -> None:
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
 
 
-@pytest.mark.parametrize("best", range(7))
+@pytest.mark.parametrize("best", range(8))
 def test_a_trained_model_stands_at_its_best_rate_and_warmup(best: int) -> None:
     tried = schedules.baselines("short", "small", seed=0)
-    assert len(tried) == 7
+    assert len(tried) == 8
     (point,) = fig7.summarize([made_up(config, 4.0 - (place == best)) for place, config in enumerate(tried)])["points"]
     assert (point["lr"], point["warmup"]) == (tried[best].lr, tried[best].warmup)
 
@@ -299,5 +309,16 @@ def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path
     assert bases["ticket"] is bases["trained model"] is None
     losses = {(line["seed"], line["variant"]): line["final_validation_loss"] for line in result["variants"]}
     for line in result["variants"]:
-        if line["base"] is not None:
-            assert line["difference"] == losses[line["seed"], line["variant"]] - losses[line["seed"], line["base"]]
+        base = losses.get((line["seed"], line["base"]))
+        assert line["difference"] == (None if base is None else line["final_validation_loss"] - base)
+    assert {line["seed"] for line in result["variants"] if line["difference"] is not None} == {0, 1}
+
+
+def test_an_ablation_has_one_line_a_variant_with_the_mean_of_its_seeds(tmp_path: Path) -> None:
+    fill(tmp_path, ablation.FIGURE, QUICK)
+    result = reproduce_text_figure(ablation.FIGURE, QUICK, tmp_path, None)
+    out = console()
+    with out.capture() as shown:
+        out.print(*ablation.FIGURE.tables(result))
+    lines = [line for line in shown.get().splitlines() if "trained model, learning rate 0.03 " in line]
+    assert ["2", "3.635 ± 0.177"] in [[cell.strip() for cell in line.split("│")[3:5]] for line in lines]

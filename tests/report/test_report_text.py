@@ -112,8 +112,8 @@ def test_interval_of_two_seeds_does_not_flatten_the_figure(visit: Visit, tmp_pat
 
 
 def test_ablation_compares_what_has_its_base_there(visit: Visit, tmp_path: Path) -> None:
-    large = "400 steps of 131k tokens"
-    few = (large, f"{large}, learning rate 0.003", "trained model", "no weight decay")
+    trained = "trained model, learning rate 0.003"
+    few = (trained, f"{trained}, 320 steps of warm-up", "learning rate 0.003", "embeddings masked, learning rate 0.003")
     wanted = {json.dumps(variants("nano", "short", seed)[name].config.as_json()) for seed in (0, 1) for name in few}
     page, _ = page_of(figure_of("ablation", lambda config: json.dumps(config.as_json()) in wanted, tmp_path))
     section = visit.open(page).section("ablation")
@@ -123,7 +123,7 @@ def test_ablation_compares_what_has_its_base_there(visit: Visit, tmp_path: Path)
     assert losses.locator("tbody tr").count() == 4
     (row,) = against.locator("tbody tr").all()
     texts = row.locator("td").all_inner_texts()
-    assert texts[:2] == ["learning rate 0.003", large]
+    assert texts[:2] == ["320 steps of warm-up", trained]
     assert texts[3] == "2"
 
 
@@ -218,6 +218,16 @@ def test_changes_of_several_models_name_theirs(visit: Visit, tmp_path: Path) -> 
     assert ("learning rate 0.003", "trained model", "nano") in words
     assert ("learning rate 0.003", "trained model", "small") in words
     assert len(set(words)) == len(words)
+
+
+@pytest.mark.parametrize("width", [820, 1180])
+def test_long_names_of_settings_leave_room_for_the_numbers(visit: Visit, tmp_path: Path, width: int) -> None:
+    page, _ = page_of(figure_of("ablation", lambda config: True, tmp_path, sizes=("nano", "small")))
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    figures = visit.open(page).section("ablation").locator("figure.comparison")
+    assert figures.count() == 2
+    for figure in figures.all():
+        assert figure.locator(".scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_one_minus_sign_everywhere(full_page: Path) -> None:

@@ -1,6 +1,6 @@
 """What the settings do where the paper is silent: which ones Figures 7 and 8 should use.
 
-One scale, one seed: enough for large effects, and no others should be read off it
+One scale, and mostly one seed: enough for large effects, and no others should be read off it
 (`spread` says how much seeds differ).
 """
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
-from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
+from strongticket.experiments.text_rows import losses_by_setting, mean_of
 from strongticket.search.config import RunConfig
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ RESCALED = _policy("kept weights rescaled", rescale=True)
 UNSCALED = _policy("scale 1", qk_scale=1.0)
 FEW_STEPS = _batch(4)
 TRAINED_WARMUPS = [_warmup(factor) for factor in schedules.WARMUPS if factor != 1]
-TICKET_WARMUPS = [_warmup(factor) for factor in (2, 4)]  # from half as many steps: those that trained models have
+LONGEST = _warmup(schedules.LONGEST)
+# Tickets have half as many steps to begin with: these are warm-ups that trained models have, the last their longest.
+TWICE, FOUR_TIMES, AS_LONGEST = (_warmup(factor) for factor in (2, 4, 2 * schedules.LONGEST))
 
 # How a run is made: what it sets out from, and what is changed in turn.
 Recipe = tuple[str, *tuple[Change, ...]]
@@ -86,8 +89,9 @@ RATES: tuple[Recipe, ...] = (
     (MASKED,),
     (MASKED, FAST),
 )
-# Trained models' warm-ups are tried at the rate that is best for them, which is another for mini than for larger ones.
-FEW: tuple[Recipe, ...] = (*RATES, *((TRAINED, warmup) for warmup in TRAINED_WARMUPS))
+# Trained models' warm-ups are tried at the rate that is best with the usual one, another for mini than for larger ones;
+# then other rates with the longest.
+FEW: tuple[Recipe, ...] = (*RATES, *((TRAINED, warmup) for warmup in TRAINED_WARMUPS), (TRAINED, FAST, LONGEST))
 ALL: tuple[Recipe, ...] = (
     *RATES,
     (TICKET, _batch(2)),
@@ -114,14 +118,41 @@ ALL: tuple[Recipe, ...] = (
     (TRAINED, FEW_STEPS),
     (TRAINED, FEW_STEPS, FAST),
     (TRAINED, FEW_STEPS, SLOW),
-    *((TICKET, FAST, warmup) for warmup in TICKET_WARMUPS),
-    *((TICKET, UNSCALED, FAST, warmup) for warmup in TICKET_WARMUPS),
-    *((MASKED, FAST, warmup) for warmup in TICKET_WARMUPS),
+    (TICKET, FAST, TWICE),
+    (TICKET, FAST, FOUR_TIMES),
+    (TICKET, UNSCALED, FAST, TWICE),
+    (TICKET, UNSCALED, FAST, FOUR_TIMES),
+    (MASKED, FAST, TWICE),
+    (MASKED, FAST, FOUR_TIMES),
+    (MASKED, FAST, UNSCALED),
+    (MASKED, FAST, UNSCALED, FOUR_TIMES),
+    (TRAINED, LONGEST),
+    (TRAINED, FASTEST, LONGEST),
+    (TICKET, FAST, AS_LONGEST),
+    (MASKED, FAST, AS_LONGEST),
+)
+# What other seeds than the first have: warm-ups that it does not tell apart, and what they are held against.
+FEW_AGAIN: tuple[Recipe, ...] = (
+    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),
+    (TRAINED, FAST, LONGEST),
+)
+ALL_AGAIN: tuple[Recipe, ...] = (
+    (TICKET, FAST),
+    (TICKET, UNSCALED, FAST),
+    (MASKED, FAST),
+    (MASKED, FAST, FOUR_TIMES),
+    (MASKED, FAST, UNSCALED),
+    (MASKED, FAST, UNSCALED, FOUR_TIMES),
+    (TRAINED, FAST),
+    *((TRAINED, FAST, _warmup(factor)) for factor in schedules.BEST_WARMUPS["mini"] if factor != 1),
 )
 
 
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, Variant]:
-    """Give the runs of one model and seed, each named by what is changed in it; fewer where a run is costly."""
+    """Give the runs of one model and seed, each named by what is changed in it.
+
+    Fewer where a run is costly, and for other seeds than the first.
+    """
     start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
     theory = schedules.theory_scale(size)
     origins = {
@@ -129,7 +160,8 @@ def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str
         MASKED: schedules.ticket(start, embeddings="masked", scale=theory, seed=seed),
         TRAINED: schedules.dense(start, seed=seed),
     }
-    chosen = FEW if schedules.is_costly(schedule, size) else ALL
+    first, again = (FEW, FEW_AGAIN) if schedules.is_costly(schedule, size) else (ALL, ALL_AGAIN)
+    chosen = first if seed == 0 else again
     return dict(_variant(origins[origin], origin, changes) for origin, *changes in chosen)
 
 
@@ -163,12 +195,12 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 
 def _usual(row: Json) -> str:
     """Say what a run is that nothing is changed in."""
-    config = _variants_with(row)[TICKET].config
+    config = variants(row["config"]["size"], _schedule_of(row), 0)[TICKET].config
     return f"scale {config.policy.qk_scale:g}, {_steps(config)}, learning rate {config.lr:.2g}"
 
 
 def _line(row: Json) -> dict[str, Json]:
-    found = _variants_with(row)
+    found = variants(row["config"]["size"], _schedule_of(row), row["config"]["seed"])
     label = next(label for label, variant in found.items() if variant.config.as_json() == row["config"])
     return {
         "size": row["config"]["size"],
@@ -180,18 +212,19 @@ def _line(row: Json) -> dict[str, Json]:
     }
 
 
-def _variants_with(row: Json) -> dict[str, Variant]:
-    """Give the variants of the schedule that a row is from: every schedule has its own."""
+def _schedule_of(row: Json) -> schedules.ScheduleName:
+    """Find the schedule that a row is from: every one has its own variants."""
     for schedule in schedules.NAMES:
         found = variants(row["config"]["size"], schedule, row["config"]["seed"])
         if any(variant.config.as_json() == row["config"] for variant in found.values()):
-            return found
+            return schedule
     raise ValueError("no schedule has this run among its variants")
 
 
 def draw(result: Json, path: Path) -> None:
-    """Draw the losses as dots, one line a variant, the best at the top."""
-    found = sorted(result["variants"], key=lambda line: -line["final_validation_loss"])
+    """Draw the losses as dots, one line a variant, the best at the top; small dots are single seeds of several."""
+    losses = losses_by_setting(result["variants"])
+    found = sorted(losses, key=lambda setting: -mean_of(losses[setting]))
     labels = _labels(found)
     room = 0.3 + 0.061 * max(map(len, labels))  # inches
     figure = plotting.new_figure(room + 4.7, 1.6 + 0.3 * len(found))
@@ -199,9 +232,12 @@ def draw(result: Json, path: Path) -> None:
     axes = figure.subplots()
     height = figure.get_figheight()
     figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.9 / height, bottom=0.6 / height)
-    for place, line in enumerate(found):
-        colour = plotting.MEAN if line["variant"].startswith("trained") else plotting.MEDIAN
-        axes.plot(line["final_validation_loss"], place, "o", color=colour, ms=6)
+    for place, (size, variant) in enumerate(found):
+        own = losses[size, variant]
+        colour = plotting.MEAN if variant.startswith(TRAINED) else plotting.MEDIAN
+        axes.plot(mean_of(own), place, "o", color=colour, ms=6)
+        if len(own) > 1:
+            axes.plot([*own.values()], [place] * len(own), "o", color=colour, ms=3, alpha=0.6)
     axes.set_yticks(range(len(found)), labels)
     axes.set_ylim(-0.8, len(found) - 0.2)
     plotting.style(axes, x="final validation loss")
@@ -209,19 +245,20 @@ def draw(result: Json, path: Path) -> None:
 
 
 def _caption(result: Json) -> str:
-    once = "one seed each; " if len({line["seed"] for line in result["variants"]}) == 1 else ""
-    return f"{caption(result)}; {once}red: tickets, blue: trained models\nwhere nothing else is said: {result['usual']}"
+    once = len({line["seed"] for line in result["variants"]}) == 1
+    dots = "one seed each" if once else "small dots: single seeds, where there are several"
+    colours = "red: tickets, blue: trained models"
+    return f"{caption(result)}; {dots}\n{colours}; where nothing else is said: {result['usual']}"
 
 
-def _labels(found: Sequence[Json]) -> list[str]:
-    """Name each run by what is changed in it, and by its model and seed where there are several."""
-    sizes, seeds = ({line[key] for line in found} for key in ("size", "seed"))
+def _labels(found: Sequence[tuple[str, str]]) -> list[str]:
+    """Name each variant by what is changed in it, and by its model where there are several."""
+    several = len({size for size, _ in found}) > 1
     return [
-        (f"{line['size']}: " if len(sizes) > 1 else "")
-        + ("" if line["variant"].startswith((TICKET, MASKED, TRAINED)) else f"{TICKET}, ")
-        + line["variant"]
-        + (f", seed {line['seed']}" if len(seeds) > 1 else "")
-        for line in found
+        (f"{size}: " if several else "")
+        + ("" if variant.startswith((TICKET, MASKED, TRAINED)) else f"{TICKET}, ")
+        + variant
+        for size, variant in found
     ]
 
 
@@ -232,5 +269,4 @@ def tables(result: Json) -> "list[Table]":
     return [variant_table(result)]
 
 
-USUAL = {"mini": 1, "small": 1}
-FIGURE = TextFigure(name="ablation", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=USUAL)
+FIGURE = TextFigure(name="ablation", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)

@@ -1,7 +1,7 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,10 +126,12 @@ def draw(result: Json, path: Path) -> None:
         _draw_points(axes, result["points"], counted)
         _label_models(axes, result["points"], counted)
         axes.set_xscale("log")
-        axes.margins(x=0.12, y=0.3)
+        axes.margins(x=0.12, y=0.1)
         axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
         axes.xaxis.set_minor_formatter(lambda count, place: "")
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(low - 0.3 * (high - low))  # room for the models' names; both panels have this axis
     plotting.legend_below(figure, panels[1], columns=3)
     plotting.save(figure, path)
 
@@ -139,13 +141,32 @@ def _caption(result: Json) -> str:
 
 
 def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    """Name each model under its trained one, with the text it saw and its learning rate: sizes may differ in both."""
+    """Name each model under its trained one, with the text it saw and its learning rates: sizes may differ in both."""
     for point in points:
         if point["kind"] == "dense":
             place = point["nonzero"][counted], point[BEST]["mean"] - (point[BEST]["std"] or 0.0)
-            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens\nrate {point['lr']:.2g}"
+            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens\n{rates_in_words(points, point['size'])}"
             where = {"textcoords": "offset points", "ha": "center", "va": "top"}
             axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
+
+
+def rates_in_words(points: Sequence[Json], size: str) -> str:
+    r"""Write the learning rates of a model: trained ones may have another than tickets.
+
+    Example:
+        >>> trained = {"size": "small", "kind": "dense", "lr": 3e-3}
+        >>> ticket = {"size": "small", "kind": "scaled", "lr": 1e-3}
+        >>> rates_in_words([ticket, trained], "small"), rates_in_words([ticket | {"lr": 3e-3}, trained], "small")
+        ('rate 0.003\n(tickets 0.001)', 'rate 0.003')
+    """
+    own = [point for point in points if point["size"] == size]
+    trained = _rates(point for point in own if point["kind"] == "dense")
+    tickets = _rates(point for point in own if point["kind"] != "dense")
+    return f"rate {trained}" + (f"\n(tickets {tickets})" if tickets not in ("", trained) else "")
+
+
+def _rates(points: Iterable[Json]) -> str:
+    return " or ".join(f"{rate:.2g}" for rate in sorted({point["lr"] for point in points}))
 
 
 def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:

@@ -1,5 +1,6 @@
 """What figures on text read off their rows."""
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -38,6 +39,20 @@ def on_other_texts(rows: Sequence[Json]) -> dict[str, Json]:
     """Give the losses on each other text that all of some rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
+
+
+def losses_by_setting(variants: Iterable[Json]) -> dict[tuple[str, str], dict[int, float]]:
+    """Give the final losses of an ablation's lines by model, variant and seed."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for line in variants:
+        losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
+        losses[int(line["seed"])] = float(line[FINAL])
+    return found
+
+
+def mean_of(losses: Mapping[int, float]) -> float:
+    """Average over seeds."""
+    return math.fsum(losses.values()) / len(losses)
 
 
 def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from strongticket.container import Json
+from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import caption
-from strongticket.experiments.text_rows import BEST, FINAL
+from strongticket.experiments.text_rows import BEST, FINAL, losses_by_setting
 from strongticket.terminal import printable
 
 _WORDS = ("model", "what", "embeddings", "measure", "variant", "against")  # columns; the others are of numbers
@@ -125,12 +126,17 @@ def spread_table(result: Json) -> Table:
 
 def variant_table(result: Json) -> Table:
     """Show what each change of a setting does."""
-    columns = ("model", "seed", "variant", "final\nloss", "change", "against")
-    table = _table("What the settings do", columns, f"{caption(result)}; where nothing else is said: {result['usual']}")
-    for line in result["variants"]:
-        change = ("-", "-") if line["difference"] is None else (f"{line['difference']:+.3f}", line["base"])
-        loss = f"{line['final_validation_loss']:.3f}"
-        table.add_row(line["size"], str(line["seed"]), line["variant"], loss, *change)
+    columns = ("model", "variant", "seeds", "final loss", "change", "against")
+    pairs = "changes: of the seeds that both have"
+    below = f"{caption(result)}; {pairs}; where nothing else is said: {result['usual']}"
+    table = _table("What the settings do", columns, below)
+    losses = losses_by_setting(result["variants"])
+    bases = {(line["size"], line["variant"]): line["base"] for line in result["variants"]}
+    for (size, variant), own in losses.items():
+        base = bases[size, variant]
+        pair = paired_difference(losses.get((size, base), {}), own)
+        change = ("-", "-") if pair is None else (f"{pair['mean']:+.3f}", base)
+        table.add_row(size, variant, str(len(own)), _spread(spread([*own.values()])), *change)
     return table
 
 

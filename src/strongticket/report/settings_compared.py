@@ -1,11 +1,11 @@
 """Settings compared on text, line by line: the spread over seeds, what settings do, ways to draw the weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
-from strongticket.experiments.text_rows import BEST, FINAL, on_common_seeds
+from strongticket.experiments.text_rows import BEST, losses_by_setting, mean_of, on_common_seeds
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
@@ -77,9 +77,9 @@ def _paired_table(lengths: Sequence[Json], effect: float) -> Table:
 def ablation_figure(result: Result) -> Section:
     """What the settings do, each beside what it is a change of."""
     content = result.content
-    by_setting = _losses_by_setting(content["variants"])
+    by_setting = losses_by_setting(content["variants"])
     bases = {line["variant"]: line["base"] for line in content["variants"]}
-    order = sorted(by_setting, key=lambda key: _mean(by_setting[key]))
+    order = sorted(by_setting, key=lambda key: mean_of(by_setting[key]))
     models = list(dict.fromkeys(size for size, _ in order))
     words = ("setting", "model") if len(models) > 1 else ("setting",)
     rows, compared = [], list[Row]()
@@ -134,9 +134,9 @@ def _lowest_of_init(line: Json) -> str:
     )
     if not all(losses.values()):
         return f"{line['init']}: no seed at all scales"
-    scale = min(losses, key=lambda scale: _mean(losses[scale]))
+    scale = min(losses, key=lambda scale: mean_of(losses[scale]))
     once = " (one seed)" if len(losses[scale]) == 1 else ""
-    return f"{line['init']} {_mean(losses[scale]):.3f} at scale {scale:g}{once}"
+    return f"{line['init']} {mean_of(losses[scale]):.3f} at scale {scale:g}{once}"
 
 
 def _lowest(row: Row) -> str:
@@ -146,14 +146,6 @@ def _lowest(row: Row) -> str:
 
 def _change_of(row: Row) -> float:
     return row.marks[0].mean
-
-
-def _losses_by_setting(variants: Sequence[Json]) -> dict[tuple[str, str], dict[int, float]]:
-    found: dict[tuple[str, str], dict[int, float]] = {}
-    for line in variants:
-        losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
-        losses[int(line["seed"])] = float(line[FINAL])
-    return found
 
 
 def _change(variant: str, base: str) -> str:
@@ -176,10 +168,6 @@ def _against_bases(rows: Sequence[Row], more: tuple[str, ...]) -> Comparison:
 
 def _losses(found: Json, colour: Colour) -> Mark:
     return Mark(mean=found["mean"], values=found["values"], colour=colour)
-
-
-def _mean(losses: Mapping[int, float]) -> float:
-    return sum(losses.values()) / len(losses)
 
 
 def init_figure(result: Result) -> Section:
