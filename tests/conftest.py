@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from strongticket import cli
 from tests.command import Done, Run
 from tests.waiting import wait_until
+
+# A case may take longer than Hypothesis' 200 ms on a machine that is shared.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 @pytest.fixture(autouse=True, scope="session")

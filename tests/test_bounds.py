@@ -58,7 +58,6 @@ def all_lines(stack: Stack, *widths: list[dict[str, int]]) -> Iterator[tuple[int
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @given(theorem=theorems(), tol=TOLERANCES)
 def test_widths_and_error_are_inverse(
     variant: Variant, theorem: Callable[[Variant], Bound | Stack], tol: float
@@ -80,7 +79,6 @@ def test_widths_and_error_are_inverse(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @given(theorem=theorems(), tol=TOLERANCES, ratio=st.floats(0.01, 1))
 def test_a_smaller_error_never_needs_less_width(
     variant: Variant, theorem: Callable[[Variant], Bound | Stack], tol: float, ratio: float
@@ -92,7 +90,6 @@ def test_a_smaller_error_never_needs_less_width(
     assert stack.failure(smaller) <= stack.failure(stack.widths(tol))
 
 
-@settings(deadline=None)
 @given(theorem=theorems(), tol=TOLERANCES)
 def test_tight_widths_are_never_above_the_papers(theorem: Callable[[Variant], Bound | Stack], tol: float) -> None:
     paper, tight = as_stack(theorem("paper")), as_stack(theorem("tight"))
@@ -103,7 +100,6 @@ def test_tight_widths_are_never_above_the_papers(theorem: Callable[[Variant], Bo
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @given(theorem=theorems(), tol=TOLERANCES)
 def test_failure_is_at_most_the_error(
     variant: Variant, theorem: Callable[[Variant], Bound | Stack], tol: float
@@ -137,7 +133,6 @@ def test_theorem_9_widths() -> None:
     assert bound.notes == ()
 
 
-@settings(deadline=None)
 @given(d1=DIMENSIONS, d2=DIMENSIONS, H=FEW, alpha=NORMS, tol=TOLERANCES)
 def test_theorem_9_fails_with_at_most_five_eighths_of_eps(d1: int, d2: int, H: int, alpha: float, tol: float) -> None:
     bound = bounds.attention_bound(d_model=d1, d_out=d2, n_heads=H, input_norm=alpha)
@@ -207,7 +202,6 @@ def test_tight_widths() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @given(d=st.integers(1, 40), H=FEW, L=FEW, B=st.integers(1, 4), alpha=NORMS, tol=TOLERANCES)
 def test_theorem_14_follows_from_the_certificate(
     variant: Variant, d: int, H: int, L: int, B: int, alpha: float, tol: float
@@ -260,7 +254,6 @@ def test_no_smaller_constant_can_be_right(positive: float, constant: float) -> N
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @given(tol=st.floats(1e-12, 10), alpha=NORMS, d=DIMENSIONS)
 def test_lemma_8_and_its_inverse(variant: Variant, tol: float, alpha: float, d: int) -> None:
     s = bounds.largest_score_error(tol, input_norm=alpha, d_model=d, variant=variant)
@@ -273,7 +266,7 @@ def test_lemma_8_and_its_inverse(variant: Variant, tol: float, alpha: float, d: 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(tol=st.floats(1e-12, 10), alpha=NORMS, d=DIMENSIONS, H=FEW)
 def test_lemmas_12_and_13_and_their_inverses(variant: Variant, tol: float, alpha: float, d: int, H: int) -> None:
     settings = {"d_model": d, "n_heads": H, "input_norm": alpha, "variant": variant}
@@ -295,7 +288,6 @@ def test_lemma_13_has_the_factor_of_its_proof() -> None:
     assert bounds.block_drift(delta, **settings, variant="tight") == pytest.approx(tight)
 
 
-@settings(deadline=None)
 @given(s=st.floats(1e-300, 800), alpha=NORMS, d=DIMENSIONS, H=FEW)
 def test_tight_lemmas_are_never_above_the_papers(s: float, alpha: float, d: int, H: int) -> None:
     def both(lemma: Callable[..., float], **numbers: float) -> tuple[float, ...]:
@@ -314,7 +306,6 @@ def test_lemma_5_is_what_lemma_8_gives_for_small_errors(s: float, alpha: float, 
     assert paper <= 4 * math.sqrt(d) * alpha * s * (1 + 1e-12)
 
 
-@settings(deadline=None)
 @given(data=st.data(), T=st.integers(1, 12), s=st.floats(0, 20))
 def test_softmax_shift_holds(data: st.DataObject, T: int, s: float) -> None:
     numbers = st.floats(-30, 30)

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -317,7 +317,6 @@ BLOCKS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(inputs=st.builds(Envelope, NUMBERS, NUMBERS), block=BLOCKS, variant=st.sampled_from(VARIANTS))
 def test_overflow_is_infinity_and_never_nan(inputs: Envelope, block: BlockNorms, variant: Variant) -> None:
     outputs = propagate_block(inputs, block, variant=variant, d_model=7)
@@ -325,7 +324,6 @@ def test_overflow_is_infinity_and_never_nan(inputs: Envelope, block: BlockNorms,
     assert outputs.error >= inputs.error
 
 
-@settings(deadline=None)
 @given(
     norms=st.tuples(*[st.floats(0, 10)] * 8),
     larger=st.tuples(*[st.floats(1, 3)] * 8),

@@ -4,7 +4,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -15,7 +15,6 @@ bool_arrays = hnp.arrays(np.bool_, hnp.array_shapes(min_dims=0, max_dims=4, min_
 
 
 @given(array=bool_arrays)
-@settings(deadline=None)
 def test_packing_loses_nothing(array: np.ndarray) -> None:
     mask = PackedMask.from_bool(torch.from_numpy(array))
     np.testing.assert_array_equal(mask.to_bool().numpy(), array)
@@ -26,7 +25,6 @@ def test_packing_loses_nothing(array: np.ndarray) -> None:
 
 
 @given(array=bool_arrays, flip=st.integers(0, 2**20))
-@settings(deadline=None)
 def test_equality_is_of_shape_and_bits(array: np.ndarray, flip: int) -> None:
     mask, same = (PackedMask.from_bool(torch.from_numpy(array.copy())) for _ in range(2))
     assert mask == same
@@ -81,7 +79,6 @@ def test_a_mask_cannot_be_changed() -> None:
     spare=st.integers(0, 3),
     unit_axis=st.sampled_from([0, 1]),
 )
-@settings(deadline=None)
 def test_block_masks_give_each_unit_one_coordinate(
     sizes: list[int] | int, coordinates: int, spare: int, unit_axis: int
 ) -> None:

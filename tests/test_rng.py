@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket import rng
@@ -52,7 +52,6 @@ def test_golden_values() -> None:
     cuts=st.lists(st.integers(0, 64_000), max_size=4),
     kind=st.sampled_from(rng.DISTRIBUTIONS),
 )
-@settings(deadline=None)
 def test_chunks_in_any_order_make_the_whole(shape: list[int], cuts: list[int], kind: str) -> None:
     whole = rng.random_weights(9, "t", tuple(shape), kind, 1.5)
     numel = whole.numel()

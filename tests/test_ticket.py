@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load as load_safetensors
@@ -83,7 +83,6 @@ def tickets(draw: st.DrawFn) -> Ticket:
 
 
 @given(ticket=tickets())
-@settings(deadline=None)
 def test_bytes_round_trip(ticket: Ticket) -> None:
     data = ticket.to_bytes()
     again = Ticket.from_bytes(data)

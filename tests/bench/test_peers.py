@@ -79,7 +79,7 @@ def test_a_missing_peer_names_the_pip_command() -> None:
     assert absent.missing == "Absent solver: not installed, left out. Install it with: pip install absent-solver"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     n=st.integers(1, 13), rows=st.integers(0, 20), seed=st.integers(0, 1000), in_flight=st.sampled_from([1, 64, 2**20])
 )

@@ -26,7 +26,7 @@ def cases(draw: st.DrawFn) -> tuple[torch.Tensor, tuple[int, ...], int, int, int
 
 
 @given(case=cases(), divisor=st.sampled_from([1.0, 3.0]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_lemma_7_product_has_the_reported_error(case: tuple, divisor: float) -> None:
     target, sizes, spare, axis, seed = case
     units = sum(sizes) + spare
@@ -42,7 +42,7 @@ def test_lemma_7_product_has_the_reported_error(case: tuple, divisor: float) -> 
 
 
 @given(case=cases(), nonnegative=st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_lemma_2_signs_are_met_apart(case: tuple, nonnegative: bool) -> None:
     """On x >= 0 the two layers act as W + E+, on x <= 0 as W + E-."""
     target, sizes, spare, axis, seed = case
@@ -116,7 +116,7 @@ def test_sums_too_large_for_a_gpu_are_solved_apart() -> None:
 
 
 @given(rows=st.integers(1, 9), columns=st.integers(1, 9), exponent=st.integers(-80, 80), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, exponent: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket.data.text_files import cut_pieces, find_text_files, read_lines, read_pieces, split_of
@@ -69,7 +69,6 @@ def write(folder: Path, content: bytes, packed: bool) -> Path:
     return path
 
 
-@settings(deadline=None)
 @given(texts, st.integers(1, 40), st.booleans())
 def test_pieces_make_the_text_and_end_where_words_end(text: str, block_size: int, packed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +108,6 @@ def test_a_text_without_spaces_takes_hardly_longer_than_one_with() -> None:
     assert without < 10 * with_spaces
 
 
-@settings(deadline=None)
 @given(texts, st.integers(1, 40), st.booleans())
 def test_lines_are_those_between_the_ends(text: str, block_size: int, packed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

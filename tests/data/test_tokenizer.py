@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.little_bpe import pairs_bpe, train_bpe
 
@@ -40,7 +40,6 @@ def test_bytes() -> None:
     assert tokenizer.decode([0xC3, 0xA9, 0x21, 0xC3]) == "é!\ufffd"
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_what_is_encoded_decodes_again(codec: BpeCodec, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
@@ -68,7 +67,6 @@ def test_both_kinds_of_files_give_the_same(codec: BpeCodec, folder: Path, tmp_pa
 parts = st.lists(st.text(st.sampled_from("theandof'slé字🎉  \n\n\t\u2003.1\r\x1c\u2028"), max_size=20))
 
 
-@settings(deadline=None)
 @given(parts)
 def test_pieces_give_the_tokens_of_the_whole(codec: BpeCodec, parts: list[str]) -> None:
     tokens = [int(token) for array in codec.encode_pieces(cut_pieces(parts)) for token in array]

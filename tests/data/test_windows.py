@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket.data.windows import Tokens, training_batch, validation_batches, window_count
@@ -14,7 +14,6 @@ def counting(n: int) -> Tokens:
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 7), st.integers(2, 200)).filter(lambda s: s[2] > s[0])
 
 
-@settings(deadline=None)
 @given(shapes, st.integers(0, 2**64 - 1))
 def test_an_epoch_shows_every_window_once(shape: tuple[int, int, int], seed: int) -> None:
     length, sequences, n = shape

@@ -31,7 +31,7 @@ def bert_ticket() -> Ticket:
 
 
 @given(rows=st.integers(1, 4), columns=st.integers(1, 4), terms=st.integers(1, 9), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_products_are_added_in_order(rows: int, columns: int, terms: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     left, right = (torch.randn(n, terms, generator=generator).double() for n in (rows, columns))

@@ -205,7 +205,7 @@ def test_broken_and_newer_results_are_named_and_passed_over(name: str, tmp_path:
     assert str(folder / "result.json") in page
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_no_damage_to_a_result_stops_the_page(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Take a real result, replace or drop something in it at random, and ask for the page."""
@@ -383,7 +383,6 @@ def test_distribution_of_a_large_tensor_is_a_sample_of_it(monkeypatch: pytest.Mo
     assert sum(histogram["kept"]) / histogram["of"] == pytest.approx(0.25, abs=0.06)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_downsampling_keeps_the_number_of_ones(data: st.DataObject) -> None:
     rows, columns = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))

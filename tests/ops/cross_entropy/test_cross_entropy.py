@@ -17,7 +17,7 @@ from strongticket.ops.cross_entropy import cuda, linear_cross_entropy, loss_and_
 
 needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="the CUDA emulator needs g++; none found")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+thorough = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 
 
 @pytest.fixture(

@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
@@ -40,7 +40,6 @@ def test_philox_gives_the_published_answers(
     count=st.integers(0, 3000),
     scale=st.sampled_from([1.0, 0.02, 2.8284270763397217]),
 )
-@settings(deadline=None)
 def test_numba_equals_reference_bit_for_bit(distribution: str, start: int, count: int, scale: float) -> None:
     expected, actual = np.empty(count, np.float32), np.full(count, np.nan, np.float32)
     reference.fill(expected, start, STREAM, distribution, scale)

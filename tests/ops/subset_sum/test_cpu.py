@@ -14,7 +14,7 @@ from torch import Tensor
 from strongticket.bench.peers import horowitz_sahni
 from strongticket.ops.subset_sum import Status, SubsetSumResult, cpu, exact, reference, subset_sum, subset_sum_products
 
-thorough = settings(deadline=None, max_examples=200)
+thorough = settings(max_examples=200)
 
 
 def assert_same(actual: SubsetSumResult, expected: SubsetSumResult) -> None:

@@ -95,7 +95,7 @@ def test_random_problems_of_every_size(backend: Backend, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", PROPERTY_SIZES)
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_hard_problems(backend: Backend, n: int, data: st.DataObject) -> None:
     targets, items = data.draw(problems(min_items=n, max_items=n))

@@ -39,7 +39,7 @@ def test_high_is_never_worse_than_default_or_than_its_first_32_items(n: int) -> 
 
 
 @pytest.mark.parametrize("effort", ["default", "high"])
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(problem=problems(min_items=33, max_items=70, max_rows=3))
 def test_any_numbers_get_an_honest_answer(effort: Effort, problem: tuple[Tensor, Tensor]) -> None:
     targets, items = problem

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strongticket.ops.subset_sum import Status, reference
 
-thorough = settings(deadline=None, max_examples=150)
+thorough = settings(max_examples=150)
 
 
 def best_by_definition(w: float, a: list[float]) -> tuple[float, int]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from strongticket.ops.supermask import Refresh, Supermask, cuda, reference, top_mask, top_masks
 
 needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="the CUDA emulator needs g++; none found")
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+thorough = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SIZES = (1, 127, 128, 129, 640, 1000)
 
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from supermask_scores import scores
 from tests.two_processes import in_two_processes
@@ -38,7 +38,6 @@ def gradients(supermasks: list[Supermask]) -> list[Tensor]:
     return [g for g in found if g is not None]
 
 
-@settings(deadline=None)
 @given(s=scores(), seed=st.integers(0, 99), density=st.sampled_from([0.3, 1.0]), signed=st.booleans())
 def test_value_and_gradient_equal_reference(s: Tensor, seed: int, density: float, signed: bool) -> None:
     torch.manual_seed(seed)

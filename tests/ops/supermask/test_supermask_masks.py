@@ -12,7 +12,7 @@ from strongticket.ops import supermask
 from strongticket.ops.supermask import Refresh, Supermask, cpu, reference, top_mask, top_masks
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(s=scores(), density=densities, signed=st.booleans())
 def test_cpu_equals_reference(s: Tensor, density: float, signed: bool) -> None:
     assert torch.equal(top_mask(s, density, signed=signed), reference.top_mask(s, density, signed=signed))
@@ -26,7 +26,6 @@ def test_every_cut_through_zeros_denormals_infinities_and_nans(signed: bool) -> 
         assert torch.equal(top_mask(s, density, signed=signed), reference.top_mask(s, density, signed=signed)), kept
 
 
-@settings(deadline=None)
 @given(tensors=st.lists(scores(60), min_size=1, max_size=4), density=densities, signed=st.booleans())
 def test_global_ranking_equals_reference(tensors: list[Tensor], density: float, signed: bool) -> None:
     expected = reference.top_masks(tensors, density, signed=signed)
@@ -55,7 +54,6 @@ def test_the_published_rule_by_hand() -> None:
 
 
 @given(n=st.integers(0, 400), density=densities, seed=st.integers(0, 99))
-@settings(deadline=None)
 def test_the_count_is_exact_though_all_scores_tie(n: int, density: float, seed: int) -> None:
     mask = top_mask(torch.full((n,), float(seed)), density)
     dropped = int((1 - density) * n)
