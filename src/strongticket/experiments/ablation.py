@@ -1,11 +1,11 @@
 """What the settings do where the paper is silent: which ones Figures 7 and 8 should use.
 
-One scale, and mostly one seed: enough for large effects, and no others should be read off it
-(`spread` says how much seeds differ).
+Mostly one seed: enough for large effects, and no others should be read off it (`spread` says how much seeds differ).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,7 +55,7 @@ def _steps(config: RunConfig) -> str:
 
 def _warmup(factor: float) -> Change:
     return Change(
-        lambda config: schedules.times_warmup(config, factor), lambda config: f"{config.warmup} steps of warm-up"
+        lambda config: schedules.times_warmup(config, factor), lambda config: f"{config.warmup:,} steps of warm-up"
     )
 
 
@@ -131,9 +131,9 @@ ALL: tuple[Recipe, ...] = (
     (TICKET, FAST, AS_LONGEST),
     (MASKED, FAST, AS_LONGEST),
 )
-# What other seeds than the first have: warm-ups that it does not tell apart, and what they are held against.
+# What other seeds than the first have: what it does not tell apart.
 FEW_AGAIN: tuple[Recipe, ...] = (
-    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),
+    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),  # the usual one is none of them
     (TRAINED, FAST, LONGEST),
 )
 ALL_AGAIN: tuple[Recipe, ...] = (
@@ -148,12 +148,14 @@ ALL_AGAIN: tuple[Recipe, ...] = (
 )
 
 
+@cache
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, Variant]:
     """Give the runs of one model and seed, each named by what is changed in it.
 
     Fewer where a run is costly, and for other seeds than the first.
     """
-    start = schedules.shortened(schedules.origin(schedule, size), schedules.base(schedule, size).steps)
+    start, steps = schedules.origin(schedule, size), schedules.base(schedule, size).steps
+    start = start if start.steps == steps else schedules.shortened(start, steps)
     theory = schedules.theory_scale(size)
     origins = {
         TICKET: schedules.ticket(start, embeddings="trained", scale=theory, seed=seed),
@@ -184,19 +186,21 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[Json]) -> dict[str, Json]:
-    """Each run's loss, and how it differs from the one it is a variant of."""
-    found = [*map(_line, rows)]
-    losses = {(line["size"], line["seed"], line["variant"]): line["final_validation_loss"] for line in found}
-    for line in found:
-        base = losses.get((line["size"], line["seed"], line["base"]))
-        line["difference"] = line["final_validation_loss"] - base if base is not None else None
-    return {"usual": _usual(rows[0]), "variants": found}
+    """Each run's loss, and the name of what it is a variant of."""
+    usual = {row["config"]["size"]: _usual(row) for row in rows}
+    alike = len(set(usual.values())) == 1
+    return {
+        "usual": _usual(rows[0]) if alike else "; ".join(f"{size}: {words}" for size, words in usual.items()),
+        "variants": [*map(_line, rows)],
+    }
 
 
 def _usual(row: Json) -> str:
     """Say what a run is that nothing is changed in."""
-    config = variants(row["config"]["size"], _schedule_of(row), 0)[TICKET].config
-    return f"scale {config.policy.qk_scale:g}, {_steps(config)}, learning rate {config.lr:.2g}"
+    found = variants(row["config"]["size"], _schedule_of(row), 0)
+    ticket, trained = (found[name].config for name in (TICKET, TRAINED))
+    warmup = f"warm-up {ticket.warmup:,} (trained models {trained.warmup:,})"
+    return f"scale {ticket.policy.qk_scale:g}, {_steps(ticket)}, learning rate {ticket.lr:.2g}, {warmup}"
 
 
 def _line(row: Json) -> dict[str, Json]:
@@ -246,9 +250,9 @@ def draw(result: Json, path: Path) -> None:
 
 def _caption(result: Json) -> str:
     once = len({line["seed"] for line in result["variants"]}) == 1
-    dots = "one seed each" if once else "small dots: single seeds, where there are several"
+    dots = "one seed each" if once else "small dots: single seeds"
     colours = "red: tickets, blue: trained models"
-    return f"{caption(result)}; {dots}\n{colours}; where nothing else is said: {result['usual']}"
+    return f"{caption(result)}; {dots}; {colours}\nwhere nothing else is said: {result['usual']}"
 
 
 def _labels(found: Sequence[tuple[str, str]]) -> list[str]:
@@ -263,7 +267,7 @@ def _labels(found: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def tables(result: Json) -> "list[Table]":
-    """Show each variant's loss and difference."""
+    """Show each variant's loss, and what it changes."""
     from strongticket.experiments.text_tables import variant_table
 
     return [variant_table(result)]

@@ -101,9 +101,9 @@ def reproduce(
         int | None,
         typer.Option(
             min=1,
-            help="Runs of each setting; beyond the first, larger models have fewer settings.",
+            help="Runs of each setting; beyond the first, larger models and ablation have fewer settings.",
             rich_help_panel=_TEXT,
-            show_default="3; ablation: 1",
+            show_default="3",
         ),
     ] = None,
     data: Annotated[
@@ -276,7 +276,7 @@ def _pattern(only: str) -> str:
 def _sizes(models: str) -> tuple[str, ...]:
     from strongticket.models.gpt2 import SIZES
 
-    sizes = tuple(models.split(",")) if models else ()
+    sizes = tuple(size.strip() for size in models.split(",")) if models else ()
     if unknown := [size for size in sizes if size not in SIZES]:
         bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
     return sizes

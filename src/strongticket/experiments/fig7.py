@@ -1,7 +1,7 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,7 @@ def draw(result: Json, path: Path) -> None:
         axes.set_xscale("log")
         axes.margins(x=0.12, y=0.1)
         axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
-        axes.xaxis.set_minor_formatter(lambda count, place: "")
+        axes.xaxis.set_minor_formatter(_few_minor_labels([point["nonzero"][counted] for point in result["points"]]))
         plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(low - 0.3 * (high - low))  # room for the models' names; both panels have this axis
@@ -145,9 +145,23 @@ def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> 
     for point in points:
         if point["kind"] == "dense":
             place = point["nonzero"][counted], point[BEST]["mean"] - (point[BEST]["std"] or 0.0)
-            label = f"{point['size']}\n{point['tokens'] / 1e6:.3g}M tokens\n{rates_in_words(points, point['size'])}"
+            label = f"{point['size']}\n{_amount(point['tokens'])} tokens\n{rates_in_words(points, point['size'])}"
             where = {"textcoords": "offset points", "ha": "center", "va": "top"}
             axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
+
+
+def _amount(tokens: int) -> str:
+    return f"{tokens / 1e6:.3g}M" if tokens < 1e9 else f"{tokens / 1e9:.3g}B"
+
+
+def _few_minor_labels(counts: Sequence[int]) -> Callable[[float, float], str]:
+    """Label some counts between powers of ten where these alone would leave an axis without numbers."""
+    narrow = max(counts) < 10 * min(counts)
+
+    def label(count: float, place: float) -> str:
+        return f"{count / 1e6:g}M" if narrow and f"{count:e}"[0] in "2357" else ""
+
+    return label
 
 
 def rates_in_words(points: Sequence[Json], size: str) -> str:

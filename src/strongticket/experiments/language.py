@@ -155,16 +155,23 @@ def _word(name: str, value: object) -> str:
 
 
 def _read(path: Path) -> list[Json]:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [_row(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _row(line: bytes, number: int, path: Path) -> Json:
     try:
-        rows = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise StrongTicketError(f"{path} is not JSON lines ({error}); mend it or move it away.") from None
-    for number, row in enumerate(rows, 1):
-        if not _is_row(row):
-            raise StrongTicketError(
-                f"{path}: line {number} is no finished run, or one of another release; mend that line or take it out."
-            )
-    return rows
+        reason = getattr(error, "msg", error)  # without a line of its own, which would be 1
+        raise StrongTicketError(
+            f"{path} is not JSON lines: line {number} ({reason}); mend that line or take it out."
+        ) from None
+    if not _is_row(row):
+        raise StrongTicketError(
+            f"{path}: line {number} is no finished run, or one of another release; mend that line or take it out."
+        )
+    return row
 
 
 def _is_row(row: Json) -> bool:
@@ -186,12 +193,13 @@ def _check_alike(rows: Sequence[Json], folder: Path) -> None:
     """Refuse rows that cannot stand in one figure: on different texts, or of one run with different outcomes."""
     if len(texts := {row["text"]["digest"]: row["text"]["data"] for row in rows}) > 1:
         raise StrongTicketError(f"{folder} and its neighbours have runs on several texts: {', '.join(texts.values())}.")
-    losses: dict[str, float] = {}
+    outcomes: dict[str, tuple[float, float]] = {}
     for row in rows:
-        loss = losses.setdefault(canonical_json(row["config"]), row["final_validation_loss"])
-        if loss != row["final_validation_loss"]:
+        found = row["best_validation_loss"], row["final_validation_loss"]
+        first = outcomes.setdefault(canonical_json(row["config"]), found)
+        if first != found:
             name = f"{row['config'].get('size')}, seed {row['config'].get('seed')}"
             raise StrongTicketError(
-                f"{folder} and its neighbours have two outcomes of one run ({name}): "
-                f"{loss} and {row['final_validation_loss']}. Remove one of these rows."
+                f"{folder} and its neighbours have two outcomes of one run ({name}): best and final losses "
+                f"{first[0]}, {first[1]} and {found[0]}, {found[1]}. Remove one of these rows."
             )

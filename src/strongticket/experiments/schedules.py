@@ -18,10 +18,11 @@ SHORT_STEPS = FIRST_STEPS | {"nano": 1600, "mini": 1600}
 # Larger models take smaller steps: `ablation` chose for mini and for small, each at the theory's scale.
 SHORT_RATE = {"nano": 3e-3, "mini": 3e-3, "small": 1e-3, "medium": 1e-3}
 # Trained models' warm-ups, by what they are times the usual one: all for the first seed, the best two for the others.
-# Mini has four: before longer ones were tried, its best two were others.
+# Mini has four: before longer ones were tried, its best two were others. Nano and medium take over what was best for
+# mini and small.
 WARMUPS = (0.5, 1, 2, 4, 8)
 LONGEST = WARMUPS[-1]
-BEST_WARMUPS = {"nano": (1, 2), "mini": (1, 2, 4, 8), "small": (4, 8), "medium": (4, 8)}
+BEST_WARMUPS = {"nano": (1, 2, 4, 8), "mini": (1, 2, 4, 8), "small": (4, 8), "medium": (4, 8)}
 
 
 def quick(size: str) -> RunConfig:

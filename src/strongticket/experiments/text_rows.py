@@ -50,6 +50,11 @@ def losses_by_setting(variants: Iterable[Json]) -> dict[tuple[str, str], dict[in
     return found
 
 
+def bases_by_setting(variants: Iterable[Json]) -> dict[tuple[str, str], str | None]:
+    """Give the name of what an ablation holds each variant against, by model and variant."""
+    return {(str(line["size"]), str(line["variant"])): line["base"] for line in variants}
+
+
 def mean_of(losses: Mapping[int, float]) -> float:
     """Average over seeds."""
     return math.fsum(losses.values()) / len(losses)

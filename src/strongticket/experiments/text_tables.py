@@ -7,7 +7,7 @@ from rich.table import Table
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import caption
-from strongticket.experiments.text_rows import BEST, FINAL, losses_by_setting
+from strongticket.experiments.text_rows import BEST, FINAL, bases_by_setting, losses_by_setting
 from strongticket.terminal import printable
 
 _WORDS = ("model", "what", "embeddings", "measure", "variant", "against")  # columns; the others are of numbers
@@ -127,17 +127,21 @@ def spread_table(result: Json) -> Table:
 def variant_table(result: Json) -> Table:
     """Show what each change of a setting does."""
     columns = ("model", "variant", "seeds", "final loss", "change", "against")
-    pairs = "changes: of the seeds that both have"
+    pairs = "changes: of the seeds that both have, in brackets how many if not all"
     below = f"{caption(result)}; {pairs}; where nothing else is said: {result['usual']}"
     table = _table("What the settings do", columns, below)
     losses = losses_by_setting(result["variants"])
-    bases = {(line["size"], line["variant"]): line["base"] for line in result["variants"]}
-    for (size, variant), own in losses.items():
-        base = bases[size, variant]
-        pair = paired_difference(losses.get((size, base), {}), own)
-        change = ("-", "-") if pair is None else (f"{pair['mean']:+.3f}", base)
-        table.add_row(size, variant, str(len(own)), _spread(spread([*own.values()])), *change)
+    for (size, variant), base in bases_by_setting(result["variants"]).items():
+        own, other = losses[size, variant], losses.get((size, str(base)), {})
+        found = _spread(spread([*own.values()]))
+        table.add_row(size, variant, str(len(own)), found, *_change(paired_difference(other, own), len(own), base))
     return table
+
+
+def _change(pair: Json | None, seeds: int, base: str | None) -> tuple[str, str]:
+    if pair is None or base is None:
+        return "-", "-"
+    return f"{pair['mean']:+.3f}" + (f" ({pair['n']})" if pair["n"] < seeds else ""), base
 
 
 def _difference(found: Json) -> tuple[str, str, str, str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
-from strongticket.experiments.text_rows import BEST, losses_by_setting, mean_of, on_common_seeds
+from strongticket.experiments.text_rows import BEST, bases_by_setting, losses_by_setting, mean_of, on_common_seeds
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
@@ -78,7 +78,7 @@ def ablation_figure(result: Result) -> Section:
     """What the settings do, each beside what it is a change of."""
     content = result.content
     by_setting = losses_by_setting(content["variants"])
-    bases = {line["variant"]: line["base"] for line in content["variants"]}
+    bases = bases_by_setting(content["variants"])
     order = sorted(by_setting, key=lambda key: mean_of(by_setting[key]))
     models = list(dict.fromkeys(size for size, _ in order))
     words = ("setting", "model") if len(models) > 1 else ("setting",)
@@ -95,7 +95,7 @@ def ablation_figure(result: Result) -> Section:
                 numbers=(str(found["n"]), loss(found)),
             )
         )
-        base = bases[variant]
+        base = bases[size, variant]
         pair = paired_difference(by_setting.get((size, base), {}), own) if base else None
         if base and pair:
             compared.append(
@@ -141,7 +141,8 @@ def _lowest_of_init(line: Json) -> str:
 
 def _lowest(row: Row) -> str:
     """Name the first setting, after its model if that is a column."""
-    return f"lowest final loss: {', '.join(reversed(row.words))}: {row.marks[0].mean:.3f}"
+    once = " (one seed)" if len(row.marks[0].values) == 1 else ""
+    return f"lowest final loss: {', '.join(reversed(row.words))}: {row.marks[0].mean:.3f}{once}"
 
 
 def _change_of(row: Row) -> float:
