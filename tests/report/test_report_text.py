@@ -16,8 +16,8 @@ from strongticket.experiments.ablation import variants
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
 from strongticket.experiments.text_rows import LABELS
 from strongticket.report import write_report
-from strongticket.report.comparison import axis_of
-from strongticket.report.parts import Mark
+from strongticket.report.comparison import axis_of, render_comparison
+from strongticket.report.parts import Comparison, Mark
 from tests.report.conftest import Visit
 
 Keep = Callable[[Any], bool]
@@ -229,6 +229,11 @@ def test_long_names_of_settings_leave_room_for_the_numbers(visit: Visit, tmp_pat
     assert figures.count() == 2
     for figure in figures.all():
         assert figure.locator(".scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+def test_a_comparison_without_rows_is_an_empty_table() -> None:
+    empty = Comparison(title="", caption="", words=("what",), axis="", numbers=("n",), rows=[], zero=True)
+    assert "<tbody></tbody>" in render_comparison(empty)
 
 
 def test_one_minus_sign_everywhere(full_page: Path) -> None:

@@ -77,7 +77,7 @@ def render_comparison(block: Comparison) -> str:
         f'<td class="picture"><svg height="18">{ticks}</svg></td><td colspan="{len(block.numbers)}"></td></tr></tfoot>'
     )
     key = "".join(f'<li><i class="is-{colour}"></i>{escape(name)}</li>' for colour, name in block.key)
-    wordy = " class=wordy" if max(sum(map(len, row.words)) for row in block.rows) > _WORDY else ""
+    wordy = " class=wordy" if max((sum(map(len, row.words)) for row in block.rows), default=0) > _WORDY else ""
     return (
         f'<figure class="comparison"><div class="figure-title">{escape(block.title)}</div>'
         + (f'<ul class="key">{key}</ul>' if key else "")
