@@ -101,9 +101,12 @@ def test_more_seeds_are_for_the_two_lowest_warmups(size: str) -> None:
             losses[config.warmup] = line["final_validation_loss"]
     assert len(losses) > 2
     lowest = sorted(losses, key=losses.__getitem__)[:2]
-    assert set(lowest) <= {config.warmup for config in schedules.baselines("short", size, seed=1)}
-    rest = [config for config in schedules.baselines("short", size, seed=1) if config.warmup not in lowest]
-    assert all(losses[config.warmup] - losses[lowest[0]] > 0.06 for config in rest), "more seeds might change the order"
+    more = {config.warmup for config in schedules.baselines("short", size, seed=1)}
+    assert set(lowest) <= more
+    if size == "small":
+        assert more == set(lowest)  # mini has more, from before the longest were tried
+    alone = [loss for warmup, loss in losses.items() if warmup not in more]
+    assert min(alone) - losses[lowest[0]] > 0.06, "a warm-up with one seed might be the best"
 
 
 @pytest.mark.parametrize("picture", ["spread", "fig7", "fig8", "inits"])

@@ -151,6 +151,12 @@ def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> 
 
 
 def _amount(tokens: int) -> str:
+    """Write a number of tokens in a few characters.
+
+    Example:
+        >>> _amount(52_428_800), _amount(5_950_668_800)
+        ('52.4M', '5.95B')
+    """
     return f"{tokens / 1e6:.3g}M" if tokens < 1e9 else f"{tokens / 1e9:.3g}B"
 
 
