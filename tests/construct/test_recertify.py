@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import strongticket as st
+from strongticket.bounds.upward import up_digits
 from strongticket.build import Form
 from strongticket.construct.recertify import failures, recertify
 from strongticket.errors import StrongTicketError
@@ -44,7 +45,8 @@ def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
 def test_certificate_comes_out_the_same_from_the_file(name: str) -> None:
     ticket, target = constructed()[name]
     loaded = st.Ticket.from_bytes(ticket.to_bytes())
-    assert recertify(loaded, target).error == pytest.approx(ticket.certificate.error, rel=1e-9)
+    recomputed = recertify(loaded, target).error
+    assert recomputed <= ticket.certificate.error == up_digits(recomputed)
     assert failures(loaded, target) == []
     boasting = edited(ticket.to_bytes(), lambda d: d["certificate"].update(error=ticket.certificate.error * 0.999))
     (failure,) = failures(st.Ticket.from_bytes(boasting), target)

@@ -1,5 +1,6 @@
 """Float64 arithmetic that only errs upwards, so that a bound stays a bound after rounding."""
 
+import decimal
 import math
 from dataclasses import dataclass
 
@@ -37,6 +38,21 @@ class Up:
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+
+def up_digits(x: float, digits: int = 6) -> float:
+    """Give the least float64 with so many decimal digits that is not below x; x itself where float64 ends.
+
+    The last bits of a norm depend on the machine. What is stored is rounded so, and then hardly ever does.
+
+    Example:
+        >>> up_digits(0.12345601), up_digits(0.123457), up_digits(123456789.0)
+        (0.123457, 0.123457, 123457000.0)
+    """
+    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_CEILING):
+        # `repr` rounds to x, and rounding keeps order, so what is not below it does not round below x.
+        rounded = float(+decimal.Decimal(repr(x)))
+    return rounded if math.isfinite(rounded) else x
 
 
 def up_sqrt(x: float) -> Up:

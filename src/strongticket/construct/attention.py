@@ -97,7 +97,7 @@ def construct_attention(
             "init": init,
             "blocks": blocks,
         },
-        certificate=certify.attention(merged, heads, alpha, digest_of_tensors(target.state_dict())),
+        certificate=certify.as_stored(certify.attention(merged, heads, alpha, digest_of_tensors(target.state_dict()))),
     )
 
 

@@ -1,7 +1,8 @@
 """What is proved of a constructed ticket: norms of the actual errors, put through `strongticket.bounds`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,11 +19,13 @@ from strongticket.bounds.certificate import (
     propagate_transformer,
 )
 from strongticket.bounds.checks import Variant
+from strongticket.bounds.upward import up_digits
 from strongticket.construct.product import Miss, Pruned, spectral_norm, spectral_norms
 from strongticket.construct.source import check_target
 from strongticket.container import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.ordered import block_sums
 from strongticket.rng import as_real
 from strongticket.ticket import Certificate
 
@@ -53,7 +56,8 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: in
         # A float32 norm may round down; the certificate must cover the sample itself.
         inputs = samples.detach().double()
         check_target("samples", inputs)
-        input_norm = float(inputs.norm(dim=-1).max()) * (1 + 1e-12)
+        squares = block_sums(inputs.square().reshape(-1, width), (width,))
+        input_norm = math.sqrt(float(squares.max())) * (1 + 1e-12)
         if not 0 < input_norm < math.inf:
             raise ValueError(
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "
@@ -196,6 +200,19 @@ def _certificate(
     missed = [(name, miss) for name, pruned in products.items() for miss in pruned.unreachable]
     details = {**details, "unreachable": describe_unreachable(missed)}
     return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
+
+
+def as_stored(certificate: Certificate) -> Certificate:
+    """Round errors and norms up to six digits: the last ones depend on the machine, and would make files differ."""
+    return replace(certificate, error=up_digits(certificate.error), details=_rounded(certificate.details))
+
+
+def _rounded(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return up_digits(value) if isinstance(value, float) else value
 
 
 def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, Json]:

@@ -58,7 +58,9 @@ def construct_feedforward(
             "biases": [bias is not None for bias in network.biases],
             "init": init,
         },
-        certificate=certify.feedforward(network, layers, alpha, digest_of_tensors(tensors_of(target))),
+        certificate=certify.as_stored(
+            certify.feedforward(network, layers, alpha, digest_of_tensors(tensors_of(target)))
+        ),
     )
 
 

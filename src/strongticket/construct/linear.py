@@ -83,5 +83,5 @@ def construct_linear(
             "init": init,
             "blocks": blocks,
         },
-        certificate=certify.linear(pruned, alpha, digest_of_tensors({"weight": target})),
+        certificate=certify.as_stored(certify.linear(pruned, alpha, digest_of_tensors({"weight": target}))),
     )

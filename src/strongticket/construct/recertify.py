@@ -16,9 +16,10 @@ from strongticket.container import Json
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.ordered import sparse_product
 from strongticket.ticket import Certificate, DenseTensor, Ticket, digest_of_tensors
 
-# The stored bound and the recomputed one differ by the order of additions, never by more than this.
+# The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
 TOLERANCE = 1e-9
 
 
@@ -244,12 +245,18 @@ def _layers(ticket: Ticket, network: FeedForward, prefix: str) -> list[Pruned]:
 
 
 def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) -> Pruned:
-    """Compare a product of masked matrices with a target; unreachable entries are not looked for again."""
+    """Compare a product of masked matrices with a target; unreachable entries are not looked for again.
+
+    Terms are added as when the masks were found, so that an honest certificate comes out the same on every machine.
+    """
     left, right, target = left.double(), right.double(), target.detach().double()
+    if (left != 0).sum() < (right != 0).sum():
+        return _product(right.T, left.T, target.T, divisor).transposed()
     # Adding zeros is exact, so only the terms that are kept can round.
-    terms = ((left != 0).double() @ (right != 0).double()).max().item() if left.numel() and right.numel() else 0.0
-    size = left.abs() @ right.abs() / divisor + target.abs()
-    return Pruned((), left @ right / divisor - target, (terms + 3) * 2.0**-53 * 1.01 * size, [])
+    terms = int((right != 0).sum(dim=0).max()) if right.numel() else 0
+    size = sparse_product(left.abs(), right.abs(), divisor) + target.abs()
+    error = sparse_product(left, right, divisor) - target
+    return Pruned((), error, (terms + 3) * 2.0**-53 * 1.01 * size, [])
 
 
 def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAttention:

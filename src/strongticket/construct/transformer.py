@@ -84,7 +84,7 @@ def construct_transformer(
         tensors=tensors,
         dense=dense,
         architecture={"family": "transformer", "blocks": described, "init": init, "assignment": blocks},
-        certificate=certify.transformer(pruned, alpha, digest_of_tensors(target.state_dict())),
+        certificate=certify.as_stored(certify.transformer(pruned, alpha, digest_of_tensors(target.state_dict()))),
     )
 
 

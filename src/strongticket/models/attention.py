@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from strongticket.ops.ordered import ordered_product
+
 # Of float64, with a little room for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
 
@@ -57,8 +59,9 @@ class Attention(nn.Module):
         q, k, v, o = (w.detach().double() for w in (self.query, self.key, self.value, self.output))
         bias = self.output_bias.detach().double() if self.output_bias is not None else None
         scale = math.sqrt(k.shape[2])
-        merged = MergedAttention(q @ k.mT / scale, v @ o, bias)
-        # A sum of n products rounds n times, the root and the quotient twice more.
+        # In one order, since the masks of a ticket depend on every bit of these.
+        merged = MergedAttention(ordered_product(q, k) / scale, ordered_product(v, o.mT), bias)
+        # Each of n products rounds n times at most on its way into the sum, the root and the quotient twice more.
         merged.qk_rounding = (k.shape[2] + 3) * UNIT_ROUNDOFF * (q.abs() @ k.abs().mT / scale)
         merged.vo_rounding = (v.shape[2] + 1) * UNIT_ROUNDOFF * (v.abs() @ o.abs())
         merged.bias_rounding = self.bias_rounding
@@ -84,7 +87,7 @@ class Attention(nn.Module):
         if module.in_proj_bias is None:
             return cls(q, k, v, o)
         q_bias, _, v_bias = (b.view(H, 1, d // H) for b in weights["in_proj_bias"].chunk(3))
-        bias = weights["out_proj.bias"] + (v_bias @ o).sum(dim=(0, 1))
+        bias = weights["out_proj.bias"] + ordered_product(v_bias.view(1, d), weights["out_proj.weight"])[0]
         attention = cls(torch.cat([q, q_bias], dim=1), k, v, o, bias)
         size = weights["out_proj.bias"].abs() + (v_bias.abs() @ o.abs()).sum(dim=(0, 1))
         attention.bias_rounding = (d + H + 2) * torch.finfo(bias.dtype).eps * size.double()

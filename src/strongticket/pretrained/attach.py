@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.build import SignSplitNetwork
-from strongticket.construct.product import block_sums
 from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import RandomMatrix, check_option
 from strongticket.errors import StrongTicketError
 from strongticket.mask import BlockMask
+from strongticket.ops.ordered import block_sums
 from strongticket.pretrained.adapters import Target, What
 from strongticket.pretrained.construct import FAMILY, describe, exact_biases
 from strongticket.pretrained.parts import parts_of
@@ -321,9 +321,10 @@ def multiply_out(
     matrix = RandomMatrix(
         name=blocked, coordinates=coordinates, units=units, unit_axis=mask.unit_axis, scale=tensor.scale
     )
-    u = own(matrix.draw_own(sizes, ticket.seed, device)).double() / divisor
+    u = own(matrix.draw_own(sizes, ticket.seed, device)).double()
+    c = torch.tensor(divisor, dtype=torch.float64, device=device)
     weights = ticket.materialize(device=device)[free]
     rows = (weights if free_unit_axis == 1 else weights.T)[:, : len(u)]
     step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
-    parts = [block_sums(rows[i : i + step].double() * u, sizes) for i in range(0, len(rows), step)]
+    parts = [block_sums(rows[i : i + step].double() * u / c, sizes) for i in range(0, len(rows), step)]
     return torch.cat(parts)

@@ -17,14 +17,15 @@ from strongticket.bounds.certificate import (
     propagate_attention,
     propagate_feedforward,
 )
-from strongticket.construct.certify import describe_head, describe_unreachable
+from strongticket.construct.certify import as_stored, describe_head, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.container import Json
+from strongticket.ops.ordered import ordered_product
 from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.parts import Part, Solved, ordered_product, parts_of, solve_part
+from strongticket.pretrained.parts import Part, Solved, parts_of, solve_part
 from strongticket.rng import as_seed
 from strongticket.ticket import Certificate, DenseTensor, Digests, Ticket, digest_of_masks, digest_of_tensors
 from strongticket.weights_digest import Weights, digest_of_weights
@@ -102,7 +103,7 @@ def construct_pretrained(
             tensors=[tensor for part in parts for tensor in part.tensors(by_name[part.name])],
             dense=[tensor for i, layer in enumerate(target.layers()) for tensor in exact_biases(layer, i, what)],
             architecture=architecture,
-            certificate=certify_parts(target, what, by_name, sha256),
+            certificate=as_stored(certify_parts(target, what, by_name, sha256)),
         )
         return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest()))
 

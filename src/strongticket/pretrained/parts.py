@@ -17,6 +17,7 @@ from strongticket.construct.feedforward import layer_matrices, prune_layer
 from strongticket.construct.product import Miss, Pruned, spectral_norm
 from strongticket.construct.source import Init, RandomMatrix, equal_blocks
 from strongticket.mask import Bits, PackedMask
+from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.ticket import RandomTensor
 
@@ -113,7 +114,10 @@ class HeadPart(Part):
         return head_matrices(self.name, rows, d, d_out, self.items * d, self.items * d, _INIT)
 
     def merged(self) -> tuple[Tensor, Tensor]:
-        r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out)."""
+        r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out).
+
+        Products of two float32 numbers are exact in float64, so that only the additions round.
+        """
         left, right, value, output = self._factors()
         return ordered_product(left, right) * self.scaling, ordered_product(value, output)
 
@@ -192,18 +196,6 @@ def parts_of(target: Target, what: What, items: int, seed: int, device: str) -> 
 def solve_part(part: Part) -> Solved:
     """Solve a part, wherever it was sent."""
     return part.solve()
-
-
-def ordered_product(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply (rows, n) with (columns, n), transposed, adding the n terms in order.
-
-    BLAS adds in an order of its own, which differs between machines, and masks must not. Here a product of two
-    float32 numbers is exact in float64, so that only the additions round, and everywhere alike.
-    """
-    total = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
-    for k in range(left.shape[1]):
-        total.addcmul_(left[:, k, None], right[None, :, k])
-    return total
 
 
 def _head_part(layer: Layer, j: int, **common: Any) -> HeadPart:
