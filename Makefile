@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo docs test test-slow check fuzz bench-exact clean
+.PHONY: help setup demo docs test test-other-cpu test-slow check fuzz bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,15 @@ test: setup  ## run the whole test suite (slow ones excepted)
 	@# A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile \
 		-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+
+# What depends on how numbers are added up: construct and its certificates, and every page and example with a number.
+SENSITIVE := tests/construct tests/models tests/ops tests/pretrained tests/test_bounds.py tests/test_bounds_certificate.py \
+	tests/test_docs_pages.py tests/test_docstrings.py tests/test_examples.py tests/test_independent_reader.py \
+	tests/test_readme.py tests/test_rng.py tests/test_ticket.py
+
+test-other-cpu: setup  ## run the numerically sensitive tests again, as on a CPU of long ago
+	$(BIN)/python -m tests.other_cpus oldest \
+		$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile $(SENSITIVE)
 
 test-slow: setup  ## run the tests that take minutes
 	@# Without its dependencies: only the files of all-MiniLM-L6-v2 in it are used, 83 MB.
