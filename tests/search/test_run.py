@@ -31,11 +31,11 @@ from strongticket.search.train import Training
 
 ALONE = Share(0, 1, torch.device("cpu"))
 TINY = RunConfig(
-    size="nano", length=32, sequences=8, micro_batch=4, steps=24, warmup=4, lr=1e-2, final_lr=1e-3, validate_every=12
+    size="nano", length=128, sequences=8, micro_batch=4, steps=24, warmup=4, lr=1e-2, final_lr=1e-3, validate_every=12
 )
 # The same run as a command; one thread, so that sums have one order however many processes share the machine.
 COMMAND = shlex.split(
-    "--size nano --data sample --length 32 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
+    "--size nano --data sample --length 128 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
     "--final-lr 1e-3 --validate-every 12 --device cpu"
 )
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -116,9 +116,9 @@ def test_dense_training_is_the_same_loop(text: Text, tmp_path: Path) -> None:
     assert result["curve"][-1][1] < result["curve"][0][1] - 0.5
     assert "policy" not in result["config"]
     weights = load_file(tmp_path / "model.safetensors")
-    model = GPT2(gpt2_config("nano", context=32))
+    model = GPT2(gpt2_config("nano", context=TINY.length))
     model.load_state_dict(weights)
-    loss = validation_loss(model, text.valid, length=32, sequences=4, device="cpu")
+    loss = validation_loss(model, text.valid, length=TINY.length, sequences=4, device="cpu")
     assert loss == result["best_validation_loss"]
 
 
@@ -204,7 +204,7 @@ def test_a_full_gpu_is_one_line(moment: str, text: Text, tmp_path: Path, monkeyp
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has\na capacity of 8 GiB")
 
     monkeypatch.setattr(Training, moment, full)
-    told = r"^CUDA out of memory: nano, 4 sequences of 32 tokens in a forward pass\. Free .* smaller --micro-batch\.$"
+    told = r"^CUDA out of memory: nano, 4 sequences of 128 tokens in a forward pass\. Free .* smaller --micro-batch\.$"
     with pytest.raises(StrongTicketError, match=told):
         run(TINY, text, tmp_path, Means(share=ALONE))
 
@@ -270,7 +270,7 @@ def test_a_text_shorter_than_a_sequence_is_refused_and_nothing_is_written(text: 
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (np.zeros(32, np.uint16), r"the text novel has 32 tokens, but one sequence of length 32 .* need 33"),
+        (np.zeros(128, np.uint16), r"the text novel has 128 tokens, but one sequence of length 128 .* need 129"),
         (np.arange(257, dtype=np.uint16), r"the text novel has the token 256, but the run's tokenizer, bytes, has"),
     ],
 )
@@ -282,7 +282,7 @@ def test_other_texts_are_checked_before_the_run(tokens: Tokens, message: str, te
 
 
 def test_other_texts_are_measured_at_the_best_step(text: Text, tmp_path: Path) -> None:
-    also = {"again": text.valid, "shortest": text.valid[:33]}
+    also = {"again": text.valid, "shortest": text.valid[:129]}
     result = run(replace(TINY, steps=1, warmup=0), text, tmp_path, Means(share=ALONE, also=also))
     assert result["also"]["again"] == result["best_validation_loss"]
     assert result["also"]["shortest"] > 0
