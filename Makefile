@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup demo docs test test-other-cpu test-slow check fuzz bench-exact clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 # torch goes first and pinned, so that pip takes the plain build the constraints name.
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -88,6 +88,7 @@ class _Fused(nn.Module):
 
 if __name__ == "__main__":
     folder, seen = Path(sys.argv[1]), {}
+    folder.mkdir(parents=True, exist_ok=True)
     for name, case in cases().items():
         ticket = case.construct()
         ticket.save(folder / f"{name}.ticket")

@@ -64,8 +64,8 @@ def construct(
 
     What comes out is a ticket: a seed and a bit per weight, nothing trained.
 
-    Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. The ticket does not depend
-    on --device, --workers or --dask.
+    Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
+    depend on --device, --workers or --dask.
     """
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")

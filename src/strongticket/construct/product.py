@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from strongticket.construct.source import RandomMatrix, owners_of
-from strongticket.ops.ordered import block_sums
+from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.ops.subset_sum import Effort, Status, SubsetSumResult, subset_sum_products
 from strongticket.ticket import RandomTensor
 
@@ -223,8 +223,7 @@ def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor
         w, second = target[start : start + rows], v[start : start + rows]
         found = _subset_sums(w, u, second, units, divisor, effort)
         total, size = _sums(found.mask, u, second, sizes, divisor)
-        # n additions, a quotient a term and one subtraction: each rounds by at most 2^-53 of what it
-        # touches.
+        # n additions, a quotient a term and one subtraction: each rounds by at most 2^-53 of what it touches.
         rounding = (max(sizes, default=0) + 3) * 2.0**-53 * 1.01 * (size + w.abs())
         parts.append(_Solved(found.mask, total - w, rounding, found.status))
     return parts[0] if len(parts) == 1 else _Solved(*(torch.cat(part) for part in zip(*parts, strict=True)))
@@ -260,8 +259,7 @@ def _sums(mask: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: f
     """Add up the chosen items of each entry, and their absolute values."""
     rows = len(v) if v.device.type == "cuda" else max(1, _SUMMED_AT_ONCE // max(len(u), 1))
     own = u.double()
-    # A tensor of the device, since a quotient by a number of Python's is a product with its inverse on a GPU.
-    c = torch.tensor(divisor, dtype=torch.float64, device=v.device)
+    c = as_divisor(divisor, own)
     total, size = (torch.empty(len(v), len(sizes), dtype=torch.float64, device=v.device) for _ in range(2))
     for start in range(0, len(v), max(rows, 1)):
         some = slice(start, start + rows)

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from strongticket.ops.ordered import ordered_product
+from strongticket.ops.ordered import as_divisor, ordered_product
 
 # Of float64, with a little room for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
@@ -60,7 +60,7 @@ class Attention(nn.Module):
         bias = self.output_bias.detach().double() if self.output_bias is not None else None
         scale = math.sqrt(k.shape[2])
         # In one order, since the masks of a ticket depend on every bit of these.
-        merged = MergedAttention(ordered_product(q, k) / scale, ordered_product(v, o.mT), bias)
+        merged = MergedAttention(ordered_product(q, k) / as_divisor(scale, q), ordered_product(v, o.mT), bias)
         # Each of n products rounds n times at most on its way into the sum, the root and the quotient twice more.
         merged.qk_rounding = (k.shape[2] + 3) * UNIT_ROUNDOFF * (q.abs() @ k.abs().mT / scale)
         merged.vo_rounding = (v.shape[2] + 1) * UNIT_ROUNDOFF * (v.abs() @ o.abs())

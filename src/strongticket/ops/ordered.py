@@ -62,11 +62,15 @@ def sparse_product(left: Tensor, right: Tensor, divisor: float = 1.0) -> Tensor:
     """
     kept = right != 0
     counts, units = kept.sum(dim=0), kept.logical_not().byte().argsort(dim=0, stable=True)  # kept ones first, in order
-    # A tensor of the device: a quotient by a number of Python's is a product with its inverse on a GPU.
-    c = torch.tensor(divisor, dtype=left.dtype, device=left.device)
+    c = as_divisor(divisor, left)
     total = left.new_zeros(len(left), right.shape[1])
     for k in range(int(counts.max()) if counts.numel() else 0):
         columns = (counts > k).nonzero().squeeze(1)
         unit = units[k, columns]
         total[:, columns] += left[:, unit] * right[unit, columns] / c
     return total
+
+
+def as_divisor(number: float, like: Tensor) -> Tensor:
+    """Give a number as a tensor beside another: a GPU divides by a plain number by multiplying with its inverse."""
+    return torch.tensor(number, dtype=like.dtype, device=like.device)

@@ -18,7 +18,7 @@ from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import RandomMatrix, check_option
 from strongticket.errors import StrongTicketError
 from strongticket.mask import BlockMask
-from strongticket.ops.ordered import block_sums
+from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.pretrained.adapters import Target, What
 from strongticket.pretrained.construct import FAMILY, describe, exact_biases
 from strongticket.pretrained.parts import parts_of
@@ -322,7 +322,7 @@ def multiply_out(
         name=blocked, coordinates=coordinates, units=units, unit_axis=mask.unit_axis, scale=tensor.scale
     )
     u = own(matrix.draw_own(sizes, ticket.seed, device)).double()
-    c = torch.tensor(divisor, dtype=torch.float64, device=device)
+    c = as_divisor(divisor, u)
     weights = ticket.materialize(device=device)[free]
     rows = (weights if free_unit_axis == 1 else weights.T)[:, : len(u)]
     step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
