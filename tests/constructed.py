@@ -15,9 +15,14 @@ import torch
 from torch import Tensor, nn
 
 import strongticket as st
+from strongticket.construct.product import prune_product
+from strongticket.construct.source import RandomMatrix
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.pretrained import construct_pretrained
+from strongticket.pretrained.adapters import Target
+from strongticket.pretrained.parts import HeadPart, parts_of
+from strongticket.ticket import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention, worst_error
 from tests.pretrained.small_models import make_bert
 
@@ -67,12 +72,26 @@ def cases() -> dict[str, Case]:
     }
 
 
-def bert() -> nn.Module:
+def bert(**settings: Any) -> nn.Module:
     """Give a small BERT; transformers draws normal numbers, so these are drawn again."""
-    model = make_bert().eval()
+    model = make_bert(**settings).eval()
     for i, parameter in enumerate(model.parameters()):
         parameter.data = draw(*parameter.shape, seed=100 + i, scale=0.3).float()
     return model
+
+
+def sums() -> dict[str, str]:
+    """Hash what masks and certificates are made from; masks and six digits would hide most of what BLAS changes."""
+    attention = Attention(
+        *(draw(3, *shape, seed=i) for i, shape in enumerate([(24, 16), (24, 16), (24, 16), (16, 24)]))
+    )
+    merged = attention.merged()
+    part = parts_of(Target(bert(hidden_size=48)), "attention", 8, 0, "cpu")[0]
+    assert isinstance(part, HeadPart)
+    matrices = (RandomMatrix(name=name, coordinates=24, units=480, unit_axis=1, scale=1.0) for name in "bf")
+    pruned = prune_product(merged.qk[0].detach(), *matrices, (20,) * 24, seed=0, divisor=3.0)
+    made = {"qk": merged.qk, "vo": merged.vo, "errors": pruned.error, "part": torch.cat(part.merged())}
+    return {name: digest_of_tensors({name: tensor}) for name, tensor in made.items()}
 
 
 class _Fused(nn.Module):
@@ -95,3 +114,4 @@ if __name__ == "__main__":
         seen[name] = case.worst_error(ticket)
     construct_pretrained(bert(), items=8, what="attention+mlp").save(folder / "bert.ticket")
     (folder / "seen.json").write_text(json.dumps(seen))
+    (folder / "sums.json").write_text(json.dumps(sums()))

@@ -14,7 +14,7 @@ from strongticket import Ticket
 from strongticket.construct.recertify import failures
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.recertify import failures as pretrained_failures
-from tests.constructed import Case, bert, cases
+from tests.constructed import Case, bert, cases, sums
 from tests.other_cpus import SETTINGS, as_on
 
 ROUNDING = 1e-12  # float64 evaluations of networks whose values stay below a hundred
@@ -37,6 +37,10 @@ def test_tickets_are_the_same_bytes(elsewhere: Path, name: str) -> None:
     assert there.identity == here.identity
     assert there.certificate == here.certificate
     assert (elsewhere / f"{name}.ticket").read_bytes() == here.to_bytes()
+
+
+def test_so_are_the_sums_they_are_made_from(elsewhere: Path) -> None:
+    assert json.loads((elsewhere / "sums.json").read_text()) == sums()
 
 
 def test_so_are_those_of_a_pretrained_model(elsewhere: Path) -> None:

@@ -1,11 +1,14 @@
 """Lemma 7 and the ReLU sign split, entry by entry."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strongticket.construct import product, source
+from strongticket.construct.certify import input_norm_of
 from strongticket.construct.product import prune_product, prune_relu, spectral_norm
 from strongticket.construct.source import RandomMatrix
 from strongticket.ops.subset_sum import subset_sum_products
@@ -126,3 +129,15 @@ def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, expone
     assert of_zero == spectral_norm(0 * matrix) == 0.0
     assert twice == pytest.approx(2 * bound, rel=1e-9)
     assert exact <= spectral_norm(matrix) <= exact * (1 + 1e-11)
+
+
+def test_norms_of_long_vectors_are_upper_bounds() -> None:
+    """Each small square is lost when it is added to 1, and there are very many."""
+    small = 1.05e-8
+    x = torch.full((1, 200_000), small, dtype=torch.float64)
+    x[0, 0] = 1.0
+    exact = 1 + 199_999 * Fraction(small) ** 2
+    assert exact <= Fraction(spectral_norm(x)) ** 2 <= exact * (1 + Fraction(1, 10**9))
+    assert (
+        exact <= Fraction(input_norm_of(None, x, width=200_000, default=1.0)) ** 2 <= exact * (1 + Fraction(1, 10**9))
+    )

@@ -53,6 +53,16 @@ def test_certificate_comes_out_the_same_from_the_file(name: str) -> None:
     assert "the masks and the target give" in failure
 
 
+@pytest.mark.parametrize(("d_out", "items", "rows"), [(1, 28, 1), (2, 24, 2), (8, 24, 1)])
+def test_what_errs_little_more_than_rounding_is_confirmed(d_out: int, items: int, rows: int) -> None:
+    """Where the free matrix keeps less than the one with blocks: few outputs, or few that are not 0."""
+    for seed in range(4):
+        target = torch.zeros(d_out, 64, dtype=torch.float64)
+        target[:rows] = draw(rows, 64, seed=seed, scale=0.3)
+        ticket = st.construct_linear(target, hidden_width=64 * items, seed=seed)
+        assert failures(ticket, {"weight": target}) == []
+
+
 def forged(ticket: st.Ticket, *, settings: dict[str, Any] | None = None, **changes: Any) -> st.Ticket:
     """Make a ticket of the same parts but those that are given; `settings` are of the architecture."""
     same = {"seed": ticket.seed, "tensors": ticket.tensors.values(), "dense": ticket.dense.values()}

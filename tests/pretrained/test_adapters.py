@@ -52,8 +52,8 @@ def test_inputs_stay_within_the_bound_of_the_norm_before() -> None:
     norm.weight.data, norm.bias.data = (torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(2))
     bound = Norm(norm.weight.detach(), norm.bias.detach()).largest_output()
     assert norm(torch.randn(1000, 6, generator=generator, dtype=torch.float64)).norm(dim=-1).max() <= bound
-    # With equal weights and no bias every output has exactly the norm 2 sqrt(6) = 4.8989794...
-    assert Norm(torch.full((6,), 2.0), None).largest_output() == 4.89898
+    # With equal weights and no bias every output has exactly this norm.
+    assert Norm(torch.full((6,), 2.0), None).largest_output() == pytest.approx(2 * math.sqrt(6), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "relu", "silu"])

@@ -1,6 +1,7 @@
 """`verify --target` holds a model's ticket against the model."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from strongticket import DenseTensor, FullMask, Ticket
 from strongticket.cli import app
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
+from strongticket.pretrained.adapters import Norm
 from strongticket.pretrained.recertify import failures
 from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
 from tests.tickets import edited
@@ -64,6 +66,25 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
     assert "to all parts" in told(1e9, "all")[0]
     assert "norm nan to layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
     assert told(0.5) == [], "who claims less is right"
+
+
+@pytest.mark.parametrize("there", ["below", "above"])
+def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A norm that is 4.25 on one machine, and a bit more on another, is stored as 4.25 or 4.25001."""
+    below, above = 4.25, math.nextafter(4.25, math.inf)
+    model = small("bert")
+
+    def bounded_by(norm: float) -> None:
+        monkeypatch.setattr(Norm, "largest_output", lambda _: norm)
+
+    bounded_by(below if there == "below" else above)
+    ticket = construct_pretrained(model, items=8, what="attention+mlp")
+    (stored,) = {part["input_norm"] for part in ticket.certificate.details["parts"] if part["part"].endswith("up")}
+    assert stored == (4.25 if there == "below" else 4.25001)
+    bounded_by(above if there == "below" else below)
+    assert failures(ticket, model) == []
+    bounded_by(4.2)
+    assert "speaks of inputs of norm 4.2500" in failures(ticket, model)[-1]
 
 
 def test_parts_that_are_not_there_cannot_be_certified() -> None:

@@ -43,7 +43,7 @@ class Up:
 def up_digits(x: float, digits: int = 6) -> float:
     """Give the least float64 with so many decimal digits that is not below x; x itself where float64 ends.
 
-    The last bits of a norm depend on the machine. What is stored is rounded so, and then hardly ever does.
+    The last bits of a norm depend on the machine; its first six digits hardly ever do.
 
     Example:
         >>> up_digits(0.12345601), up_digits(0.123457), up_digits(123456789.0)

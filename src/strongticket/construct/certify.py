@@ -57,7 +57,7 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: in
         inputs = samples.detach().double()
         check_target("samples", inputs)
         squares = block_sums(inputs.square().reshape(-1, width), (width,))
-        input_norm = math.sqrt(float(squares.max())) * (1 + 1e-12)
+        input_norm = math.sqrt(float(squares.max())) * (1 + 1e-12 + width * 2.0**-53)
         if not 0 < input_norm < math.inf:
             raise ValueError(
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "

@@ -252,8 +252,8 @@ def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) 
     left, right, target = left.double(), right.double(), target.detach().double()
     if (left != 0).sum() < (right != 0).sum():
         return _product(right.T, left.T, target.T, divisor).transposed()
-    # Adding zeros is exact, so only the terms that are kept can round.
-    terms = int((right != 0).sum(dim=0).max()) if right.numel() else 0
+    # Adding zeros is exact, so only terms that both matrices keep can round; counting them is exact in any order.
+    terms = ((left != 0).double() @ (right != 0).double()).max().item() if left.numel() and right.numel() else 0.0
     size = sparse_product(left.abs(), right.abs(), divisor) + target.abs()
     error = sparse_product(left, right, divisor) - target
     return Pruned((), error, (terms + 3) * 2.0**-53 * 1.01 * size, [])

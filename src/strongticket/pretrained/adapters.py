@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from strongticket.bounds.upward import Up, up_digits, up_sqrt
+from strongticket.bounds.upward import Up, up_sqrt
 from strongticket.construct.source import check_target
 from strongticket.errors import StrongTicketError
 
@@ -190,7 +190,7 @@ class Norm(NamedTuple):
         size = up_sqrt(len(self.weight)) * float(self.weight.abs().max())
         if self.bias is not None:
             size += float(self.bias.double().norm()) * (1 + 1e-12)
-        return up_digits(size.value)
+        return size.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class Layer:
         bound = Up(self.mlp_norm.largest_output()) * norm
         if self.up.bias is not None:
             bound += float(self.up.bias.double().norm()) * (1 + 1e-12)
-        return up_digits(bound.value)
+        return bound.value
 
 
 class Target:

@@ -17,6 +17,7 @@ from strongticket.bounds.certificate import (
     propagate_attention,
     propagate_feedforward,
 )
+from strongticket.bounds.upward import up_digits
 from strongticket.construct.certify import as_stored, describe_head, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.container import Json
@@ -36,6 +37,8 @@ SCOPE = "each part by itself, for inputs of at most its own norm; nothing is cla
 
 # Called with the number of subset sums that are done since the last call.
 Progress = Callable[[int], object]
+# (part, what bounds the norm of its inputs) -> the norm to certify it for
+InputNorm = Callable[[str, float], float]
 
 
 def construct_pretrained(
@@ -164,16 +167,25 @@ def output_bias(layer: Layer) -> tuple[torch.Tensor | None, float]:
     return (moved + output.double() if output is not None else moved), rounding
 
 
-def certify_parts(target: Target, what: What, solved: dict[str, Solved], sha256: str) -> Certificate:
+def certified_input_norm(name: str, bound: float) -> float:
+    """Round what a part's inputs are bounded by up to what is stored, so that the error is for the stored number."""
+    return up_digits(bound)
+
+
+def certify_parts(
+    target: Target, what: What, solved: dict[str, Solved], sha256: str, input_norm: InputNorm = certified_input_norm
+) -> Certificate:
     """Bound the error of every attention and every map of an MLP, each on inputs as large as it can get."""
     parts: list[dict[str, Json]] = []
     for i, layer in enumerate(target.layers()):
         heads = [solved[f"layer.{i}.attention.head.{j}"] for j in range(layer.n_heads)]
-        parts.append(_attention_part(f"layer.{i}.attention", layer, heads))
+        name = f"layer.{i}.attention"
+        parts.append(_attention_part(name, layer, input_norm(name, layer.attention_norm.largest_output()), heads))
         if what == "attention+mlp":
-            inputs = {"up": layer.mlp_norm.largest_output(), "down": layer.down_input_norm()}
-            for name, alpha in inputs.items():
-                parts.append(_map_part(f"layer.{i}.mlp.{name}", alpha, solved[f"layer.{i}.mlp.{name}"]))
+            bounds = {"up": layer.mlp_norm.largest_output(), "down": layer.down_input_norm()}
+            for which, bound in bounds.items():
+                name = f"layer.{i}.mlp.{which}"
+                parts.append(_map_part(name, input_norm(name, bound), solved[name]))
     missed = [entry for part in solved.values() for entry in part.unreachable]
     count = sum(part.n_unreachable for part in solved.values())
     return Certificate(
@@ -185,8 +197,7 @@ def certify_parts(target: Target, what: What, solved: dict[str, Solved], sha256:
     )
 
 
-def _attention_part(name: str, layer: Layer, heads: Sequence[Solved]) -> dict[str, Json]:
-    alpha = layer.attention_norm.largest_output()
+def _attention_part(name: str, layer: Layer, alpha: float, heads: Sequence[Solved]) -> dict[str, Json]:
     norms = tuple(HeadNorms(**head.norms) for head in heads)
     bias, rounding = output_bias(layer)
     attention = AttentionNorms(

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from strongticket.bounds.upward import up_digits
 from strongticket.construct.attention import PrunedHead
 from strongticket.construct.certify import head_norms
 from strongticket.construct.product import Pruned, spectral_norm
@@ -31,13 +32,20 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     except (ValueError, RuntimeError) as error:
         # A file may have any mask for any tensor.
         return [f"the ticket's masks are not those of a construction: {error!r:.200}"]
-    again = certify_parts(target, settings["what"], examined, stored.target_sha256)
     try:
         said = [
             (str(part["part"]), float(part["error"]), float(part["input_norm"])) for part in stored.details["parts"]
         ]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         return [f"the certificate does not list its parts: {error!r:.80}"]
+    claims = {name: norm for name, _, norm in said}
+
+    def claimed(name: str, bound: float) -> float:
+        # Elsewhere the bound may have other last bits, and then be rounded up to another number; no claim goes beyond.
+        largest = up_digits(bound * (1 + TOLERANCE))
+        return max(bound, min(largest, claims.get(name, bound)))
+
+    again = certify_parts(target, settings["what"], examined, stored.target_sha256, claimed)
     found = {part["part"]: part for part in again.details["parts"]}
     names = [name for name, _, _ in said]
     if missing := sorted(found.keys() - names):
