@@ -87,7 +87,8 @@ def test_with_the_mlps_too_embeddings_are_the_models(folder: str, tmp_path: Path
 
 @torch.no_grad()
 def test_the_wide_random_network_itself_gives_the_same(folder: str, ticket: Ticket) -> None:
-    model = load_model(folder)
+    # In float64: what float32 loses over 7,680 units depends on how a machine adds them up.
+    model = load_model(folder).double()
     batch = dict(load_tokenizer(folder)("A random network, only pruned.", return_tensors="pt"))
     merged, literal = (attach(model, ticket, mode)(**batch)[0] for mode in ("merged", "literal"))
-    torch.testing.assert_close(literal, merged, rtol=0, atol=1e-4)
+    torch.testing.assert_close(literal, merged, rtol=0, atol=1e-10)
