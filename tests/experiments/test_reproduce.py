@@ -24,8 +24,11 @@ QUICK = ("fig6", "--quick", "--sources", 20)
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("uninterrupted")
-    done = run(*QUICK, "--out", out)
-    assert done.returncode == 0, done.stderr
+    arguments = ["reproduce", *map(str, QUICK), "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["strongticket", *arguments])
+        done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
     assert "Figure 6" in done.stdout
     return out / "fig6"
 

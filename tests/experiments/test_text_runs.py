@@ -108,7 +108,9 @@ def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
-def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path) -> None:
+def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorter = schedules.shortened(schedules.quick("nano"), steps=20)
+    monkeypatch.setattr(schedules, "quick", lambda size: shorter)
     quick = ("fig8", "--quick", "--seeds", 1, "--out", tmp_path)
     late = invoke(*quick, "--minutes", 0)
     assert late.exit_code == 1

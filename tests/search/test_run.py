@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from strongticket import Ticket
+from strongticket.cli import app
 from strongticket.data.text import Text, load_text
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
@@ -142,14 +144,18 @@ def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
 
 
-def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(unbroken: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(
+    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process = start(tmp_path, "--checkpoint-seconds", "0")
     folder = tmp_path / "seed-0"
     wait_for(folder / "checkpoint.pt", process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "result.json").exists()
-    finish(start(tmp_path))
+    arguments = ["search", *COMMAND, "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["strongticket", *arguments])
+    assert CliRunner().invoke(app, arguments).exit_code == 0
     assert files(folder) == files(unbroken)
     circumstances = json.loads((folder / "run.json").read_text())
     assert circumstances["resumed_at_step"] in (10, 12, 20)
