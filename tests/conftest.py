@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from strongticket import cli
+from strongticket.cli import main as cli
 from tests.command import Done, Run
 from tests.waiting import wait_until
 

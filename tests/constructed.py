@@ -22,7 +22,7 @@ from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.parts import HeadPart, parts_of
-from strongticket.ticket import digest_of_tensors
+from strongticket.tickets.content import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention, worst_error
 from tests.pretrained.small_models import make_bert
 

@@ -13,7 +13,7 @@ from rich.progress import track
 
 from strongticket import Ticket, TicketFormatError
 from tests.golden.make import attention_like, search_like
-from tests.tickets import DIGEST_BYTES, put_together, sealed, small_ticket, take_apart
+from tests.small_tickets import DIGEST_BYTES, put_together, sealed, small_ticket, take_apart
 
 _TOKEN = re.compile(r'-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|"[^"]*"|true|false|null')
 _STRANGE = [

@@ -1,11 +1,11 @@
 from strongticket import Ticket
-from strongticket.container import Json
 from strongticket.data.text import Text
+from strongticket.files import Json
+from strongticket.learn.edge_popup import hide
+from strongticket.learn.evaluate import validation_loss
+from strongticket.learn.policy import Policy
+from strongticket.learn.recorded import record
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.search.edge_popup import hide
-from strongticket.search.evaluate import validation_loss
-from strongticket.search.policy import Policy
-from strongticket.search.recorded import record
 
 LENGTH, SEQUENCES = 64, 16
 

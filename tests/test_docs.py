@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from strongticket.cli import app
+from strongticket.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "search.md").read_text("utf-8")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import strongticket
 import strongticket.bounds
-from strongticket.cli import app
+from strongticket.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"search.md", "adding-a-model.md"}
@@ -58,7 +58,7 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
         if word.endswith((".ticket", ".safetensors", ".txt")):
             Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
-        elif word in ("results", "benchmarks", "out/fig4", "FOLDER") or word.startswith("$"):
+        elif word in ("results", "out/fig4", "FOLDER") or word.startswith("$"):
             Path(word).mkdir(parents=True, exist_ok=True)
     while hasattr(command, "commands"):
         name, *words = words

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strongticket.container import atomic_write
-from strongticket.files import waiting_lock
+from strongticket.files import atomic_write, waiting_lock
 
 
 def write(path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from strongticket import __version__
-from strongticket.cli import app
+from strongticket.cli.main import app
 
 README = Path(__file__).parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")

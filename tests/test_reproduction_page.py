@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from strongticket.container import Json
 from strongticket.experiments import ablation, schedules
 from strongticket.experiments.paired import spread
+from strongticket.files import Json
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 import strongticket
-from strongticket import cli
+from strongticket.cli.main import app
 
 GOLDEN = Path(__file__).parent / "golden" / "attention.ticket"
 LAZY_PACKAGES = ("strongticket", "strongticket.search")
@@ -28,7 +28,7 @@ def words_of_commands(command: Any, *path: str) -> list[tuple[str, ...]]:
     return [path, *(words for name in inner for words in words_of_commands(inner[name], *path, name))]
 
 
-COMMANDS = words_of_commands(typer.main.get_command(cli.app))
+COMMANDS = words_of_commands(typer.main.get_command(app))
 WITHOUT_WORK = [
     *((*words, "-h") for words in COMMANDS),
     ("-V",),
@@ -70,11 +70,11 @@ for line in sys.argv[1:]:
 USES = {
     "call": "import strongticket; assert strongticket.search.__name__ == 'search'",
     "from": "from strongticket import search; assert search.__name__ == 'search'",
-    "package": "from strongticket.search import search, hide, Policy; assert callable(search)",
-    "module": "from strongticket.search.run import run; assert callable(run)",
-    "import": "import strongticket.search.policy; assert strongticket.search.__name__ == 'search'",
+    "package": "from strongticket.learn import search, hide, Policy; assert callable(search)",
+    "module": "from strongticket.learn.run import run; assert callable(run)",
+    "import": "import strongticket.learn.policy; assert strongticket.search.__name__ == 'search'",
     "star": "from strongticket import *; assert search.__name__ == 'search' and Policy()",
-    "cli": "import strongticket.cli",
+    "cli": "import strongticket.cli.main",
 }
 
 
@@ -87,7 +87,7 @@ def test_search_is_the_function_and_its_modules_are_found_in_any_order(first: st
 
 def test_a_use_of_a_name_imports_what_it_needs_and_no_more() -> None:
     done = python("import strongticket as st, sys; print('torch' in sys.modules, st.Ticket, 'numba' in sys.modules)")
-    assert done.stdout == "False <class 'strongticket.ticket.Ticket'> False\n"
+    assert done.stdout == "False <class 'strongticket.tickets.ticket.Ticket'> False\n"
 
 
 @pytest.mark.parametrize("package", LAZY_PACKAGES)
@@ -129,7 +129,9 @@ def test_a_misspelled_name_is_refused_in_pythons_words(package: str) -> None:
 
 
 # Where Ctrl-C comes: among the command line's own imports, in NumPy's and in torch's.
-@pytest.mark.parametrize("where", ["strongticket.cli", "typer", "rich.progress", "numpy.lib", "torch._C", "torch.nn"])
+@pytest.mark.parametrize(
+    "where", ["strongticket.cli.main", "typer", "rich.progress", "numpy.lib", "torch._C", "torch.nn"]
+)
 def test_ctrl_c_during_imports_is_quiet(where: str) -> None:
     script = """
 import signal, sys
@@ -151,7 +153,7 @@ main()
 
 
 INTERRUPTED_IN_A_STRING = """
-from strongticket import cli
+from strongticket.cli import main as cli
 from strongticket.__main__ import main
 
 def stopped():

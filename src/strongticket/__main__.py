@@ -6,9 +6,9 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C ends it with 130 and no traceback, even while it is still being imported."""
     try:
-        from strongticket import cli
+        from strongticket.cli.main import main as run
 
-        cli.main()
+        run()
     except KeyboardInterrupt:
         sys.exit(130)
     finally:

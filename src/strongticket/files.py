@@ -1,14 +1,62 @@
-"""Settings and results as JSON files: written whole or not at all, for people to read; and one run a folder."""
+"""Files that are written whole or not at all, JSON for people and for hashes, and one run a folder."""
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, BinaryIO
 
-from strongticket.container import Json, atomic_write
 from strongticket.errors import StrongTicketError
+
+# A JSON value as Python's json module reads and writes it.
+Json = Any
+
+
+@contextmanager
+def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes `path`'s place only when the block ends well; otherwise nothing is left behind.
+
+    `durable=False` does not wait for the disk: after a power cut the file may be there and damaged.
+    """
+    place = Path(os.path.realpath(path))  # a link goes on leading to the file
+    temporary = place.with_name(f".{secrets.token_hex(6)}.part")  # short, whatever the length of the name
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, place)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        # A full disk names no file at all, and a missing folder one that nobody asked for.
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
+
+
+def canonical_json(value: Json) -> str:
+    """Write JSON the one way we accept: sorted keys, no spaces, UTF-8, shortest floats, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def parse_canonical_json(text: str) -> Json:
+    """Read JSON that `canonical_json` could have written; a ValueError says what is wrong with any other.
+
+    Writing the value again and comparing rules out repeated keys, NaN, odd numbers and spacing in one stroke.
+    """
+    try:
+        value = json.loads(text)
+        if canonical_json(value) != text:
+            raise ValueError("JSON is not in canonical form (sorted, unrepeated keys; no spaces; plain finite numbers)")
+        text.encode()
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("JSON holds half a surrogate pair") from None
+    return value
 
 
 def as_json(value: object) -> Json:

@@ -7,9 +7,9 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from strongticket.bench import search
-from strongticket.bench.cli import bench_app
+from strongticket.cli.bench import bench_app
+from strongticket.learn.step import Step
 from strongticket.ops.supermask import Refresh
-from strongticket.search.step import Step
 
 ROW_FIELDS = {
     "op", "model", "kind", "device", "precision", "compiler", "micro_batches", "sequences", "length", "trained", "p20",

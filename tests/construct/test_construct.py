@@ -15,7 +15,7 @@ import strongticket as st
 from strongticket.construct.source import RandomMatrix
 from strongticket.models.attention import Attention, MergedAttention, causal_mask
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
-from strongticket.ticket import Ticket
+from strongticket.tickets.ticket import Ticket
 
 # float64 evaluations of a few thousand terms of size about 1; the certificate speaks of real arithmetic.
 ROUNDING = 1e-12

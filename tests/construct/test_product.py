@@ -12,7 +12,8 @@ from strongticket.construct.certify import input_norm_of
 from strongticket.construct.product import prune_product, prune_relu, spectral_norm
 from strongticket.construct.source import RandomMatrix
 from strongticket.ops.subset_sum import subset_sum_products
-from strongticket.ticket import RandomTensor, Ticket
+from strongticket.tickets.tensors import RandomTensor
+from strongticket.tickets.ticket import Ticket
 
 
 def masked(seed: int, tensor: RandomTensor) -> torch.Tensor:

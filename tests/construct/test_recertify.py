@@ -7,14 +7,14 @@ from torch import nn
 
 import strongticket as st
 from strongticket.bounds.upward import up_digits
-from strongticket.build import Form
 from strongticket.construct.recertify import failures, recertify
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
-from strongticket.ticket import digest_of_tensors
+from strongticket.tickets.build import Form
+from strongticket.tickets.content import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention
-from tests.tickets import edited, small_ticket
+from tests.small_tickets import edited, small_ticket
 
 
 def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:

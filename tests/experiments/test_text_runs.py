@@ -12,17 +12,17 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from strongticket.cli import app
-from strongticket.container import Json
+from strongticket.cli.main import app
 from strongticket.data.text import load_text
 from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import reproduce_text_figure
-from strongticket.search.config import RunConfig
-from strongticket.search.run import Means
-from strongticket.search.shared import Share
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
+from strongticket.learn.run import Means
+from strongticket.learn.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
 
 TINY = schedules.ticket(

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from strongticket.container import Json
 from strongticket.experiments import ablation, fig7, fig8, inits, spread
 from strongticket.experiments.language import Rows
 from strongticket.experiments.text_figure import Choice, TextFigure
-from strongticket.search.config import RunConfig
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 
 FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
 QUICK = Choice(schedule="quick", models={"nano": 2})

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket
-from strongticket.ticket import digest_of_tensors
-from tests.tickets import small_ticket
+from strongticket.tickets.content import digest_of_tensors
+from tests.small_tickets import small_ticket
 
 FOLDER = Path(__file__).parent
 

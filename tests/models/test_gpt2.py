@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from strongticket.learn import Policy, hide
 from strongticket.models.gpt2 import (
     GPT2,
     from_hugging_face,
@@ -16,8 +17,7 @@ from strongticket.models.gpt2 import (
     initial_scales,
     to_hugging_face,
 )
-from strongticket.rng import random_weights
-from strongticket.search import Policy, hide
+from strongticket.ops.rng import random_weights
 
 TOKENS = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(0))
 

@@ -13,7 +13,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.attach import Mode
 from tests.pretrained.small_models import FAMILIES, inputs, make_bert, make_gpt2, make_vit, output_of, randomize, small
-from tests.tickets import edited, small_ticket
+from tests.small_tickets import edited, small_ticket
 
 
 @pytest.mark.parametrize("what", ["attention", "attention+mlp"])

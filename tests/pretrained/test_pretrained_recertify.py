@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from strongticket import DenseTensor, FullMask, Ticket
-from strongticket.cli import app
+from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.adapters import Norm
 from strongticket.pretrained.recertify import failures
 from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
-from tests.tickets import edited
+from tests.small_tickets import edited
 
 
 @pytest.mark.parametrize("items", [20, 32])

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from strongticket import construct_attention
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
 from strongticket.report import write_report
-from tests.tickets import small_ticket
+from tests.small_tickets import small_ticket
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -124,5 +124,5 @@ def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def full_page(tmp_path_factory: pytest.TempPathFactory, text_results: Path, tickets: Path) -> Path:
     """A page with everything: the committed results and rows, figures on text, tickets."""
     out = tmp_path_factory.mktemp("page") / "report.html"
-    write_report([ROOT / "results", ROOT / "benchmarks", text_results, tickets], out)
+    write_report([ROOT / "results", text_results, tickets], out)
     return out

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
-from strongticket.cli import app
+from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
@@ -33,7 +33,7 @@ from strongticket.report.speed import speed_sections
 from tests.pretrained.small_models import small
 from tests.pretrained.test_pretrained_cli import WORDS, save
 from tests.report.conftest import ROOT
-from tests.tickets import small_ticket
+from tests.small_tickets import small_ticket
 
 RESULTS = ROOT / "results"
 
@@ -57,7 +57,7 @@ def out(tmp_path: Path) -> Path:
 
 def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
     start = time.process_time()
-    page, summary = page_of(RESULTS, ROOT / "benchmarks", out=out)
+    page, summary = page_of(RESULTS, out=out)
     assert time.process_time() - start < 10
     assert summary["left_out"] == []
     assert out.stat().st_size == summary["bytes"] < 8 * 2**20

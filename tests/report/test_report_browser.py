@@ -226,7 +226,7 @@ def test_pictures_for_the_docs(browser: Browser, tmp_path: Path, monkeypatch: py
     """Make docs/report-*.png: run this with STRONGTICKET_DOCS_PICTURES=docs, and they are renewed."""
     folder = Path(os.environ.get("STRONGTICKET_DOCS_PICTURES", tmp_path)).resolve()
     monkeypatch.chdir(ROOT)  # so that the page names files as a reader of the repository does
-    write_report([Path("results"), Path("benchmarks")], tmp_path / "report.html")  # as docs/report.md says
+    write_report([Path("results")], tmp_path / "report.html")  # as docs/report.md says
     hide = [sys.executable, "examples/hide_a_matrix.py", "--out", tmp_path / "hidden.ticket"]
     subprocess.run(hide, check=True, capture_output=True)
     write_report([tmp_path / "hidden.ticket"], tmp_path / "hidden.html")

@@ -13,13 +13,13 @@ from playwright.sync_api import expect
 
 from strongticket import Ticket
 from strongticket.data.text import load_text
+from strongticket.learn.config import RunConfig
+from strongticket.learn.policy import Policy
+from strongticket.learn.run import Means, Moment, StoppedError, run
+from strongticket.learn.shared import Share
 from strongticket.report import write_report
 from strongticket.report.names import distinct_names
-from strongticket.search.config import RunConfig
-from strongticket.search.policy import Policy
-from strongticket.search.run import Means, Moment, StoppedError, run
-from strongticket.search.shared import Share
-from strongticket.show import nonzero_words, size_words, summarize
+from strongticket.tickets.summary import nonzero_words, size_words, summarize
 from tests.report.conftest import Visit
 
 MEANS = Means(share=Share(0, 1, torch.device("cpu")))

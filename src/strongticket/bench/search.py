@@ -15,11 +15,11 @@ from torch import Tensor
 
 from strongticket.bench.measure import percentiles, time_alternating
 from strongticket.errors import StrongTicketError
+from strongticket.learn.edge_popup import hide
+from strongticket.learn.policy import Policy
+from strongticket.learn.step import Step, StepConfig, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.ops.supermask import Supermask, reference
-from strongticket.search.edge_popup import hide
-from strongticket.search.policy import Policy
-from strongticket.search.step import Step, StepConfig, make_optimizer
 
 Kind = Literal["search", "dense", "gpt2"]
 Progress = Callable[[str], None]

@@ -1,15 +1,13 @@
 """Theorem 3: any multi-head attention inside a wider random one."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import certify
-from strongticket.construct.product import Pruned, prune_product
+from strongticket.construct.product import PrunedHead, prune_product
 from strongticket.construct.source import (
     Blocks,
     Init,
@@ -22,22 +20,11 @@ from strongticket.construct.source import (
     query_key_scale,
 )
 from strongticket.models.attention import Attention, MergedAttention
+from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
-from strongticket.rng import as_seed
-from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
-
-
-@dataclass(frozen=True, slots=True)
-class PrunedHead:
-    """One head: query with key, and value with output."""
-
-    qk: Pruned
-    vo: Pruned
-
-    def tensors(self) -> Iterator[RandomTensor]:
-        """Give the four tensors in the order query, key, value, output."""
-        by_part = {tensor.name.rpartition(".")[2]: tensor for tensor in (*self.qk.tensors, *self.vo.tensors)}
-        return (by_part[part] for part in ("query", "key", "value", "output"))
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import DenseTensor
+from strongticket.tickets.ticket import Ticket
 
 
 def construct_attention(

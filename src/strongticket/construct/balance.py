@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.construct.source import RandomMatrix
-from strongticket.rng import random_chunk
+from strongticket.ops.rng import random_chunk
 
 # How far out of reach weights may stay: no farther than has to be, where there are too few units for all.
 _SLACKS = (0.0, 1 / 16, 1 / 4, 1.0)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,17 +20,14 @@ from strongticket.bounds.certificate import (
 )
 from strongticket.bounds.checks import Variant
 from strongticket.bounds.upward import up_digits
-from strongticket.construct.product import Miss, Pruned, spectral_norm, spectral_norms
+from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm, spectral_norms
 from strongticket.construct.source import check_target
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import block_sums
-from strongticket.rng import as_real
-from strongticket.ticket import Certificate
-
-if TYPE_CHECKING:
-    from strongticket.construct.attention import PrunedHead
+from strongticket.ops.rng import as_real
+from strongticket.tickets.tensors import Certificate
 
 # The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
 LISTED = 10_000
@@ -41,7 +38,7 @@ class PrunedBlock(NamedTuple):
 
     merged: MergedAttention
     network: FeedForward
-    heads: "list[PrunedHead]"
+    heads: list[PrunedHead]
     layers: list[Pruned]
 
 
@@ -89,7 +86,7 @@ def feedforward(network: FeedForward, layers: list[Pruned], input_norm: float, t
     return _certificate(error, input_norm, target_sha256, details, products)
 
 
-def attention(merged: MergedAttention, heads: "list[PrunedHead]", input_norm: float, target_sha256: str) -> Certificate:
+def attention(merged: MergedAttention, heads: list[PrunedHead], input_norm: float, target_sha256: str) -> Certificate:
     """Certify an attention, head by head; the paper's own form of the bound stands beside it."""
     norms = _attention_norms(merged, heads)
 
@@ -133,7 +130,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
     return _certificate(tight[-1].error, input_norm, target_sha256, details, products)
 
 
-def head_norms(qk: Tensor, vo: Tensor, head: "PrunedHead") -> HeadNorms:
+def head_norms(qk: Tensor, vo: Tensor, head: PrunedHead) -> HeadNorms:
     """Take the norms of one head of the target, (d or d + 1, d) and (d, d_out), and of its errors."""
     d = len(vo)
     qk_error, vo_error, qk_norm, vo_norm = spectral_norms([head.qk.error[:d], head.vo.error, qk[:d], vo])
@@ -148,7 +145,7 @@ def head_norms(qk: Tensor, vo: Tensor, head: "PrunedHead") -> HeadNorms:
     )
 
 
-def _attention_norms(merged: MergedAttention, heads: "list[PrunedHead]") -> AttentionNorms:
+def _attention_norms(merged: MergedAttention, heads: list[PrunedHead]) -> AttentionNorms:
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()
     bias = merged.output_bias
     return AttentionNorms(
@@ -184,7 +181,7 @@ def describe_head(head: HeadNorms) -> dict[str, float]:
     }
 
 
-def _products_of_heads(heads: "list[PrunedHead]", prefix: str) -> dict[str, Pruned]:
+def _products_of_heads(heads: list[PrunedHead], prefix: str) -> dict[str, Pruned]:
     return {
         f"{prefix}head.{j}.{name}": pruned
         for j, head in enumerate(heads)

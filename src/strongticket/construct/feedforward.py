@@ -10,9 +10,11 @@ from strongticket.construct import certify
 from strongticket.construct.product import Pruned, prune_relu
 from strongticket.construct.source import Init, RandomMatrix, as_width, check_target, equal_blocks, plain_scale
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
-from strongticket.rng import as_seed
-from strongticket.ticket import DenseTensor, Ticket, digest_of_tensors
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import DenseTensor
+from strongticket.tickets.ticket import Ticket
 
 
 def construct_feedforward(

@@ -17,9 +17,10 @@ from strongticket.construct.source import (
     equal_blocks,
     plain_scale,
 )
+from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
-from strongticket.rng import as_seed
-from strongticket.ticket import Ticket, digest_of_tensors
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.ticket import Ticket
 
 
 def construct_linear(

@@ -4,7 +4,7 @@ With blocks, unit $k$ keeps one weight $u_k$, to its own coordinate $j(k)$. Entr
 sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps: one subset sum an entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from strongticket.construct.source import RandomMatrix, owners_of
 from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.ops.subset_sum import Effort, Status, SubsetSumResult, subset_sum_products
-from strongticket.ticket import RandomTensor
+from strongticket.tickets.tensors import RandomTensor
 
 # Rows are solved together up to so many random weights, so that memory does not grow with the matrix.
 _SOLVED_AT_ONCE = 1 << 23
@@ -69,6 +69,19 @@ class Pruned:
     def norm(self) -> float:
         """Bound the spectral norm of the error from above, rounding included."""
         return spectral_norm(self.error) + float(torch.linalg.matrix_norm(self.rounding))
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedHead:
+    """One head: query with key, and value with output."""
+
+    qk: Pruned
+    vo: Pruned
+
+    def tensors(self) -> Iterator[RandomTensor]:
+        """Give the four tensors in the order query, key, value, output."""
+        by_part = {tensor.name.rpartition(".")[2]: tensor for tensor in (*self.qk.tensors, *self.vo.tensors)}
+        return (by_part[part] for part in ("query", "key", "value", "output"))
 
 
 def prune_product(

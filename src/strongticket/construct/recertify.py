@@ -7,17 +7,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from strongticket.build import check_blocks
 from strongticket.construct import certify
-from strongticket.construct.attention import PrunedHead, as_merged, describe, exact_output_bias, head_matrices
+from strongticket.construct.attention import as_merged, describe, exact_output_bias, head_matrices
 from strongticket.construct.feedforward import exact_biases, layer_matrices, sizes_of
-from strongticket.construct.product import Pruned
-from strongticket.container import Json
+from strongticket.construct.product import Pruned, PrunedHead
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
-from strongticket.ticket import Certificate, DenseTensor, Ticket, digest_of_tensors
+from strongticket.tickets.build import check_blocks
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import Certificate, DenseTensor
+from strongticket.tickets.ticket import Ticket
 
 # The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
 TOLERANCE = 1e-9

@@ -14,9 +14,9 @@ from typing import Literal, SupportsIndex, get_args
 import torch
 from torch import Tensor
 
-from strongticket.mask import BlockMask, PackedMask
-from strongticket.rng import random_chunk, random_weights
-from strongticket.ticket import RandomTensor
+from strongticket.ops.rng import random_chunk, random_weights
+from strongticket.tickets.mask import BlockMask, PackedMask
+from strongticket.tickets.tensors import RandomTensor
 
 Init = Literal["theory", "printed", "xavier"]
 Blocks = Literal["input", "smaller"]

@@ -12,9 +12,11 @@ from strongticket.construct.feedforward import as_feedforward, exact_biases, pru
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
-from strongticket.rng import as_seed
-from strongticket.ticket import DenseTensor, RandomTensor, Ticket, digest_of_tensors
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import DenseTensor, RandomTensor
+from strongticket.tickets.ticket import Ticket
 
 
 def construct_transformer(

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from strongticket.container import Json, canonical_json
 from strongticket.data.text_files import cut_pieces
 from strongticket.data.windows import Tokens
 from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.files import Json, canonical_json
 
 TOKENIZER_JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 END_OF_TEXT = "<|endoftext|>"

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from strongticket.container import atomic_write
 from strongticket.data.byte_level import BpeCodec, bpe_from_json
 from strongticket.data.text_files import LAYOUT
 from strongticket.errors import MissingExtraError, StrongTicketError, first_line
+from strongticket.files import atomic_write
 
 WIKITEXT = "wikitext-103"
 _SECONDS_TO_ANSWER = 10

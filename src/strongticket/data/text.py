@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strongticket.container import Json, canonical_json
 from strongticket.data.hub import WIKITEXT, fetch_wikitext
 from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files
 from strongticket.data.token_cache import (
@@ -22,6 +21,7 @@ from strongticket.data.windows import Tokens
 from strongticket.data.windows import training_batch as training_batch
 from strongticket.data.windows import validation_batches as validation_batches
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json, canonical_json
 
 SAMPLE = "sample"
 _SAMPLE_FOLDER = Path(__file__).with_name("sample")

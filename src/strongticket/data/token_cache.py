@@ -18,12 +18,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from strongticket.container import Json, canonical_json
 from strongticket.data.byte_level import TOKENIZER_JSON, BpeCodec, bpe_from_folder, token_dtype
 from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json, canonical_json
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1

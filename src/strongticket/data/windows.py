@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from strongticket.ops.philox.reference import words
-from strongticket.rng import stream_of
+from strongticket.ops.rng import stream_of
 
 # uint16, or uint32 for a vocabulary that needs it.
 Tokens = npt.NDArray[np.unsignedinteger[Any]]

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
 from strongticket.experiments.text_rows import losses_by_setting, mean_of
-from strongticket.search.config import RunConfig
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

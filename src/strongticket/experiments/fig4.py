@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from strongticket.container import Json
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import measure, plotting
 from strongticket.experiments.figure import Figure, Options
@@ -29,6 +28,7 @@ from strongticket.experiments.statistics import (
 )
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.files import Json
 
 if TYPE_CHECKING:
     from rich.table import Table

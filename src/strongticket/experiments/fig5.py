@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from strongticket.container import Json
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import measure, plotting
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import summarize
 from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
 from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
 if TYPE_CHECKING:

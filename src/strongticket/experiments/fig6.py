@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from strongticket.construct import construct_transformer
-from strongticket.container import Json
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import measure, plotting
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.seeds import derive_seed
 from strongticket.experiments.statistics import decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.tasks import SourceConfig, Task, cut
+from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort

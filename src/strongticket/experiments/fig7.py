@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, seed_deviation, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
@@ -18,7 +17,8 @@ from strongticket.experiments.text_rows import (
     on_other_texts,
     tokens_of,
 )
-from strongticket.search.config import RunConfig
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

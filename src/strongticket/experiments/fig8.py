@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, reach, seed_deviation
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, by_scale, by_seed, lowest_in_words, on_common_seeds, scale_points
-from strongticket.search.config import RunConfig
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

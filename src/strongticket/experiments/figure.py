@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from strongticket.construct.source import Init
-from strongticket.container import Json
 from strongticket.errors import MissingExtraError
 from strongticket.experiments.results import RESULT, ResultFolder, naming
 from strongticket.experiments.tasks import SourceConfig, Task
-from strongticket.files import as_json
+from strongticket.files import Json, as_json
 from strongticket.parallel import run_tasks
 
 if TYPE_CHECKING:
@@ -140,8 +139,8 @@ def _run(
 
 
 def _circumstances() -> dict[str, Json]:
+    from strongticket.cli.terminal import command_line
     from strongticket.environment import environment
-    from strongticket.terminal import command_line
 
     return {"command": command_line(), **environment()}
 

@@ -7,16 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from strongticket.container import Json
 from strongticket.experiments import fig8, plotting, schedules
 from strongticket.experiments.paired import reach, seed_deviation
 from strongticket.experiments.text_figure import Choice, NothingToDrawError, TextFigure, caption
 from strongticket.experiments.text_rows import BEST, scale_points
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
+from strongticket.learn.draw import weight_distribution
+from strongticket.learn.policy import Init, Policy
+from strongticket.learn.tensors import tensors_of
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.search.config import RunConfig
-from strongticket.search.draw import weight_distribution
-from strongticket.search.policy import Init, Policy
-from strongticket.search.tensors import tensors_of
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,15 +15,14 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from strongticket.container import Json, atomic_write, canonical_json
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
-from strongticket.files import read_json, waiting_lock
-from strongticket.search.config import RunConfig
-from strongticket.search.folder import RUN
-from strongticket.search.policy import Policy
-from strongticket.search.run import Means, Watch, run
+from strongticket.files import Json, atomic_write, canonical_json, read_json, waiting_lock
+from strongticket.learn.config import RunConfig
+from strongticket.learn.folder import RUN
+from strongticket.learn.policy import Policy
+from strongticket.learn.run import Means, Watch, run
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from strongticket.container import Json
-from strongticket.ticket import Ticket
+from strongticket.files import Json
+from strongticket.tickets.ticket import Ticket
 
 # A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
 # difference is off by less than this.

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strongticket.container import Json
 from strongticket.errors import MissingExtraError
+from strongticket.files import Json
 
 _CERTAIN = 100.0  # standard errors: where two pairs are enough, whose quantile is 12.7
 

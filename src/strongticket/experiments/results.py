@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from strongticket.container import Json
 from strongticket.errors import StrongTicketError
-from strongticket.files import difference, lock, read_json, write_json
+from strongticket.files import Json, difference, lock, read_json, write_json
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import replace
 from typing import Literal, get_args
 
+from strongticket.learn.config import RunConfig
 from strongticket.models.gpt2 import gpt2_config
-from strongticket.search.config import RunConfig
 
 ScheduleName = Literal["quick", "short", "paper"]
 NAMES: tuple[ScheduleName, ...] = get_args(ScheduleName)

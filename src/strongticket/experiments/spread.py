@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strongticket.container import Json
 from strongticket.experiments import plotting, schedules
 from strongticket.experiments.paired import paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextFigure, caption
 from strongticket.experiments.text_rows import FINAL, by_scale, by_seed, tokens_of
-from strongticket.search.config import RunConfig
+from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from strongticket.container import Json
 from strongticket.experiments.statistics import decay_of, formula
+from strongticket.files import Json
 
 SHOWN_LENGTHS = (4, 256, 4096)
 

@@ -8,11 +8,11 @@ import torch
 
 from strongticket.construct import construct_attention
 from strongticket.construct.source import Blocks, Init
-from strongticket.container import Json
 from strongticket.experiments.seeds import derive_seed
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.ops.subset_sum import Effort
-from strongticket.ticket import Ticket
+from strongticket.tickets.ticket import Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

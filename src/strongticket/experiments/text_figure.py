@@ -7,17 +7,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strongticket.container import Json
+from strongticket.cli.terminal import printable
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import check_packages
 from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
 from strongticket.experiments.schedules import Embeddings, ScheduleName
-from strongticket.files import as_json, write_json
-from strongticket.search.config import RunConfig
-from strongticket.search.folder import RESULT, RUN
-from strongticket.search.run import Watch
-from strongticket.terminal import printable
+from strongticket.files import Json, as_json, write_json
+from strongticket.learn.config import RunConfig
+from strongticket.learn.folder import RESULT, RUN
+from strongticket.learn.run import Watch
 
 if TYPE_CHECKING:
     from rich.table import Table

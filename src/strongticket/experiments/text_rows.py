@@ -4,8 +4,8 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
+from strongticket.files import Json
 
 Setting = TypeVar("Setting", bound=Hashable)
 BEST, FINAL = MEASURES = ("best_validation_loss", "final_validation_loss")

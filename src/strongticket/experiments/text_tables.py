@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from strongticket.container import Json
+from strongticket.cli.terminal import printable
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import caption
 from strongticket.experiments.text_rows import BEST, FINAL, bases_by_setting, losses_by_setting
-from strongticket.terminal import printable
+from strongticket.files import Json
 
 _WORDS = ("model", "what", "embeddings", "measure", "variant", "against")  # columns; the others are of numbers
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from strongticket.container import Json
 from strongticket.experiments.statistics import PAPER
+from strongticket.files import Json
 
 WIDTH, HEIGHT = 64, 14
 MARKS = "*o+x#@%&"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
 from strongticket.ops.cross_entropy import linear_cross_entropy
-from strongticket.rng import Distribution, random_weights
+from strongticket.ops.rng import Distribution, random_weights
 
 Group = Literal["attention", "mlp", "embeddings", "norms", "head", "biases"]
 
@@ -145,7 +145,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """GPT-2 with weights drawn by `strongticket.rng`, so that a seed brings them back (see `initial_scales`).
+    """GPT-2 with weights drawn by `strongticket.ops.rng`, so that a seed brings them back (see `initial_scales`).
 
     Args:
         config: its sizes and settings.

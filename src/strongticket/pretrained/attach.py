@@ -13,16 +13,17 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from strongticket.build import SignSplitNetwork
 from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import RandomMatrix, check_option
 from strongticket.errors import StrongTicketError
-from strongticket.mask import BlockMask
 from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.pretrained.adapters import Target, What
 from strongticket.pretrained.construct import FAMILY, describe, exact_biases
 from strongticket.pretrained.parts import parts_of
-from strongticket.ticket import Ticket, digest_of_tensors
+from strongticket.tickets.build import SignSplitNetwork
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.mask import BlockMask
+from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
 

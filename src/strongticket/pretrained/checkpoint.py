@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from strongticket.construct.product import Miss
-from strongticket.container import Json, atomic_write
 from strongticket.errors import StrongTicketError
-from strongticket.files import difference, lock, read_json, write_json
-from strongticket.mask import Bits
+from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
 from strongticket.pretrained.parts import Part, Solved
+from strongticket.tickets.mask import Bits
 
 _SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from strongticket.container import Json
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json
 from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.attach import Mode, attach
-from strongticket.ticket import Ticket
+from strongticket.tickets.ticket import Ticket
 
 # Called with the number of texts that are done since the last call.
 Progress = Callable[[int], object]

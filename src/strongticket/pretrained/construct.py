@@ -20,16 +20,18 @@ from strongticket.bounds.certificate import (
 from strongticket.bounds.upward import up_digits
 from strongticket.construct.certify import as_stored, describe_head, describe_unreachable
 from strongticket.construct.source import as_width, check_option
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.ops.ordered import ordered_product
+from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What
 from strongticket.pretrained.checkpoint import Checkpoint
 from strongticket.pretrained.parts import Part, Solved, parts_of, solve_part
-from strongticket.rng import as_seed
-from strongticket.ticket import Certificate, DenseTensor, Digests, Ticket, digest_of_masks, digest_of_tensors
-from strongticket.weights_digest import Weights, digest_of_weights
+from strongticket.tickets.content import digest_of_masks, digest_of_tensors
+from strongticket.tickets.tensors import Certificate, DenseTensor, Digests
+from strongticket.tickets.ticket import Ticket
+from strongticket.tickets.weights_digest import Weights, digest_of_weights
 
 FAMILY = "pretrained"
 FEWEST_ITEMS, MOST_ITEMS = 4, 32
@@ -108,7 +110,7 @@ def construct_pretrained(
             architecture=architecture,
             certificate=as_stored(certify_parts(target, what, by_name, sha256)),
         )
-        return ticket.with_stored_digests(Digests(masks=digest_of_masks(ticket), weights=digest()))
+        return Ticket.of(ticket, Digests(masks=digest_of_masks(ticket), weights=digest()))
 
 
 def _solve_all(

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from strongticket.bounds.certificate import HeadNorms
 from strongticket.construct import certify
-from strongticket.construct.attention import PrunedHead, head_matrices, prune_head
+from strongticket.construct.attention import head_matrices, prune_head
 from strongticket.construct.balance import balanced_blocks
 from strongticket.construct.feedforward import layer_matrices, prune_layer
-from strongticket.construct.product import Miss, Pruned, spectral_norm
+from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm
 from strongticket.construct.source import Init, RandomMatrix, equal_blocks
-from strongticket.mask import Bits, PackedMask
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.adapters import Layer, Target, What
-from strongticket.ticket import RandomTensor
+from strongticket.tickets.mask import Bits, PackedMask
+from strongticket.tickets.tensors import RandomTensor
 
 Numbers = NDArray[np.float32]
 

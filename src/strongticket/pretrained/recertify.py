@@ -6,16 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.bounds.upward import up_digits
-from strongticket.construct.attention import PrunedHead
 from strongticket.construct.certify import head_norms
-from strongticket.construct.product import Pruned, spectral_norm
+from strongticket.construct.product import Pruned, PrunedHead, spectral_norm
 from strongticket.construct.recertify import TOLERANCE
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.attach import check_ticket, multiply_out
 from strongticket.pretrained.construct import certify_parts
 from strongticket.pretrained.parts import HeadPart, MapPart, Part, Solved, parts_of, solved_from
-from strongticket.ticket import Ticket
+from strongticket.tickets.ticket import Ticket
 
 
 def failures(ticket: Ticket, model: nn.Module) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from strongticket.container import Json
+    from strongticket.files import Json
 
 
 def write_report(
@@ -27,7 +27,7 @@ def write_report(
         FileNotFoundError: a path does not exist.
         ValueError: `out` has the name of a result or ticket, or is no regular file.
     """
-    from strongticket.container import atomic_write
+    from strongticket.files import atomic_write
     from strongticket.report.build import build_sections
     from strongticket.report.find import check_out, find
     from strongticket.report.page import render_page

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from strongticket.container import Json
+from strongticket.files import Json
 
 _FAMILIES = {"gpt2": "GPT-2"}
 # Settings by what they are called; {} is the value. Others are named as they are, underscores as spaces.

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from strongticket.container import Json
 from strongticket.experiments.statistics import Decay, decay_of
+from strongticket.files import Json
 from strongticket.report.figure_words import carried_in_words, depths_in_words, lengths_in_words, rate_in_words
 from strongticket.report.find import Result
 from strongticket.report.fits import block_fits, curve, paper_curve, width_fits

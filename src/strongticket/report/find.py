@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from strongticket.container import Json
+from strongticket.files import Json
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from strongticket.container import Json
 from strongticket.experiments.statistics import PAPER, Decay, decay_of, formula
+from strongticket.files import Json
 from strongticket.report import bootstrap
 from strongticket.report.parts import Colour, Dash, Series, Table, minus, number
 

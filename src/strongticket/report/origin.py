@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.report.find import Result
 
 _EXPECTED = ("Command", "Machine", "Date")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from strongticket.container import Json
+from strongticket.files import Json
 
 # The roles that colours have on the page; the style sheet gives each of them one in light and one in dark.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import date_of, gather, machine_of
 from strongticket.report.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number
 
 
 def collected_section(result: Result) -> Section:
-    """Show a result that holds the comparisons of one model, as `benchmarks/pretrained.py` collects them."""
+    """Show a result that holds the comparisons of one model, as `strongticket.bench.pretrained` collects them."""
     how = _how(result)
     each = [run for run in how.get("runs", ()) if isinstance(run, Mapping)]
     return _section(str(result.content["model"]), result.content["runs"], _origin([result], [how, *each]))

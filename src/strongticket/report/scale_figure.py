@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from strongticket.container import Json
 from strongticket.experiments.text_rows import BEST, FINAL, lowest_in_words
+from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View

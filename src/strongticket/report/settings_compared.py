@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strongticket.container import Json
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_rows import BEST, bases_by_setting, losses_by_setting, mean_of, on_common_seeds
+from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number

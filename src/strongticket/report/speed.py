@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.report.origin import origin_of_rows
 from strongticket.report.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from strongticket.container import Json
+from strongticket.files import Json
 from strongticket.report.parts import Colour, Mark, minus, signed
 
 LOSS = "best validation loss, nats a token"

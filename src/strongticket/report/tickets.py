@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from strongticket.container import Json
-from strongticket.mask import FullMask, PackedMask
+from strongticket.files import Json
+from strongticket.ops.rng import random_chunk
 from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
 from strongticket.report.origin import date_of, gather, machine_of
 from strongticket.report.parts import Inspector, Section, Table, number
 from strongticket.report.product import draw_product
-from strongticket.rng import random_chunk
-from strongticket.show import (
+from strongticket.tickets.mask import FullMask, PackedMask
+from strongticket.tickets.summary import (
     besides_words,
     dense_words,
     nonzero_words,
@@ -26,7 +26,8 @@ from strongticket.show import (
     summarize,
     weights_words,
 )
-from strongticket.ticket import RandomTensor, Ticket
+from strongticket.tickets.tensors import RandomTensor
+from strongticket.tickets.ticket import Ticket
 
 CELLS = 96  # of a picture, along each side
 BINS = 41  # of a distribution; odd, so that one is centred at zero

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from strongticket import rng
+from strongticket.ops import rng
 from strongticket.ops.philox import cpu, make_normal_table, reference
 
 STREAM = rng.stream_of(5, "layer.weight")

@@ -9,11 +9,15 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+# One problem: (target, items) -> (chosen items as booleans, whether the time limit stopped it).
+Solve = Callable[[float, NDArray[np.float64]], tuple[NDArray[np.bool_], bool]]
 
 
 @dataclass(frozen=True, slots=True)

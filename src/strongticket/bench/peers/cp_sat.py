@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 if TYPE_CHECKING:
-    from strongticket.bench.peers.worker import Solve
+    from strongticket.bench.peers import Solve
 
 SCALE = 2.0**40
 

@@ -8,7 +8,7 @@ from gurobipy import GRB
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from strongticket.bench.peers.worker import Solve
+    from strongticket.bench.peers import Solve
 
 TIGHT = {"MIPGap": 0.0, "MIPGapAbs": 0.0, "IntFeasTol": 1e-9, "FeasibilityTol": 1e-9, "OptimalityTol": 1e-9}
 

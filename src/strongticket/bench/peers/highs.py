@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 if TYPE_CHECKING:
-    from strongticket.bench.peers.worker import Solve
+    from strongticket.bench.peers import Solve
 
 TIME_LIMIT = 1  # scipy's status for "iteration or time limit reached"
 

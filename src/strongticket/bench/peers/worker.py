@@ -7,16 +7,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strongticket.bench.measure import clock_for
-
-# One problem: (target, items) -> (chosen items as booleans, whether the time limit stopped it).
-Solve = Callable[[float, NDArray[np.float64]], tuple[NDArray[np.bool_], bool]]
+from strongticket.bench.peers import Solve
 
 
 def make_solver(name: str, threads: int, limit: float) -> Solve:

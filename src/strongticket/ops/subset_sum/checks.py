@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from strongticket.errors import InfeasibleError
+from strongticket.ops.rng import as_real
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
-from strongticket.rng import as_real
 
 FLOATS = (torch.float32, torch.float64)
 LARGEST_SIZE = 2**40  # of a block

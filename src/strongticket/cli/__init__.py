@@ -1,0 +1,1 @@
+"""The command line: everything that prints or exits is in this folder."""

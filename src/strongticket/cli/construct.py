@@ -1,0 +1,248 @@
+"""`strongticket construct` and `strongticket compare`: a pretrained model into a ticket, and the two side by side."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strongticket.cli.options import AsJson, chosen_device
+from strongticket.cli.terminal import bad_usage
+from strongticket.errors import StrongTicketError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+    from torch import nn
+
+    from strongticket.tickets.ticket import Ticket
+
+
+class WhatName(StrEnum):
+    """What is pruned into."""
+
+    attention = "attention"
+    attention_mlp = "attention+mlp"
+
+
+class ModeName(StrEnum):
+    """How a ticket stands in for the model's own matrices."""
+
+    merged = "merged"
+    literal = "literal"
+
+
+class DeviceName(StrEnum):
+    """Where to compute."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+ModelName = Annotated[
+    str, typer.Option("--model", metavar="NAME_OR_DIR", show_default=False, help="A Hugging Face model, or its folder.")
+]
+
+
+def construct(
+    model: ModelName,
+    out: Annotated[Path, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")],
+    items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
+    what: Annotated[WhatName, typer.Option(help="Which matrices become random ones.")] = WhatName.attention,
+    device: Annotated[DeviceName, typer.Option(help="Where subset sums are solved.")] = DeviceName.cpu,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prune a wide random network into a pretrained model.
+
+    What comes out is a ticket: a seed and a bit per weight, nothing trained.
+
+    Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
+    depend on --device, --workers or --dask.
+    """
+    if dask is not None and workers is not None:
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    if dask is None:  # whose workers may have what this machine has not
+        chosen_device(device.value)
+    from strongticket.pretrained.checkpoint import remove_checkpoint
+    from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
+    from strongticket.pretrained.load import load_model
+
+    if not FEWEST_ITEMS <= items <= MOST_ITEMS:
+        bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
+    if not out.parent.is_dir():
+        raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
+
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
+    loaded = load_model(model)
+    partial = out.with_name(f"{out.name}.partial")
+    ticket = _finished(loaded, out, settings)
+    if ticket is None:
+        ticket = _construct(loaded, out, partial, settings, device.value, workers, dask)
+    remove_checkpoint(partial)
+    _print_constructed(ticket, out, as_json)
+
+
+def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":
+    """Give the ticket that an earlier run of the same command has written; anything else in its place is left alone."""
+    from strongticket.pretrained.attach import check_ticket
+    from strongticket.tickets.ticket import Ticket
+
+    if not out.exists():
+        return None
+    try:
+        ticket = Ticket.load(out)
+        check_ticket(model, ticket)
+    except StrongTicketError:
+        raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
+    there = {"seed": ticket.seed, **ticket.architecture}
+    for name, value in settings.items():
+        if there.get(name) != value:
+            raise StrongTicketError(
+                f"{out} exists and was made with {name} {there.get(name)}, not {value}; choose another --out."
+            )
+    return ticket
+
+
+def _construct(
+    model: "nn.Module",
+    out: Path,
+    partial: Path,
+    settings: dict[str, Any],
+    device: str,
+    workers: int | None,
+    dask: str | None,
+) -> "Ticket":
+    from strongticket.cli.terminal import rate_bar
+    from strongticket.parallel import available_cores
+    from strongticket.pretrained.adapters import Target
+    from strongticket.pretrained.construct import construct_pretrained
+    from strongticket.pretrained.parts import parts_of
+
+    total = sum(part.sums for part in parts_of(Target(model), device="cpu", **settings))
+    processes = workers or (1 if device == "cuda" else available_cores())
+    try:
+        with rate_bar("subset sums", total) as advance:
+            ticket = construct_pretrained(
+                model,
+                **settings,
+                device=device,
+                workers=processes,
+                dask=dask,
+                checkpoint=partial,
+                progress=advance,
+            )
+        ticket.save(out)
+    except KeyboardInterrupt:
+        kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
+        typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
+        raise typer.Exit(130) from None
+    return ticket
+
+
+def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
+    from strongticket.cli.terminal import print_json
+
+    assert ticket.certificate is not None
+    details = ticket.certificate.details
+    parts = details["parts"]
+    summary = {
+        "file": str(out),
+        "identity": ticket.identity,
+        "file_bytes": out.stat().st_size,
+        "weights": ticket.numel,
+        "kept": ticket.kept(),
+        "unreachable": details["unreachable"]["count"],
+        "worst_entry": max(part["worst_entry"] for part in parts),
+        "worst_reached": max(part["worst_reached"] for part in parts),
+        "target_sha256": ticket.certificate.target_sha256,
+        "parts": [{key: part[key] for key in ("part", "input_norm", "error")} for part in parts],
+    }
+    if as_json:
+        print_json(summary)
+        return
+    typer.echo(f"{out}: {summary['file_bytes']:,} bytes, {ticket.numel:,} random weights, {summary['kept']:,} kept")
+    typer.echo(f"identity {ticket.identity}")
+    typer.echo(
+        f"{summary['unreachable']:,} entries out of reach; worst entry off by {summary['worst_entry']:.1e}, "
+        f"{summary['worst_reached']:.1e} among those in reach"
+    )
+
+
+def compare(
+    model: ModelName,
+    ticket: Annotated[Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="Ticket file.")],
+    text: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="UTF-8 text, plain or .xz.")
+    ],
+    sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
+    mode: Annotated[ModeName, typer.Option(help="Matrices multiplied out, or wide and random.")] = ModeName.merged,
+    device: Annotated[DeviceName, typer.Option(help="Where both run.")] = DeviceName.cpu,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a pretrained model and its ticket are apart.
+
+    Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
+    certificate.
+    """
+    chosen_device(device.value)
+    from strongticket.cli.terminal import console, print_json, rate_bar
+    from strongticket.pretrained.compare import check_reads_text
+    from strongticket.pretrained.compare import compare as run_comparison
+    from strongticket.pretrained.load import load_model, load_tokenizer
+    from strongticket.pretrained.text import read_sentences
+    from strongticket.tickets.ticket import Ticket
+
+    chosen = read_sentences(text, sentences)
+    found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
+    check_reads_text(loaded)
+    with rate_bar("sentences", len(chosen)) as advance:
+        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode.value, progress=advance)
+    if as_json:
+        print_json(result)
+        return
+    for line in _comparison_lines(result):
+        typer.echo(line)
+    for table in _comparison_tables(result):
+        console().print(table)
+
+
+def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
+    yield f"{result['texts']:,} sentences, {result['tokens']:,} tokens; the ticket {result['mode']}"
+    if result["cut"]:
+        yield f"{result['cut']:,} of the sentences are longer than {result['most_tokens']} tokens and were cut to that"
+    if "cosine" in result:
+        cosine = result["cosine"]
+        yield f"cosine similarity of embeddings: mean {cosine['mean']:.8f}, least {cosine['min']:.8f}"
+    else:
+        loss = result["loss"]
+        yield f"loss a token: original {loss['original']:.6f}, ticket {loss['ticket']:.6f}; KL {result['kl']:.3e}"
+    yield (
+        f"outputs of up to {result['largest_output']:.3g} differ by at most {result['largest_difference']:.3e}; "
+        f"float32 itself moves the original's by {result['float32_rounding']:.3e}"
+    )
+
+
+def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
+    from rich.table import Table
+
+    maps = Table(title="Attention maps, distance of rows in 1-norm", title_justify="left")
+    for column in ("layer", "mean", "largest"):
+        maps.add_column(column, justify="right")
+    for row in result["attention_maps"]:
+        maps.add_row(str(row["layer"]), f"{row['mean_distance']:.2e}", f"{row['largest_distance']:.2e}")
+    yield maps
+    parts = Table(title="Each part on the original's inputs", title_justify="left")
+    for column in ("part", "error", "certified", "largest input", "covered input"):
+        parts.add_column(column, justify="left" if column == "part" else "right")
+    for row in result["parts"]:
+        numbers = (f"{row['error']:.2e}", f"{row['certified']:.2e}")
+        parts.add_row(row["part"], *numbers, f"{row['largest_input']:.2f}", f"{row['input_norm']:.2f}")
+    yield parts

@@ -1,0 +1,166 @@
+"""`strongticket evaluate` and `strongticket generate`: what a ticket of a language model is good for."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strongticket.cli.options import AsJson, TicketFile, chosen_device
+
+if TYPE_CHECKING:
+    from strongticket.learn.evaluate import Evaluation
+
+TokenizerName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME_OR_DIR",
+        help="bytes, gpt2, or a folder with vocab.json and merges.txt or tokenizer.json.",
+        show_default="the one the model was trained with",
+    ),
+]
+Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one")]
+
+
+class SplitName(StrEnum):
+    """The splits a text may have."""
+
+    valid = "valid"
+    test = "test"
+    train = "train"
+
+
+class PrecisionName(StrEnum):
+    """What a model computes in."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+def evaluate(
+    file: TicketFile,
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME_OR_DIR",
+            show_default=False,
+            help="Text: sample, wikitext-103, or a folder of text files or tokens.",
+        ),
+    ],
+    split: Annotated[SplitName, typer.Option(help="Which part of the text.")] = SplitName.valid,
+    tokenizer: TokenizerName = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in a sequence.", show_default="as in the run, or all it can see")
+    ] = None,
+    sequences: Annotated[
+        int | None, typer.Option(min=1, help="Sequences in a forward pass.", show_default="as in the run, or 8")
+    ] = None,
+    precision: Annotated[
+        PrecisionName | None, typer.Option(show_default="as in the run; float32 on a CPU", help="What to compute in.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a ticket's loss on a text.
+
+    The network is built from the ticket's file alone, and its loss held against the one on record: exit status 1 if
+    it is another.
+    """
+    place = chosen_device(device)
+    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.data.text import load_text
+    from strongticket.data.token_cache import is_entry
+    from strongticket.learn.evaluate import evaluate_ticket
+    from strongticket.learn.recorded import recorded_of
+    from strongticket.parallel import one_thread_for_small
+    from strongticket.tickets.ticket import Ticket
+
+    ticket = Ticket.load(file)
+    one_thread_for_small(ticket.numel, place)
+    recorded = recorded_of(ticket)
+    if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
+        tokenizer = recorded.tokenizer_name
+    with count_bar("making tokens") as show:
+        text = load_text(data, tokenizer=tokenizer, splits=[split.value], progress=show)
+    with count_bar("evaluating") as show:
+        result = evaluate_ticket(
+            ticket,
+            text,
+            split.value,
+            length=length,
+            sequences=sequences,
+            precision=precision.value if precision else None,
+            device=place,
+            progress=show,
+        )
+    if as_json:
+        print_json({"file": str(file), "identity": ticket.identity, **result.as_json()})
+    else:
+        _print_evaluation(result)
+    if result.reproduced is False:
+        raise typer.Exit(1)
+
+
+def generate(
+    file: TicketFile,
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="How many to make.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw among so many likeliest tokens; 0: among all.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
+    tokenizer: TokenizerName = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write text with the language model a ticket holds.
+
+    The text appears as it is made.
+    """
+    place = chosen_device(device)
+    from strongticket.cli.terminal import print_json
+    from strongticket.learn.evaluate import load_model
+    from strongticket.learn.generate import EMPTY_PROMPT, decode_stream, generate_tokens
+    from strongticket.learn.recorded import tokenizer_of
+    from strongticket.parallel import one_thread_for_small
+    from strongticket.tickets.ticket import Ticket
+
+    ticket = Ticket.load(file)
+    one_thread_for_small(ticket.numel, place)
+    model = load_model(ticket, place)
+    words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
+    begin = words.encode(prompt or EMPTY_PROMPT)
+    if len(begin) > model.config.context:
+        typer.echo(
+            f"The prompt has {len(begin):,} tokens; the model sees the last {model.config.context:,} of them.", err=True
+        )
+    made = generate_tokens(model, begin, tokens=tokens, temperature=temperature, top_k=top_k or None, seed=seed)
+    pieces = decode_stream(words, made)
+    if as_json:
+        print_json({"file": str(file), "identity": ticket.identity, "prompt": prompt, "text": "".join(pieces)})
+        return
+    typer.echo(prompt, nl=False)
+    for piece in pieces:
+        typer.echo(harmless(piece), nl=False)
+    typer.echo()
+
+
+def _print_evaluation(result: "Evaluation") -> None:
+    typer.echo(f"loss            {result.loss:.6f} nats a token")
+    typer.echo(f"perplexity      {result.perplexity:.4g}")
+    typer.echo(f"bits per byte   {result.bits_per_byte:.4f}")
+    typer.echo(f"tokens          {result.tokens:,} of {result.data} {result.split}, in sequences of {result.length:,}")
+    if result.recorded_loss is None:
+        typer.echo("recorded loss   none for this text and length")
+    else:
+        verdict = "reproduced" if result.reproduced else "NOT reproduced"
+        difference = result.loss - result.recorded_loss
+        typer.echo(f"recorded loss   {result.recorded_loss:.6f}, {verdict} (difference {difference:.1e})")
+
+
+def harmless(text: str) -> str:
+    """Spell control characters out, since a model may write any byte and some drive the terminal."""
+    return text.translate(_CONTROL)
+
+
+# All but tab and line end.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}

@@ -1,0 +1,42 @@
+"""`strongticket report`: one page of everything that was measured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strongticket.errors import StrongTicketError
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR", show_default=False, help="Folders with results or tickets, or single files."),
+    ],
+    out: Annotated[Path, typer.Option(dir_okay=False, help="The page to write.")] = Path("report.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Write one HTML page of figures, tickets and timings.
+
+    The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
+    """
+    from strongticket.cli.terminal import count_bar, print_json, printable
+    from strongticket.report import write_report
+
+    for path in paths:
+        if not path.exists():
+            raise typer.BadParameter(f"{path} does not exist.", param_hint="DIR")
+    with count_bar("report") as progress:
+        summary = write_report(paths, out, progress)
+    sections = summary["sections"]
+    if as_json:
+        print_json(summary)
+    else:
+        for title in sections:
+            typer.echo(f"  {printable(title)}")
+        for left in summary["left_out"]:
+            typer.echo(f"  left out: {printable(left['file'])} {printable(left['reason'])}")
+        count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
+        typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
+    if not sections:
+        raise StrongTicketError(f"{out} has nothing to show: all that was found is left out, and the page says why.")

@@ -1,0 +1,103 @@
+"""What `strongticket show` says of a ticket, as tables."""
+
+import json
+import re
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from strongticket.cli.terminal import bar, console, printable
+from strongticket.files import Json
+from strongticket.tickets.summary import dense_words, nonzero_words, size_words, strong_words, weights_words
+
+_ROWS_SHOWN = 20
+_VALUE_SHOWN = 60
+_DIGEST_SHOWN = 16
+
+
+def render(summary: dict[str, Json], title: str, *, every: bool) -> Iterator[Table | str]:
+    """Lay a summary out for a terminal."""
+    yield _facts(summary, title, every)
+    yield from _listing("Random tensors", summary["tensors"], ("distribution", "scale", "mask", "density"), every)
+    yield from _listing("Dense tensors", summary["dense"], ("dtype", "trained"), every)
+
+
+def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
+    table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
+    nonzero = nonzero_words(summary)
+    facts = [
+        ("identity", summary["identity"]),
+        ("seed", str(summary["seed"])),
+        *_nested("architecture", summary["architecture"], every),
+        ("weights", weights_words(summary)),
+        *([("nonzero", nonzero)] if nonzero else []),
+        ("dense", dense_words(summary)),
+        ("strong", strong_words(summary)),
+        ("size", size_words(summary)),
+        ("certificate", _certificate(summary["certificate"])),
+        *(_nested("metadata", summary["metadata"], every) if summary["metadata"] else ()),
+    ]
+    for name, fact in facts:
+        # As Text: what a file says must not be read as markup.
+        table.add_row(Text(printable(name)), Text(printable(fact)))
+    return table
+
+
+def _nested(name: str, value: dict[str, Json], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Give a row with the plain values of an object, and below it rows for each object inside."""
+    inner = {key: part for key, part in value.items() if isinstance(part, dict) and part}
+    plain = [f"{key:.{_VALUE_SHOWN}} {_short(part)}" for key, part in value.items() if key not in inner]
+    shown = plain if every else plain[:_ROWS_SHOWN]
+    more = [f"... and {len(plain) - len(shown)} more"] if len(shown) < len(plain) else []
+    yield f"{'  ' * depth}{name:.{_VALUE_SHOWN}}", ", ".join(shown + more) or ("" if inner else "not given")
+    for key, part in inner.items():
+        yield from _nested(key, part, every, depth + 1)
+
+
+def _short(value: Json) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
+    if re.fullmatch("[0-9a-f]{64}", text):
+        return text[:_DIGEST_SHOWN]
+    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
+
+
+def _certificate(certificate: Json) -> str:
+    if certificate is None:
+        return "none"
+    parts = certificate["details"].get("parts")
+    of = f"each of {len(parts)} parts by itself: " if isinstance(parts, list) else ""
+    return (
+        f"{of}error at most {certificate['error']:.3e} for inputs of norm at most {certificate['input_norm']:g}, "
+        f"target {certificate['target_sha256'][:16]} (as stored; verify --target checks it)"
+    )
+
+
+def _listing(title: str, rows: list[dict[str, Json]], columns: tuple[str, ...], every: bool) -> Iterator[Table | str]:
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left")
+    for column in ("name", "shape", *columns):
+        # A name that is cut may be that of its neighbour.
+        table.add_column(column, justify="right" if column in ("scale", "density") else "left", overflow="fold")
+    shown, plain = rows if every else rows[:_ROWS_SHOWN], console().options.ascii_only
+    for row in shown:
+        shape = " x ".join(map(str, row["shape"])) or "scalar"
+        table.add_row(row["name"], shape, *(_drawn(column, row[column], plain) for column in columns))
+    yield table
+    if len(shown) < len(rows):
+        yield f"... and {len(rows) - len(shown)} more; --all lists them."
+
+
+def _drawn(column: str, value: Json, ascii_only: bool) -> str:
+    return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}" if column == "density" else _cell(value)
+
+
+def _cell(value: Json) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,64 @@
+"""A run as its user sees it: a live bar in a terminal, a line at each validation elsewhere, both on stderr."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from strongticket.cli.terminal import rest_column
+from strongticket.learn.run import Moment, Watch
+
+
+@contextmanager
+def watched(title: str, shown: bool) -> Iterator[Watch]:
+    """Show a run while the block goes on; what it gives is called with each moment."""
+    stderr = Console(stderr=True)
+    if not shown:
+        yield lambda moment: None
+    elif not stderr.is_terminal:
+        yield _Lines(title)
+    else:
+        where = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
+        with Progress(*where, rest_column(), console=stderr, transient=True, expand=True) as bar:
+            task = bar.add_task("", total=None)
+
+            def show(moment: Moment) -> None:
+                bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
+
+            yield show
+
+
+class _Lines:
+    """One line for each validation: enough for a log file, and never too much."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.validated, self.resumed = title, -1, False
+
+    def __call__(self, moment: Moment) -> None:
+        if moment.validated == -1 and moment.step > 0 and not self.resumed:
+            self.resumed = True
+            typer.echo(f"{self.title}: goes on after step {moment.step:,} of {moment.steps:,}", err=True)
+        elif moment.validated != self.validated:
+            self.validated = moment.validated
+            typer.echo(f"{self.title}: step {moment.step:,} of {moment.steps:,}, {describe(moment)}", err=True)
+
+
+def describe(moment: Moment) -> str:
+    """Say how a run is doing, as far as it is known.
+
+    Example:
+        >>> describe(Moment(10, 100, loss=3.25, tokens_per_second=81234.5, densities={"mlp": 0.3}))
+        'loss 3.250, 81.2k tokens/s, density mlp 0.300'
+    """
+    parts = []
+    for name, value in (("loss", moment.loss), ("validation", moment.validation_loss), ("best", moment.best_loss)):
+        if not math.isnan(value):
+            parts.append(f"{name} {value:.3f}")
+    if not math.isnan(moment.tokens_per_second):
+        parts.append(f"{moment.tokens_per_second / 1000:.1f}k tokens/s")
+    if moment.densities:
+        parts.append("density " + " ".join(f"{group} {kept:.3f}" for group, kept in moment.densities.items()))
+    return ", ".join(parts)

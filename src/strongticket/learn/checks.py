@@ -1,0 +1,66 @@
+"""What cannot be hidden, said before anything is changed."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
+
+from strongticket.learn.policy import Policy
+from strongticket.learn.tensors import ModelTensor
+from strongticket.tickets.tensors import check_name, check_shape
+
+_NAMES_SHOWN = 3
+
+
+def check_module(model: nn.Module) -> None:
+    """Refuse a module whose parameters are not plain numbers."""
+    for name, module in model.named_modules():
+        if is_parametrized(module):
+            raise ValueError(
+                f"{name or 'the module'} already has a parametrization; hide a plain {type(model).__name__}."
+            )
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter) or parameter.is_meta:
+            raise ValueError(f"{name} has no numbers yet; run a lazy module once, move one from meta to a device.")
+        if not parameter.is_floating_point():
+            raise ValueError(f"a search needs float parameters; {name} is {parameter.dtype}.")
+
+
+def check_tensors(model: nn.Module, tensors: Sequence[ModelTensor], policy: Policy) -> None:
+    """Refuse a policy that cannot be carried out on these tensors."""
+    for tensor in tensors:
+        check_name(tensor.name)
+        check_shape(tensor.name, tensor.shape)
+    _check_something_is_masked(tensors, policy)
+    drawn = [t for t in tensors if policy.treatment(t.group) != "trained" and t.constant is None]
+    for tensor in drawn:
+        if (dtype := model.get_parameter(tensor.parameter).dtype) not in (torch.float32, torch.float64):
+            raise ValueError(f"{tensor.name} is {dtype}, which cannot hold a float32 weight; use model.float().")
+    _check_queries_and_keys(drawn, policy)
+    masked = {t.parameter for t in drawn if policy.treatment(t.group) == "masked"}
+    for name in masked:
+        if isinstance(holder := model.get_submodule(name.rpartition(".")[0]), nn.RNNBase):
+            raise ValueError(f"{type(holder).__name__} keeps lists of its weights, which masks cannot reach: {name}.")
+    if len(devices := {model.get_parameter(name).device for name in masked}) > 1:
+        raise ValueError(f"masked tensors must be on one device; got {', '.join(sorted(map(str, devices)))}.")
+
+
+def _check_something_is_masked(tensors: Sequence[ModelTensor], policy: Policy) -> None:
+    if any(policy.treatment(tensor.group) == "masked" for tensor in tensors):
+        return
+    groups = Counter(tensor.group for tensor in tensors)
+    has = ", ".join(f"{count} in {group} ({policy.treatment(group)})" for group, count in groups.items())
+    raise ValueError(
+        f"the policy masks nothing of this module; its tensors: {has or 'none'}. Mask one of these groups."
+    )
+
+
+def _check_queries_and_keys(drawn: Sequence[ModelTensor], policy: Policy) -> None:
+    attention = [tensor for tensor in drawn if tensor.group == "attention"]
+    if policy.qk_scale == 1 or not attention or any(tensor.is_query_or_key for tensor in attention):
+        return
+    names = ", ".join(tensor.name for tensor in attention[:_NAMES_SHOWN])
+    raise ValueError(f"no query or key is known among the attention tensors ({names}, ...); pass qk_scale=1.")

@@ -1,0 +1,188 @@
+"""How well a language model predicts a text: the loss a run reports, and the same loss from a ticket alone."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.data.text import Text, validation_batches
+from strongticket.data.windows import Tokens, window_count
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json
+from strongticket.learn.recorded import Recorded, check_tokenizer, recorded_of
+from strongticket.learn.step import Precision
+from strongticket.models.gpt2 import GPT2
+from strongticket.tickets.ticket import Ticket
+
+SEQUENCES = 8  # in a forward pass, where a ticket does not say
+# How far a loss may be from the recorded one: other devices add in another order, and bfloat16 rounds much earlier.
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
+_LARGEST_LOSS = 700.0  # whose perplexity is a number
+
+# Called with the number of windows just done.
+Progress = Callable[[int], object]
+
+
+@torch.no_grad()
+def validation_loss(
+    model: Callable[[Tensor, Tensor], Tensor],
+    tokens: Tokens,
+    *,
+    length: int,
+    sequences: int,
+    device: torch.device | str,
+    limit: int | None = None,
+    precision: Precision = "float32",
+    progress: Progress | None = None,
+) -> float:
+    """Give the mean loss in nats over all windows of a text, each of the same weight; added up in float64.
+
+    Args:
+        model: (inputs, targets), (B, T) each -> their mean loss. A module is put into evaluation mode meanwhile.
+        tokens: (N,) unsigned integers.
+        length: tokens in a window.
+        sequences: windows in a forward pass. Not only memory: the order of float32 sums depends on it.
+        device: where the model is.
+        limit: use only this many windows, the first ones.
+        precision: "bfloat16" runs the model under autocast.
+        progress: called with the windows of each pass.
+    """
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be {' or '.join(get_args(Precision))}; got {precision!r}.")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1 window; got {limit}.")
+    place = torch.device(device)
+    windows = min(window_count(tokens, length), limit or len(tokens))
+    batches = validation_batches(tokens[: windows * length + 1], length=length, sequences=sequences)
+    losses, counts = [], []
+    with _evaluating(model), torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        for inputs, targets in batches:
+            losses.append(model(inputs.to(place), targets.to(place)))
+            counts.append(len(inputs))
+            if progress:
+                progress(len(inputs))
+    # Fetched together at the end, so that a GPU is never waited for in between.
+    total = torch.stack(losses).cpu().double() @ torch.tensor(counts, dtype=torch.float64)
+    return float(total) / windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A ticket's loss on a text, and what it means for the loss the ticket has on record."""
+
+    data: str
+    split: str
+    loss: float  # nats a token
+    perplexity: float
+    bits_per_byte: float  # of the text as UTF-8
+    tokens: int  # that were predicted
+    length: int
+    sequences: int
+    precision: Precision
+    recorded_loss: float | None  # only if it speaks of the same tokens in windows of the same length
+    reproduced: bool | None
+
+    def as_json(self) -> dict[str, Json]:
+        """Give all of it as JSON."""
+        return asdict(self)
+
+
+def load_model(ticket: Ticket, device: torch.device | str) -> GPT2:
+    """Build the language model a ticket holds."""
+    if (family := ticket.architecture.get("family")) != "gpt2":
+        raise StrongTicketError(f"the ticket holds a network of the family {family!r:.40}; text needs a gpt2.")
+    model = ticket.build(device=device)
+    assert isinstance(model, GPT2)
+    return model.eval()
+
+
+def evaluate_ticket(
+    ticket: Ticket,
+    text: Text,
+    split: str = "valid",
+    *,
+    length: int | None = None,
+    sequences: int | None = None,
+    device: torch.device | str = "cpu",
+    precision: Precision | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Evaluation:
+    """Measure a ticket's loss on a text; nothing but the ticket's file and the text is needed.
+
+    Args:
+        ticket: of the family gpt2.
+        text: with the split.
+        split: of the text.
+        length: tokens in a window; by default as recorded, or all the model can see.
+        sequences: windows in a forward pass; by default as recorded, if the precision is.
+        device: where to compute.
+        precision: by default as recorded on a GPU, and float32 on a CPU.
+        progress: called with the windows done so far and all of them.
+    """
+    recorded = recorded_of(ticket)
+    model, place = load_model(ticket, device), torch.device(device)
+    check_tokenizer(text.tokenizer, recorded, model.config.vocabulary)
+    length = length or (recorded.length if recorded else model.config.context)
+    precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")
+    # In another precision the last digits differ anyway, and what fits a GPU's memory may not fit this one's.
+    as_recorded = recorded is not None and recorded.precision == precision
+    sequences = sequences or (recorded.sequences if recorded and as_recorded else SEQUENCES)
+    tokens, windows = text.tokens(split), window_count(text.tokens(split), length, f"the {split} text")
+    if length > model.config.context:
+        raise ValueError(f"the ticket's model sees at most {model.config.context:,} tokens; got length {length:,}.")
+    done = 0
+
+    def advance(amount: int) -> None:
+        nonlocal done
+        done += amount
+        if progress:
+            progress(done, windows)
+
+    loss = validation_loss(
+        model, tokens, length=length, sequences=sequences, device=place, precision=precision, progress=advance
+    )
+    if not loss < _LARGEST_LOSS:
+        raise StrongTicketError(f"the loss is {loss} nats a token: the ticket's network does not predict text.")
+    recorded_loss = _comparable_loss(recorded, text.splits[split].digest, length)
+    return Evaluation(
+        data=text.name,
+        split=split,
+        loss=loss,
+        perplexity=math.exp(loss),
+        bits_per_byte=loss * len(tokens) / text.splits[split].text_bytes / math.log(2),
+        tokens=windows * length,
+        length=length,
+        sequences=sequences,
+        precision=precision,
+        recorded_loss=recorded_loss,
+        reproduced=None if recorded_loss is None else abs(loss - recorded_loss) <= _tolerance(recorded, precision),
+    )
+
+
+def _comparable_loss(recorded: Recorded | None, digest: str, length: int) -> float | None:
+    """Give the recorded loss if it is that of the same tokens in windows of the same length."""
+    if recorded is None or recorded.valid_digest != digest or recorded.length != length:
+        return None
+    return recorded.validation_loss
+
+
+def _tolerance(recorded: Recorded | None, precision: Precision) -> float:
+    return max(_TOLERANCE[precision], _TOLERANCE[recorded.precision] if recorded else 0.0)
+
+
+@contextmanager
+def _evaluating(model: object) -> Iterator[None]:
+    """Switch dropout and the like off, and back to what it was."""
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    before = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(before)

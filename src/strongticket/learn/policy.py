@@ -1,0 +1,100 @@
+"""What a search does with each group of tensors, and how it draws the random ones."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from strongticket.models.gpt2 import Group
+from strongticket.ops.supermask import Scope
+from strongticket.tickets.mask import check_density
+
+Treatment = Literal["masked", "frozen", "trained"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]
+ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+# Norms start at 1 and biases at 0: among equal numbers there is nothing to choose.
+CONSTANT_GROUPS: tuple[Group, ...] = ("norms", "biases")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    r"""Which tensors are masked, frozen or trained, and how the masked and frozen ones are drawn.
+
+    A masked tensor is random and learns which of its weights to keep; a frozen one is random, or constant if it is a
+    norm (1) or a bias (0), and keeps all; a trained one starts as the module has it and learns as usual.
+
+    Args:
+        attention: weights of queries, keys, values and outputs.
+        mlp: every matrix that belongs to no other group, convolutions included.
+        embeddings: tokens, positions, class tokens; a head tied to one of them as well.
+        head: what is called one, or the linear layer that the module ends in.
+        norms: scales and shifts of the norms; never masked.
+        biases: of the linear layers; never masked.
+        density: fraction kept, in (0, 1].
+        scope: rank scores within each tensor, or all together ("global").
+        signed: rank scores by value and not by absolute value.
+        qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
+        init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
+            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape.
+        rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
+        score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
+            "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
+        output_gain: a constant that multiplies what the last norm gives.
+
+    Example:
+        >>> Policy(embeddings="trained", density=0.5).treatment("embeddings")
+        'trained'
+    """
+
+    attention: Treatment = "masked"
+    mlp: Treatment = "masked"
+    embeddings: Treatment = "masked"
+    head: Treatment = "masked"
+    norms: Treatment = "frozen"
+    biases: Treatment = "frozen"
+    density: float = 0.3
+    scope: Scope = "tensor"
+    signed: bool = False
+    qk_scale: float | Literal["auto"] = "auto"
+    init: Init = "own"
+    rescale: bool = False
+    score_init: ScoreInit = "kaiming"
+    output_gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        for group in GROUPS:
+            _check_word(group, self.treatment(group), Treatment)
+        for group in CONSTANT_GROUPS:
+            if self.treatment(group) == "masked":
+                raise ValueError(
+                    f"{group} cannot be masked: all their numbers are alike, there is nothing to choose. "
+                    "Use frozen or trained."
+                )
+        if not _is_number(self.density):
+            raise ValueError(f"density must be a number; got {self.density!r:.40}.")
+        check_density(self.density)
+        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
+            _check_word(name, getattr(self, name), words)
+        if self.qk_scale != "auto":
+            _check_positive("qk_scale", self.qk_scale, " or auto")
+        _check_positive("output_gain", self.output_gain)
+
+    def treatment(self, group: Group) -> Treatment:
+        """Say what is done with the tensors of a group."""
+        chosen: Treatment = getattr(self, group)
+        return chosen
+
+
+def _check_word(name: str, value: object, words: Any) -> None:
+    if value not in get_args(words):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(words))}; got {value!r:.40}.")
+
+
+def _check_positive(name: str, value: float, otherwise: str = "") -> None:
+    if not (_is_number(value) and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number{otherwise}; got {value!r:.40}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

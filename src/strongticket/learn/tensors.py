@@ -1,0 +1,109 @@
+"""A module's parameters as the tensors a search deals with: group, fans, own deviation, what is a query or a key."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from strongticket.learn.groups import Groups, Place, groups_of, places_of
+from strongticket.learn.policy import CONSTANT_GROUPS
+from strongticket.learn.roles import key_width_of, output_axis, roles_of
+from strongticket.models.gpt2 import GPT2, INITIAL_STD, Group, initial_scales
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTensor:
+    """One tensor of a module: a parameter, or one of the equal pieces that a parameter holds side by side."""
+
+    name: str  # in the ticket; keys its random numbers
+    parameter: str  # first name of the parameter that holds it
+    group: Group
+    shape: tuple[int, ...]
+    fan_in: int
+    fan_out: int
+    std: float  # to draw it with; not for norms and biases
+    constant: float | None  # what a norm or bias is if frozen; None for all else
+    is_query_or_key: bool
+    key_width: int | None  # of a query or key, where the module tells it
+    piece: int
+    pieces: int
+    axis: int  # along which the pieces lie
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Give this tensor's view of its parameter."""
+        return parameter.chunk(self.pieces, dim=self.axis)[self.piece] if self.pieces > 1 else parameter
+
+    @property
+    def numel(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+def tensors_of(model: nn.Module, groups: Groups | None = None) -> list[ModelTensor]:
+    """List the tensors of a module, in the order of its parameters; a tied parameter is one tensor.
+
+    Args:
+        model: any module.
+        groups: the caller's own groups for some parameters, see `groups_of`.
+    """
+    known = initial_scales(model.config) if type(model) is GPT2 else {}
+    stds = {name: std for name, (_, std) in known.items()}
+    places = places_of(model)
+    return [
+        tensor
+        for name, group in groups_of(model, groups).items()
+        for tensor in _tensors_of_parameter(places[name][0], group, stds)
+    ]
+
+
+def _tensors_of_parameter(place: Place, group: Group, stds: Mapping[str, float]) -> Iterator[ModelTensor]:
+    parameter = place.holder.get_parameter(place.attribute).detach()
+    roles = roles_of(place) if group == "attention" else ()
+    axis, pieces = output_axis(place.holder), max(len(roles), 1)
+    for piece, view in enumerate(parameter.chunk(pieces, dim=axis) if pieces > 1 else [parameter]):
+        role = roles[piece] if roles else None
+        fan_in, fan_out = _fans(view, group, axis)
+        is_query_or_key = role in ("query", "key")
+        yield ModelTensor(
+            name=f"{place.name}.{role}" if pieces > 1 else place.name,
+            parameter=place.name,
+            group=group,
+            shape=tuple(view.shape),
+            fan_in=fan_in,
+            fan_out=fan_out,
+            std=stds.get(place.name) or _own_std(view, group, fan_in),
+            constant=_constant(place, view, group) if group in CONSTANT_GROUPS else None,
+            is_query_or_key=is_query_or_key,
+            key_width=key_width_of(place, role, view.shape[axis]) if role and is_query_or_key else None,
+            piece=piece,
+            pieces=pieces,
+            axis=axis,
+        )
+
+
+def _fans(view: Tensor, group: Group, axis: int) -> tuple[int, int]:
+    """How many inputs an output has and how many outputs an input; an embedding has its width as inputs."""
+    if view.dim() < 2 or group == "embeddings":
+        width = view.shape[-1] if view.dim() else 1
+        return max(width, 1), max(view.numel() // max(width, 1), 1)
+    field = math.prod(view.shape[2:])
+    return max(view.shape[1 - axis] * field, 1), max(view.shape[axis] * field, 1)
+
+
+def _own_std(view: Tensor, group: Group, fan_in: int) -> float:
+    """A tensor's own standard deviation, or torch's default for a layer where all its numbers are alike."""
+    std = view.float().std(correction=0).item() if view.numel() else 0.0
+    if not (math.isfinite(std) and std > 0):
+        return INITIAL_STD if group == "embeddings" else 1 / math.sqrt(3 * fan_in)
+    # Four digits: sums in another order, as on another device, give the same tensor.
+    return float(f"{std:.4g}")
+
+
+def _constant(place: Place, view: Tensor, group: Group) -> float:
+    """What a frozen norm or bias is set to: biases 0, scales 1, but scales that are all alike stay what they are."""
+    if group == "biases" or "bias" in place.attribute:
+        return 0.0
+    # Some norms count from 0 and some scales start small; a module fresh from its constructor tells.
+    first = view.flatten()[:1]
+    return first.item() if first.numel() and bool((view == first).all()) else 1.0

@@ -1,0 +1,119 @@
+r"""Random weights that a seed and a name bring back: the same bits on every device, version, chunk and thread count.
+
+Every number is a function of (seed, tensor name, element index) alone; nothing depends on what was drawn before.
+The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.md`, and golden values pin both.
+"""
+
+import hashlib
+import math
+import operator
+from numbers import Real
+from typing import Literal, SupportsIndex, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strongticket.ops.philox.reference import Stream
+
+Distribution = Literal["uniform", "normal", "sign"]
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
+
+MAX_SEED = 2**64 - 1
+_DOMAIN = b"strongticket rng 1\x00"
+
+
+def random_weights(
+    seed: int,
+    name: str,
+    shape: tuple[int, ...],
+    distribution: Distribution = "uniform",
+    scale: float = 1.0,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    r"""Draw the float32 weights of one tensor.
+
+    Args:
+        seed: 0 to $2^{64} - 1$.
+        name: the tensor's name; tensors of different names are independent.
+        shape: the tensor's shape; elements are numbered in row-major order.
+        distribution: `"uniform"` on $[-a, a]$, `"normal"` with standard deviation $a$, or `"sign"`, $\pm a$.
+        scale: $a$, positive; rounded to float32 first, so that a uniform weight is rounded only once.
+        device: where to make them; the bits are the same everywhere.
+
+    Example:
+        >>> random_weights(0, "head.0.query", (2, 3), "sign", 0.5).tolist()
+        [[0.5, -0.5, 0.5], [0.5, 0.5, 0.5]]
+    """
+    flat = random_chunk(seed, name, 0, math.prod(shape), distribution, scale, device=device)
+    return flat.view(shape)
+
+
+def random_chunk(
+    seed: int,
+    name: str,
+    start: int,
+    stop: int,
+    distribution: Distribution = "uniform",
+    scale: float = 1.0,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Draw elements `start` to `stop` of one tensor, flattened, without making the others."""
+    if distribution not in DISTRIBUTIONS:
+        raise ValueError(
+            f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got {distribution!r}. "
+            "A ticket's weights are drawn entry by entry; orthogonal and similar initialisations cannot be sources."
+        )
+    if not 0 <= start <= stop:
+        raise ValueError(f"a chunk needs 0 <= start <= stop; got start {start} and stop {stop}.")
+    stream, scale = stream_of(seed, name), round_scale(scale)
+    place = torch.device(device or "cpu")
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "random weights were asked for on cuda, but torch finds no CUDA device here; use device='cpu'."
+        )
+    try:
+        out = torch.empty(stop - start, dtype=torch.float32, device=place)
+    except RuntimeError as error:
+        raise MemoryError(f"{stop - start:,} weights of {name} do not fit into the memory of {place}.") from error
+    if out.device.type == "cuda":
+        from strongticket.ops.philox import cuda
+
+        cuda.fill(out, start, stream, distribution, scale)
+    elif out.device.type == "cpu":
+        from strongticket.ops.philox import cpu
+
+        cpu.fill(out.numpy(), start, stream, distribution, scale)
+    else:
+        raise ValueError(f"random weights are made on cpu or cuda; got {out.device}. Make them on cpu and move them.")
+    return out
+
+
+def stream_of(seed: int, name: str) -> Stream:
+    """Derive a tensor's Philox key and high counter words from the SHA-256 of the seed and the name."""
+    digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode()).digest()
+    return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
+
+
+def as_seed(seed: SupportsIndex) -> int:
+    """Take a seed, NumPy's whole numbers included, as a plain one."""
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
+        raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
+    return operator.index(seed)
+
+
+def round_scale(scale: float) -> float:
+    """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
+    if not 2.0**-100 <= (number := as_real(scale)) <= 2.0**100:
+        raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale!r:.40}.")
+    return float(np.float32(number))
+
+
+def as_real(value: object) -> float:
+    """Take a real number, NumPy's included, as a float; what is none becomes NaN, which no range holds."""
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.nan

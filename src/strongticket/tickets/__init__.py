@@ -1,0 +1,1 @@
+"""Tickets: what they hold, how they are stored, and the networks they build."""

@@ -1,0 +1,193 @@
+"""From a ticket back to a network: the literal wide one, or the same function with its matrices multiplied out."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.errors import StrongTicketError
+from strongticket.models.attention import Attention
+from strongticket.models.gpt2 import GPT2, GPT2Config
+from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.tickets.content import Content
+from strongticket.tickets.mask import BlockMask
+from strongticket.tickets.restore import check_fit, load_ticket
+
+Form = Literal["literal", "merged"]
+
+
+def build(
+    ticket: Content,
+    form: Form = "literal",
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> nn.Module:
+    """Build the network a ticket describes.
+
+    Args:
+        ticket: with an `architecture` of a known family.
+        form: "literal" has the source's shapes and the masked random weights; "merged" multiplies adjacent matrices
+            out in float64 first, and has the target's size; two layers with a ReLU between them must be as constructed.
+        dtype: of the parameters. The random weights are float32 numbers, so float64 holds them exactly.
+        device: where the network lives.
+    """
+    if form not in get_args(Form):
+        raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}.")
+    family = ticket.architecture.get("family")
+    if family == "module":
+        raise StrongTicketError(
+            f"the ticket is of a {ticket.architecture.get('class')!s:.80}; make one as for the search "
+            "and call load_ticket(model, ticket)."
+        )
+    if not isinstance(family, str) or family not in _BUILDERS:
+        raise StrongTicketError(
+            f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
+            "materialize() gives its masked weights by name."
+        )
+    if form == "merged" and family == "gpt2":
+        raise ValueError("a GPT-2 has no matrices to multiply out; build it in its literal form.")
+    weights = _Weights(ticket, device)
+    try:
+        module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        raise StrongTicketError(f"the ticket's tensors do not make a {family}: {error!r:.200}") from error
+    return module.to(dtype=dtype, device=device).requires_grad_(False)
+
+
+class _Weights:
+    """The masked weights and dense tensors of a ticket as float64, under a prefix."""
+
+    def __init__(self, ticket: Content, device: torch.device | str | None, prefix: str = "") -> None:
+        self.ticket, self.device, self._prefix = ticket, device, prefix
+        self._masked = ticket.materialize(device=device)
+
+    def below(self, prefix: str) -> "_Weights":
+        return _Weights(self.ticket, self.device, f"{self._prefix}{prefix}")
+
+    def random(self, name: str) -> Tensor:
+        return self._masked[f"{self._prefix}{name}"].double()
+
+    def dense(self, name: str) -> Tensor | None:
+        tensor = self.ticket.dense.get(f"{self._prefix}{name}")
+        # A copy, or the network could write into the ticket.
+        return tensor.value.to(device=self.device, dtype=torch.float64, copy=True) if tensor else None
+
+    def check_blocks(self, name: str) -> None:
+        check_blocks(self.ticket, f"{self._prefix}{name}")
+
+
+def check_blocks(ticket: Content, name: str) -> None:
+    """Refuse a first layer whose units may keep several inputs: behind a ReLU, their sum is not split by its signs."""
+    mask = ticket.tensors[name].mask
+    if not isinstance(mask, BlockMask) or mask.unit_axis != 0:
+        raise ValueError(f"{name} needs a block mask, one input for each row; it has one of kind {mask.kind!r}.")
+
+
+def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    first, second = weights.random("first"), weights.random("second")
+    return _LinearChain([second @ first] if merged else [first, second])
+
+
+def _feedforward(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    layers = range(len(settings["hidden_widths"]))
+    firsts = [weights.random(f"layer.{i}.first") for i in layers]
+    seconds = [weights.random(f"layer.{i}.second") for i in layers]
+    biases = [weights.dense(f"layer.{i}.bias") for i in layers]
+    if not merged:
+        pairs = [matrix for pair in zip(firsts, seconds, strict=True) for matrix in pair]
+        return FeedForward(pairs, [bias for b in biases for bias in (None, b)])
+    for i in layers:
+        weights.check_blocks(f"layer.{i}.first")
+    return SignSplitNetwork(
+        [second @ first.clamp(min=0) for first, second in zip(firsts, seconds, strict=True)],
+        [second @ first.clamp(max=0) for first, second in zip(firsts, seconds, strict=True)],
+        biases,
+    )
+
+
+def _attention(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    heads = range(settings["n_heads"])
+    q, k, v, o = (
+        torch.stack([weights.random(f"head.{j}.{part}") for j in heads]) for part in ("query", "key", "value", "output")
+    )
+    literal = Attention(q, k, v, o, weights.dense("output_bias"))
+    return literal.merged() if merged else literal
+
+
+def _transformer(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    return Transformer(
+        [
+            Block(
+                _attention(block["attention"], weights.below(f"block.{b}.attention."), merged),
+                _feedforward(block["feedforward"], weights.below(f"block.{b}.feedforward."), merged),
+            )
+            for b, block in enumerate(settings["blocks"])
+        ]
+    )
+
+
+def _gpt2(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
+    config, ticket = _gpt2_config(settings["config"]), weights.ticket
+    # A file can claim any size, and even a model without weights takes memory for each layer.
+    if config.n_layers > len(ticket.tensors) + len(ticket.dense):
+        raise ValueError(f"{config.n_layers} layers need more tensors than {len(ticket.tensors) + len(ticket.dense)}")
+    check_fit(GPT2(config, device="meta"), ticket)
+    return load_ticket(GPT2(config, seed=ticket.seed, device=weights.device), ticket)
+
+
+def _gpt2_config(settings: dict[str, Any]) -> GPT2Config:
+    for field in fields(GPT2Config):
+        kinds = (int, float) if field.type is float else (field.type if isinstance(field.type, type) else str,)
+        if type(settings[field.name]) not in kinds:
+            raise ValueError(f"{field.name} is {settings[field.name]!r:.40}")
+    return GPT2Config(**settings)
+
+
+class SignSplitNetwork(nn.Module):
+    r"""A ReLU network whose layers act on $x^+$ and $x^-$ by matrices of their own: $W^+ x^+ - W^- x^- + b$.
+
+    This is what two random layers with a ReLU between them compute when each hidden unit keeps one input.
+    """
+
+    def __init__(self, positive: list[Tensor], negative: list[Tensor], biases: list[Tensor | None]) -> None:
+        super().__init__()
+        self.positive = nn.ParameterList(positive)
+        self.negative = nn.ParameterList(negative)
+        self.biases = nn.ParameterList(
+            bias if bias is not None else matrix.new_zeros(len(matrix))
+            for bias, matrix in zip(biases, positive, strict=True)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d_in)."""
+        for index, (w_plus, w_minus, bias) in enumerate(zip(self.positive, self.negative, self.biases, strict=True)):
+            x = torch.relu(x) if index else x
+            x = x.clamp(min=0) @ w_plus.mT + x.clamp(max=0) @ w_minus.mT + bias
+        return x
+
+
+class _LinearChain(nn.Module):
+    """Matrices applied one after another, nothing between them."""
+
+    def __init__(self, matrices: list[Tensor]) -> None:
+        super().__init__()
+        self.matrices = nn.ParameterList(matrices)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., d_in)."""
+        for matrix in self.matrices:
+            x = x @ matrix.mT
+        return x
+
+
+_BUILDERS: dict[str, Callable[[dict[str, Any], _Weights, bool], nn.Module]] = {
+    "linear": _linear,
+    "feedforward": _feedforward,
+    "attention": _attention,
+    "transformer": _transformer,
+    "gpt2": _gpt2,
+}

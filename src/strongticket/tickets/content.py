@@ -1,0 +1,188 @@
+"""What a ticket says: seed, tensors, masks and dense numbers; and the hashes that name it."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from strongticket.files import Json, canonical_json
+from strongticket.ops.rng import as_seed, random_weights
+from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
+from strongticket.tickets.plain_json import plain_json
+from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor
+from strongticket.tickets.weights_digest import Weights, digest_of_weights
+
+# Called with the number of weights done since the last call; perhaps from other threads, but by one at a time.
+Progress = Callable[[int], object]
+
+
+class Content:
+    """Everything a `Ticket` holds, whose arguments it takes: what files are written from and networks built from."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        tensors: Iterable[RandomTensor],
+        dense: Iterable[DenseTensor] = (),
+        architecture: Mapping[str, Json] | None = None,
+        certificate: Certificate | None = None,
+        metadata: Mapping[str, Json] | None = None,
+    ) -> None:
+        if certificate is not None and not isinstance(certificate, Certificate):
+            raise ValueError(f"certificate must be a Certificate; got {type(certificate).__name__}.")
+        self.seed = as_seed(seed)
+        random, exact = tuple(tensors), tuple(dense)
+        self.tensors = MappingProxyType({tensor.name: tensor for tensor in random})
+        self.dense = MappingProxyType({tensor.name: tensor for tensor in exact})
+        self.architecture = plain_json(architecture or {}, "architecture")
+        self.certificate = certificate
+        self.metadata = plain_json(metadata or {}, "metadata")
+        # What the file said when this ticket was loaded; `verify` holds the recomputed values against it.
+        self.stored_digests: Digests | None = None
+        _check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
+        if self.numel + sum(tensor.value.numel() for tensor in exact) > MAX_ELEMENTS:
+            raise ValueError(f"a ticket holds at most 2^40 elements; got {self.numel} random ones.")
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Stored digests speak of seed and tensors; others put in their place would make them lie. What can be reached
+        # inside, as the architecture or a dense tensor's numbers, they do not cover: the identity hashes it anew.
+        if getattr(self, "_sealed", False):
+            raise AttributeError(f"a ticket's {name} cannot be set; make a new ticket with another one.")
+        super().__setattr__(name, value)
+
+    @property
+    def numel(self) -> int:
+        """How many random weights there are, kept or not."""
+        return sum(tensor.numel for tensor in self.tensors.values())
+
+    def kept(self) -> int:
+        """Count the random weights that are kept."""
+        return sum(tensor.mask.count() for tensor in self.tensors.values())
+
+    @property
+    def density(self) -> float:
+        """The fraction of random weights kept."""
+        return self.kept() / self.numel if self.numel else 0.0
+
+    @property
+    def strong(self) -> bool:
+        """Whether no trained number is in it: every dense tensor follows from the target, none from training."""
+        return not any(tensor.trained for tensor in self.dense.values())
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the uncompressed content: the same ticket has the same identity, however it is stored."""
+        return _identity(self)
+
+    def materialize(self, *, device: torch.device | str | None = None) -> "MaskedWeights":
+        """Give name -> masked weight; each tensor is regenerated when it is asked for, and not kept."""
+        return MaskedWeights(self, device)
+
+    def digests(self, progress: Progress | None = None) -> Digests:
+        """Compute the digests a file stores: regenerates every weight, a few MiB at a time, on torch's threads."""
+        weights = [Weights(t.name, t.numel, t.distribution, t.scale) for t in self.tensors.values()]
+        with digest_of_weights(self.seed, weights, progress=progress) as digest:
+            return Digests(masks=digest_of_masks(self), weights=digest())
+
+
+class MaskedWeights(Mapping[str, Tensor]):
+    """The masked weights of a ticket by name, each made anew when it is looked up."""
+
+    def __init__(self, ticket: Content, device: torch.device | str | None) -> None:
+        self._ticket, self._device = ticket, device
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._ticket.tensors[name]
+        weights = random_weights(
+            self._ticket.seed, name, tensor.shape, tensor.distribution, tensor.scale, device=self._device
+        )
+        if isinstance(tensor.mask, FullMask):
+            return weights
+        return weights.masked_fill_(~tensor.mask.to_bool(self._device), 0.0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ticket.tensors)
+
+    def __len__(self) -> int:
+        return len(self._ticket.tensors)
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Hash named tensors, in the order of their names: how a certificate names its target."""
+    digest = hashlib.sha256(b"strongticket tensors 1\x00")
+    for name, tensor in sorted(tensors.items()):
+        described = {"dtype": str(tensor.dtype).removeprefix("torch."), "name": name, "shape": list(tensor.shape)}
+        digest.update(canonical_json(described).encode() + b"\x00")
+        digest.update(tensor.detach().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def content_of(ticket: Content) -> dict[str, Json]:
+    """Describe everything a ticket's identity covers, bits and dense bytes excepted."""
+    return {
+        "architecture": ticket.architecture,
+        "dense": [
+            {
+                "dtype": DTYPE_NAMES[tensor.value.dtype],
+                "name": tensor.name,
+                "shape": list(tensor.value.shape),
+                "trained": tensor.trained,
+            }
+            for tensor in ticket.dense.values()
+        ],
+        "seed": ticket.seed,
+        "tensors": [
+            {
+                "distribution": tensor.distribution,
+                "dtype": "F32",
+                "mask": describe_mask(tensor.mask),
+                "name": tensor.name,
+                "scale": tensor.scale,
+                "shape": list(tensor.shape),
+            }
+            for tensor in ticket.tensors.values()
+        ],
+    }
+
+
+def describe_mask(mask: Mask) -> dict[str, Json]:
+    """Give a mask's kind and, for blocks, its rule."""
+    if not isinstance(mask, BlockMask):
+        return {"kind": mask.kind}
+    sizes = mask.sizes if isinstance(mask.sizes, int) else list(mask.sizes)
+    return {"kind": mask.kind, "sizes": sizes, "unit_axis": mask.unit_axis}
+
+
+def _identity(ticket: Content) -> str:
+    digest = hashlib.sha256(b"strongticket identity 1\x00")
+    digest.update(canonical_json(content_of(ticket)).encode() + b"\x00")
+    _update_with_masks(digest, ticket)
+    for tensor in ticket.dense.values():
+        digest.update(tensor.to_bytes())
+    return digest.hexdigest()
+
+
+def digest_of_masks(ticket: Content) -> str:
+    """Hash the packed bits of all masks that have some, in the tensors' order."""
+    digest = hashlib.sha256()
+    _update_with_masks(digest, ticket)
+    return digest.hexdigest()
+
+
+def _update_with_masks(digest: "hashlib._Hash", ticket: Content) -> None:
+    for tensor in ticket.tensors.values():
+        if isinstance(tensor.mask, PackedMask):
+            digest.update(tensor.mask.bits.data)
+
+
+def _check_unique(names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"tensor names must be unique; got {name!r} twice.")
+        seen.add(name)

@@ -1,0 +1,324 @@
+"""Tickets as bytes: `docs/ticket-format.md`, line for line. Nothing in a file is trusted before it is checked."""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import BinaryIO
+
+import numpy as np
+import torch
+
+from strongticket.errors import TicketFormatError
+from strongticket.files import Json, canonical_json, parse_canonical_json
+from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of
+from strongticket.tickets.content import Content, content_of
+from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
+from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor, check_shape
+
+Piece = bytes | memoryview
+
+VERSION = 1
+MAX_HEADER_BYTES = 8 << 20
+
+_METADATA_KEY = "strongticket"
+_DIGEST_BYTES = 32
+_CHUNK = 1 << 20
+_LONGEST_REASON = 300
+# Of a large mask every eighth piece of this size is coded for a try; zlib codes so many bytes by a table of their own.
+_TRIED_PIECE, _TRIED_EVERY = 1 << 14, 8
+# A Huffman code spends at least one bit on a byte, so honest payloads grow at most eightfold.
+_LARGEST_GROWTH = 8
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
+    """Write a ticket: header, mask payloads, dense tensors, and last the SHA-256 of all bytes before it."""
+    masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if isinstance(tensor.mask, PackedMask)}
+    # zlib holds no lock while it works, so the masks of a large ticket are coded on all cores.
+    with ThreadPoolExecutor() as pool:
+        coded = dict(zip(masks, pool.map(_encode, masks.values()), strict=True))
+    content = content_of(ticket)
+    description = {
+        "certificate": asdict(ticket.certificate) if ticket.certificate else None,
+        "coding": {name: coding for name, (coding, _) in coded.items()},
+        "content": content,
+        "metadata": ticket.metadata,
+        "sha256": asdict(digests),
+        "version": VERSION,
+    }
+    lengths = {name: _length(pieces) for name, (_, pieces) in coded.items()}
+    header = header_bytes(header_of(_entries(content["dense"], lengths), {_METADATA_KEY: canonical_json(description)}))
+    if len(header) - 8 > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"a ticket's description takes at most {MAX_HEADER_BYTES} bytes; this one takes {len(header) - 8}. "
+            "Put less into metadata, architecture or the certificate's details."
+        )
+    digest = hashlib.sha256()
+    for piece in (header, *(p for _, pieces in coded.values() for p in pieces), *_dense_bytes(ticket)):
+        digest.update(piece)
+        file.write(piece)
+    file.write(digest.digest())
+
+
+def _entries(dense: list[Json], lengths: dict[str, int]) -> list[Entry]:
+    return [
+        *(Entry(f"mask.{name}", "U8", (length,)) for name, length in lengths.items()),
+        *(Entry(f"dense.{tensor['name']}", tensor["dtype"], tuple(tensor["shape"])) for tensor in dense),
+        Entry("sha256", "U8", (_DIGEST_BYTES,)),
+    ]
+
+
+def _dense_bytes(ticket: Content) -> Iterator[bytes]:
+    return (tensor.to_bytes() for tensor in ticket.dense.values())
+
+
+def _encode(mask: PackedMask) -> tuple[str, list[Piece]]:
+    """Huffman-code a mask's bytes where that is smaller; in pieces, so that no second copy is ever joined."""
+    raw = mask.bits.data
+    tried = [raw[start : start + _TRIED_PIECE] for start in range(0, len(raw), _TRIED_EVERY * _TRIED_PIECE)]
+    # Masks that keep about half, as constructions do, gain nothing, and coding would take most of the time of writing.
+    if len(tried) > 1 and _length(_huffman(tried)) >= _length(tried):
+        return "raw", [raw]
+    coded = _huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
+    return ("huffman", coded) if _length(coded) < len(raw) else ("raw", [raw])
+
+
+def _huffman(pieces: Iterable[memoryview]) -> list[Piece]:
+    compressor = zlib.compressobj(level=9, wbits=-15, strategy=zlib.Z_HUFFMAN_ONLY)
+    return [*(compressor.compress(piece) for piece in pieces), compressor.flush()]
+
+
+def _length(pieces: Iterable[Piece]) -> int:
+    return sum(map(len, pieces))
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_ticket(file: BinaryIO, size: int, source: str) -> tuple[Content, Digests]:
+    """Read a ticket from a seekable file of `size` bytes; `source` names it in errors."""
+    try:
+        return _read(file, size)
+    except (ValueError, zlib.error) as error:
+        # A file's own words may be in the reason, and they may be long.
+        raise TicketFormatError(f"{source}: {str(error)[:_LONGEST_REASON]}") from error
+
+
+def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
+    header, data_start = _read_header(file, size)
+    description = _description_of(header)
+    content = _fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
+    random = [_random_fields(value) for value in content["tensors"]]
+    dense = [_dense_fields(value) for value in content["dense"]]
+    packed = {r["name"]: r["shape"] for r in random if r["mask"]["kind"] == PackedMask.kind}
+    if set(description["coding"]) != set(packed):
+        raise ValueError("coding must name the tensors whose masks are bits, and no others")
+
+    offsets = _checked_offsets(header, dense, list(packed), size - data_start)
+    _check_digest(file, size)
+
+    def payload(name: str) -> Iterator[bytes]:
+        begin, end = offsets[name]
+        return _chunks(file, data_start + begin, data_start + end)
+
+    masks: dict[str, Mask] = {}
+    for name, shape in packed.items():
+        stored = offsets[f"mask.{name}"][1] - offsets[f"mask.{name}"][0]
+        masks[name] = _decode(name, shape, description["coding"][name], payload(f"mask.{name}"), stored)
+    found = Content(
+        seed=content["seed"],
+        tensors=[_random_tensor(r, masks) for r in random],
+        dense=[_dense_tensor(d, b"".join(payload(f"dense.{d['name']}"))) for d in dense],
+        architecture=content["architecture"],
+        certificate=_certificate(description["certificate"]),
+        metadata=description["metadata"],
+    )
+    # One comparison refuses every second way to say the same thing, so that equal content has equal bytes.
+    if canonical_json(content_of(found)) != canonical_json(content):
+        raise ValueError("content is not in canonical form (scales as float32, equal block sizes as one number)")
+    digests = _fields(description["sha256"], "sha256", masks=str, weights=str)
+    return found, Digests(masks=digests["masks"], weights=digests["weights"])
+
+
+def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Json], int]:
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 + 2 + _DIGEST_BYTES:
+        raise ValueError(f"{size} bytes are too few for a ticket")
+    if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8 - _DIGEST_BYTES):
+        raise ValueError(f"not a ticket, or truncated: it announces a header of {length} bytes in a file of {size}")
+    text = file.read(length).decode()
+    header = parse_canonical_json(text.rstrip(" "))
+    if not isinstance(header, dict) or header_bytes(header)[8:] != text.encode():
+        raise ValueError("the header is not a JSON object padded with spaces to a multiple of eight bytes")
+    return header, 8 + length
+
+
+def _description_of(header: dict[str, Json]) -> dict[str, Json]:
+    metadata = header.get("__metadata__")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(_METADATA_KEY), str):
+        raise ValueError(f"a safetensors file, but not a ticket: its metadata has no text {_METADATA_KEY!r}")
+    description = parse_canonical_json(metadata[_METADATA_KEY])
+    version = description.get("version") if isinstance(description, dict) else None
+    if type(version) is not int or version < 1:
+        raise ValueError("the description has no version")
+    if version > VERSION:
+        raise ValueError(
+            f"version {str(version)[:20]} is newer than this release reads (up to {VERSION}). Upgrade strongticket."
+        )
+    return _fields(
+        description,
+        "the description",
+        certificate=(dict, type(None)),
+        coding=dict,
+        content=dict,
+        metadata=dict,
+        sha256=dict,
+        version=int,
+    )
+
+
+def _fields(value: Json, what: str, **kinds: type | tuple[type, ...]) -> dict[str, Json]:
+    """Check that a JSON object has exactly these fields, each of its kind (a bool is no int)."""
+    if not isinstance(value, dict) or set(value) != set(kinds):
+        got = ", ".join(map(str, value))[:80] if isinstance(value, dict) else type(value).__name__
+        raise ValueError(f"{what} needs the fields {', '.join(kinds)}; got {got}")
+    for name, kind in kinds.items():
+        if type(value[name]) not in (kind if isinstance(kind, tuple) else (kind,)):
+            raise ValueError(f"{what}: {name} is a {type(value[name]).__name__}")
+    return value
+
+
+def _random_fields(value: Json) -> dict[str, Json]:
+    fields = _fields(value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list)
+    if fields["dtype"] != "F32":
+        raise ValueError(f"a random tensor's dtype is F32; got {fields['dtype']!r:.20}")
+    kind = fields["mask"].get("kind")
+    if kind == BlockMask.kind:
+        _fields(fields["mask"], "a block mask", kind=str, sizes=(int, list), unit_axis=int)
+    elif kind in (PackedMask.kind, FullMask.kind):
+        _fields(fields["mask"], "a mask", kind=str)
+    else:
+        raise ValueError(f"unknown mask kind {kind!r:.40}")
+    return {**fields, "shape": _shape(fields)}
+
+
+def _dense_fields(value: Json) -> dict[str, Json]:
+    fields = _fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
+    if fields["dtype"] not in DTYPES:
+        raise ValueError(f"unknown dtype {fields['dtype']!r:.20}")
+    return {**fields, "shape": _shape(fields)}
+
+
+def _sizes(value: Json, what: str) -> tuple[int, ...]:
+    if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in value):
+        raise ValueError(f"{what} is a list of whole numbers from 0 to 2^40")
+    return tuple(value)
+
+
+def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
+    shape = _sizes(fields["shape"], "a shape")
+    # Before anything is multiplied: a product of many large numbers would take minutes.
+    check_shape(fields["name"][:80], shape)
+    return shape
+
+
+def _checked_offsets(
+    header: dict[str, Json], dense: list[dict[str, Json]], packed: list[str], data_bytes: int
+) -> dict[str, list[int]]:
+    """Rebuild the container's table from the description, in which only the payloads' lengths are free, and compare."""
+    lengths: dict[str, int] = {}
+    for name in packed:
+        entry = header.get(f"mask.{name}")
+        shape = entry.get("shape") if isinstance(entry, dict) else None
+        if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and 0 <= shape[0] <= data_bytes):
+            raise ValueError(f"the mask of {name:.80} has no payload that fits the file")
+        lengths[name] = shape[0]
+    expected = header_of(_entries(dense, lengths), header["__metadata__"])
+    if canonical_json(expected) != canonical_json(header):
+        raise ValueError("the container's table of tensors does not fit the description")
+    if (end := expected["sha256"]["data_offsets"][1]) != data_bytes:
+        raise ValueError(f"truncated or too long: the tensors take {end} bytes, the file has {data_bytes} for them")
+    return {name: entry["data_offsets"] for name, entry in expected.items() if name != "__metadata__"}
+
+
+def _check_digest(file: BinaryIO, size: int) -> None:
+    digest = hashlib.sha256()
+    for chunk in _chunks(file, 0, size - _DIGEST_BYTES):
+        digest.update(chunk)
+    if digest.digest() != file.read(_DIGEST_BYTES):
+        raise ValueError("damaged: the SHA-256 at its end is not that of its bytes")
+
+
+def _chunks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
+    file.seek(begin)
+    while begin < end:
+        chunk = file.read(min(_CHUNK, end - begin))
+        if not chunk:
+            raise ValueError("the file became shorter while it was read")
+        begin += len(chunk)
+        yield chunk
+
+
+def _decode(name: str, shape: tuple[int, ...], coding: Json, payload: Iterator[bytes], stored: int) -> PackedMask:
+    numel = int(np.prod(shape, dtype=object))
+    nbytes = -(-numel // 8)
+    if coding == "raw":
+        fits = stored == nbytes
+    elif coding == "huffman":
+        fits = nbytes <= _LARGEST_GROWTH * stored
+        payload = _inflate(payload, nbytes)
+    else:
+        raise ValueError(f"unknown mask coding {coding!r:.40}")
+    if not fits:
+        raise ValueError(f"the mask of {name} has {stored} bytes of payload, which cannot be {numel} bits")
+    bits, at = np.empty(nbytes, dtype=np.uint8), 0
+    for piece in payload:
+        bits[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+        at += len(piece)
+    if at != nbytes:
+        raise ValueError(f"the mask of {name} unpacks to {at} bytes instead of {nbytes}")
+    return PackedMask(shape, bits, copy=False)
+
+
+def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
+    """Decompress raw DEFLATE, never producing more than the expected bytes."""
+    decompressor = zlib.decompressobj(wbits=-15)
+    left = nbytes
+    for chunk in payload:
+        piece = decompressor.decompress(chunk, left + 1)
+        if len(piece) > left or decompressor.unused_data:
+            raise ValueError(f"a mask's payload is longer than its {nbytes} bytes")
+        left -= len(piece)
+        yield piece
+    if not decompressor.eof:
+        raise ValueError("a mask's payload ends too early")
+
+
+def _random_tensor(fields: dict[str, Json], masks: dict[str, Mask]) -> RandomTensor:
+    rule, shape = fields["mask"], fields["shape"]
+    mask: Mask
+    if rule["kind"] == PackedMask.kind:
+        mask = masks[fields["name"]]
+    elif rule["kind"] == FullMask.kind:
+        mask = FullMask(shape)
+    else:
+        sizes = rule["sizes"] if isinstance(rule["sizes"], int) else _sizes(rule["sizes"], "block sizes")
+        mask = BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
+    return RandomTensor(name=fields["name"], mask=mask, distribution=fields["distribution"], scale=fields["scale"])
+
+
+def _dense_tensor(fields: dict[str, Json], data: bytes) -> DenseTensor:
+    flat = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)).view(DTYPES[fields["dtype"]])
+    return DenseTensor(name=fields["name"], value=flat.view(fields["shape"]), trained=fields["trained"])
+
+
+def _certificate(value: Json) -> Certificate | None:
+    if value is None:
+        return None
+    kinds = {"details": dict, "error": float, "input_norm": float, "target_sha256": str}
+    return Certificate(**_fields(value, "a certificate", **kinds))

@@ -1,0 +1,244 @@
+"""Masks that cannot hold a wrong value: one bit a weight, or a rule where the construction fixes them."""
+
+import math
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, SupportsIndex, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from strongticket.ops.rng import random_weights
+
+Bits = npt.NDArray[np.uint8]
+
+
+@runtime_checkable
+class Mask(Protocol):
+    """Which weights of one tensor are kept."""
+
+    kind: ClassVar[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+
+    def count(self) -> int:
+        """How many weights are kept."""
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """The mask as a bool tensor."""
+
+
+def density(mask: Mask) -> float:
+    """Give the fraction of weights a mask keeps; an empty mask keeps nothing."""
+    numel = math.prod(mask.shape)
+    return mask.count() / numel if numel else 0.0
+
+
+class PackedMask:
+    """A mask in packed bits: element i is bit i % 8 of byte i // 8, and the bits after the last element are 0.
+
+    Example:
+        >>> mask = PackedMask.from_bool(torch.tensor([[True, False, True]]))
+        >>> mask.count(), mask.density, mask.to_bool().tolist()
+        (2, 0.6666666666666666, [[True, False, True]])
+    """
+
+    kind: ClassVar[str] = "bits"
+    __slots__ = ("_bits", "_shape")
+
+    def __init__(self, shape: tuple[int, ...], bits: Bits, *, copy: bool = True) -> None:
+        """Take packed bits, which must be exactly as long as the shape needs, with clean padding.
+
+        `copy=False` keeps the array itself; only for one that nobody else will write to.
+        """
+        self._shape = as_sizes("a shape", shape)
+        numel = math.prod(self._shape)
+        if bits.dtype != np.uint8 or bits.shape != (-(-numel // 8),):
+            raise ValueError(
+                f"a mask of shape {shape} needs {-(-numel // 8)} bytes of uint8; "
+                f"got {bits.dtype} of shape {bits.shape}."
+            )
+        if numel % 8 and bits[-1] >> (numel % 8):
+            raise ValueError(f"the padding after the last of {numel} mask bits must be 0; got a set bit.")
+        self._bits = bits.copy() if copy or not bits.flags.c_contiguous else bits.view()
+        self._bits.flags.writeable = False
+
+    @classmethod
+    def from_bool(cls, mask: Tensor) -> "PackedMask":
+        """Pack a bool tensor; any other dtype is refused, since 0.5 or 2 would be no mask."""
+        if not isinstance(mask, Tensor):
+            raise ValueError(f"a mask is made from a torch tensor; got {type(mask).__name__}. Use torch.as_tensor.")
+        if mask.dtype != torch.bool:
+            raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
+        flat = mask.detach().contiguous().view(torch.uint8).reshape(-1)
+        if flat.device.type == "cpu":
+            bits = np.packbits(flat.numpy(), bitorder="little")
+        else:
+            bits = _pack_on_device(flat).cpu().numpy()
+        return cls(tuple(mask.shape), bits, copy=False)
+
+    @classmethod
+    def random(cls, shape: tuple[int, ...], density: float, *, seed: int, name: str = "mask") -> "PackedMask":
+        """Keep each weight with probability `density`: the control that a found mask is held against."""
+        check_density(density)
+        uniform = random_weights(seed, name, shape)  # on [-1, 1]
+        return cls.from_bool(uniform.double() <= 2 * density - 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return self._shape
+
+    @property
+    def bits(self) -> Bits:
+        """The packed bytes, read-only."""
+        return self._bits
+
+    @property
+    def density(self) -> float:
+        """The fraction kept."""
+        return density(self)
+
+    def count(self) -> int:
+        """Count the kept weights on the packed bits."""
+        whole = self._bits[: self._bits.size // 8 * 8].view(np.uint64)
+        return int(np.bitwise_count(whole).sum()) + int(np.bitwise_count(self._bits[whole.size * 8 :]).sum())
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """Unpack into a bool tensor, on `device` itself, so that only bits travel there."""
+        numel = math.prod(self._shape)
+        if torch.device(device or "cpu").type == "cpu":
+            flat = torch.from_numpy(np.unpackbits(self._bits, count=numel, bitorder="little").view(np.bool_))
+        else:
+            packed = torch.tensor(self._bits, device=device)
+            shifts = torch.arange(8, dtype=torch.uint8, device=device)
+            flat = ((packed[:, None] >> shifts) & 1).bool().view(-1)[:numel]
+        return flat.view(self._shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PackedMask):
+            return NotImplemented
+        return self._shape == other._shape and np.array_equal(self._bits, other._bits)
+
+    def __hash__(self) -> int:
+        return hash((self._shape, self._bits.tobytes()))
+
+    def __reduce__(self) -> tuple[type["PackedMask"], tuple[tuple[int, ...], Bits]]:
+        return PackedMask, (self._shape, self._bits)
+
+    def __repr__(self) -> str:
+        return f"PackedMask(shape={self._shape}, density={self.density:.4f})"
+
+
+@dataclass(frozen=True, slots=True)
+class FullMask:
+    """A mask that keeps everything: a random tensor that is frozen rather than pruned."""
+
+    kind: ClassVar[str] = "ones"
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+
+    def count(self) -> int:
+        """Count every weight."""
+        return math.prod(self.shape)
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """Give a tensor of True."""
+        return torch.ones(self.shape, dtype=torch.bool, device=device or "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMask:
+    """Lemma 7's first mask: each hidden unit keeps only the weight to its own coordinate.
+
+    Consecutive units form one block for each coordinate; units after the last block keep nothing.
+
+    Args:
+        shape: of the weight matrix, two dimensions.
+        unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
+        sizes: how many units each coordinate owns; one number where all own as many.
+
+    Example:
+        >>> BlockMask(shape=(2, 4), unit_axis=1, sizes=(2, 1)).to_bool().int().tolist()
+        [[1, 1, 0, 0], [0, 0, 1, 0]]
+    """
+
+    kind: ClassVar[str] = "blocks"
+    shape: tuple[int, ...]
+    unit_axis: int
+    sizes: int | tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+        object.__setattr__(self, "unit_axis", as_count("unit_axis", self.unit_axis))
+        many = isinstance(self.sizes, Iterable)
+        sizes = as_sizes("block sizes", self.sizes) if many else as_count("block sizes", self.sizes)  # type: ignore[arg-type]
+        object.__setattr__(self, "sizes", sizes)
+        if len(self.shape) != 2 or self.unit_axis not in (0, 1):
+            raise ValueError(
+                f"a block mask needs a matrix and unit_axis 0 or 1; got shape {self.shape}, unit_axis {self.unit_axis}."
+            )
+        if not isinstance(self.sizes, int) and len(self.sizes) == self._coordinates and len(set(self.sizes)) <= 1:
+            object.__setattr__(self, "sizes", self.sizes[0] if self.sizes else 0)
+        if self._coordinates == 0 and isinstance(self.sizes, int):
+            object.__setattr__(self, "sizes", 0)
+        fits = isinstance(self.sizes, int) or len(self.sizes) == self._coordinates
+        if not fits or self.count() > self.shape[self.unit_axis]:
+            raise ValueError(
+                f"a block mask of shape {self.shape} with unit_axis {self.unit_axis} needs {self._coordinates} sizes "
+                f"of at most {self.shape[self.unit_axis]} units in all; got {self.sizes!s:.60}."
+            )
+
+    @property
+    def _coordinates(self) -> int:
+        return self.shape[1 - self.unit_axis]
+
+    def count(self) -> int:
+        """Count one weight for each unit that has a block."""
+        return self.sizes * self._coordinates if isinstance(self.sizes, int) else sum(self.sizes)
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """Spell the rule out."""
+        if not math.prod(self.shape):
+            return torch.zeros(self.shape, dtype=torch.bool, device=device or "cpu")
+        sizes = torch.tensor(self.sizes, device="cpu").expand(self._coordinates)
+        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
+        mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
+        mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
+        return mask if self.unit_axis == 1 else mask.T.contiguous()
+
+
+def _pack_on_device(flat: Tensor) -> Tensor:
+    """Pack zeros and ones where they are, so that only bits travel from there."""
+    eights = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
+    packed = torch.zeros_like(eights[:, 0])
+    for place in range(8):
+        packed |= eights[:, place] << place
+    return packed
+
+
+def check_density(density: float) -> None:
+    """Refuse a density that is no fraction kept."""
+    if not 0 < density <= 1:
+        raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
+
+
+def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Take whole numbers of at least 0, NumPy's included, as a plain tuple."""
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{what} must be a sequence of whole numbers; got {values!r:.60}.")
+    return tuple(as_count(what, value) for value in values)
+
+
+def as_count(what: str, value: object) -> int:
+    """Take one whole number of at least 0; a bool or a float is none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
+        raise ValueError(f"{what} must be whole numbers of at least 0; got {value!r:.60}.")
+    return operator.index(value)

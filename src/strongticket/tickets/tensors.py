@@ -1,0 +1,165 @@
+"""What a ticket is made of: random tensors under masks, dense tensors, and what is certified of them."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from strongticket.files import Json
+from strongticket.ops.rng import DISTRIBUTIONS, Distribution, as_real, round_scale
+from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask, density
+from strongticket.tickets.plain_json import plain_json
+
+MAX_ELEMENTS = 2**40
+MAX_DIMENSIONS = 16
+
+# Letters, digits, '_', '-' and single dots inside: a name can never be mistaken for a path or an option.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomTensor:
+    """One random tensor of the source and the mask over it; the weights themselves are not here.
+
+    Args:
+        name: letters, digits, `_`, `-`, and dots between them; also keys the random numbers.
+        mask: which weights are kept; its shape is the tensor's.
+        distribution: `"uniform"`, `"normal"` or `"sign"`.
+        scale: half-width, standard deviation or magnitude; rounded to float32.
+    """
+
+    name: str
+    mask: Mask
+    distribution: Distribution = "uniform"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not isinstance(self.mask, PackedMask | FullMask | BlockMask):
+            raise ValueError(
+                f"{self.name}: mask must be a PackedMask, FullMask or BlockMask; got {type(self.mask).__name__}."
+            )
+        check_shape(self.name, self.mask.shape)
+        if self.distribution not in DISTRIBUTIONS:
+            raise ValueError(
+                f"{self.name}: distribution must be one of {', '.join(DISTRIBUTIONS)}; got {self.distribution!r}."
+            )
+        object.__setattr__(self, "scale", round_scale(self.scale))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return self.mask.shape
+
+    @property
+    def numel(self) -> int:
+        """How many random weights the tensor has."""
+        return math.prod(self.shape)
+
+    @property
+    def density(self) -> float:
+        """The fraction kept."""
+        return density(self.mask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DenseTensor:
+    """A float tensor stored as it is: an exact bias, or a trained embedding or norm.
+
+    Args:
+        name: as for random tensors, and different from all of theirs.
+        value: float16, bfloat16, float32 or float64; kept on the CPU.
+        trained: whether training made it. A ticket with a trained tensor is not a *strong* ticket.
+    """
+
+    name: str
+    value: Tensor
+    trained: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not isinstance(self.trained, bool):
+            raise ValueError(f"{self.name}: trained must be True or False; got {self.trained!r:.40}.")
+        if not isinstance(self.value, Tensor):
+            got = type(self.value).__name__
+            raise ValueError(f"{self.name}: a dense tensor is a torch tensor; got {got}. Use torch.as_tensor.")
+        check_shape(self.name, tuple(self.value.shape))
+        if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
+            raise ValueError(
+                f"{self.name}: a dense tensor is float16, bfloat16, float32 or float64; got {self.value.dtype}."
+            )
+        if self.value.is_meta or self.value.layout != torch.strided:
+            got = "one on meta, without numbers" if self.value.is_meta else str(self.value.layout)
+            raise ValueError(f"{self.name}: a dense tensor has all entries stored; got {got}.")
+        object.__setattr__(self, "value", self.value.detach().resolve_neg().cpu().contiguous().clone())
+
+    def to_bytes(self) -> bytes:
+        """Give the elements in row-major order, little-endian."""
+        return self.value.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What was proved of a constructed ticket when it was made.
+
+    Args:
+        error: a bound on the output error, for every input of norm at most `input_norm`.
+        input_norm: the paper's alpha.
+        target_sha256: `digest_of_tensors` of the target the error refers to.
+        details: how the bound was put together, as JSON: per head, per layer, unreachable entries.
+    """
+
+    error: float
+    input_norm: float
+    target_sha256: str
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("error", "input_norm"):
+            number = as_real(value := getattr(self, name))
+            if not 0 <= number < math.inf:
+                raise ValueError(f"a certificate's {name} must be finite and at least 0; got {value!r:.40}.")
+            object.__setattr__(self, name, number)
+        _check_sha256(self.target_sha256)
+        object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """SHA-256 of all mask bits, and of the SHA-256 of every tensor's regenerated weights, as stored in a file."""
+
+    masks: str
+    weights: str
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.masks)
+        _check_sha256(self.weights)
+
+
+def check_name(name: str) -> None:
+    """Refuse names that are empty, long, path-like or hard to type."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"a tensor's name has letters, digits, '_' and '-', single dots between them, and at most {_LONGEST_NAME} "
+            f"characters; got {name!r:.80}."
+        )
+
+
+def _check_sha256(digest: str) -> None:
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(f"a SHA-256 is 64 hex digits in lower case; got {digest!r:.80}.")
+
+
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse shapes no ticket can hold."""
+    # A zero must not hide sizes that no tensor can have, hence max; and a long shape is not multiplied out at all.
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
+        raise ValueError(
+            f"{name}: a shape has at most {MAX_DIMENSIONS} dimensions and 2^40 elements, zeros counted as ones; "
+            f"got {list(shape)!s:.80}."
+        )

@@ -1,0 +1,127 @@
+"""A ticket: how the random weights are made, which of them are kept, and what is certified about the result."""
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from strongticket.files import atomic_write
+from strongticket.tickets.build import Form, build
+from strongticket.tickets.content import Content, Progress, digest_of_masks
+from strongticket.tickets.format import read_ticket, write_ticket
+from strongticket.tickets.tensors import DenseTensor, Digests
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome of `Ticket.verify`: `ok`, or the list of what failed."""
+
+    failures: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failures
+
+
+class Ticket(Content):
+    r"""A seed and a bit per weight: enough to rebuild a pruned random network anywhere.
+
+    Args:
+        seed: keys every random tensor, 0 to $2^{64} - 1$.
+        tensors: the random tensors and their masks, in the architecture's order.
+        dense: float tensors that are neither random nor masked.
+        architecture: `family` and settings, as JSON, enough to build the network.
+        certificate: what is proved about the result; not part of the identity.
+        metadata: anything else, as JSON; not part of the identity.
+
+    Example:
+        >>> mask = PackedMask.from_bool(torch.tensor([[True, False], [True, True]]))
+        >>> ticket = Ticket(seed=7, tensors=[RandomTensor(name="weight", mask=mask, distribution="sign", scale=0.5)])
+        >>> Ticket.from_bytes(ticket.to_bytes()) == ticket
+        True
+        >>> ticket.materialize()["weight"].tolist()
+        [[-0.5, 0.0], [0.5, 0.5]]
+    """
+
+    @classmethod
+    def of(cls, content: Content, digests: Digests | None, dense: Iterable[DenseTensor] | None = None) -> "Ticket":
+        """Make the ticket of some content and what a file said about it, for `verify` to check."""
+        ticket = cls(
+            seed=content.seed,
+            tensors=content.tensors.values(),
+            dense=content.dense.values() if dense is None else dense,
+            architecture=content.architecture,
+            certificate=content.certificate and replace(content.certificate),
+            metadata=content.metadata,
+        )
+        object.__setattr__(ticket, "stored_digests", digests)
+        return ticket
+
+    def build(
+        self, form: "Form" = "literal", *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+    ) -> torch.nn.Module:
+        """Build the network: the wide masked one ("literal"), or the same function with matrices multiplied out."""
+        return build(self, form, dtype=dtype, device=device)
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """Hold masks and regenerated weights against the stored digests; a ticket never stored has none to fail."""
+        if (stored := self.stored_digests) is None:
+            return Verification()
+        computed, failures = self.digests(progress), []
+        if computed.masks != stored.masks:
+            failures.append(f"the masks' SHA-256 is {computed.masks}, the file says {stored.masks}")
+        if computed.weights != stored.weights:
+            failures.append(f"the regenerated weights' SHA-256 is {computed.weights}, the file says {stored.weights}")
+        return Verification(tuple(failures))
+
+    def to_bytes(self) -> bytes:
+        """Serialise as in `docs/ticket-format.md`."""
+        buffer = io.BytesIO()
+        write_ticket(self, self.stored_digests or self.digests(), buffer)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Ticket":
+        """Read what `to_bytes` wrote; anything else raises `TicketFormatError`."""
+        return cls.of(*read_ticket(io.BytesIO(data), len(data), "bytes"))
+
+    def save(self, path: str | PathLike[str], progress: Progress | None = None) -> None:
+        """Write a file; if that fails half-way, a file that was there before is untouched and no half file is left."""
+        with atomic_write(Path(path)) as file:
+            write_ticket(self, self.stored_digests or self.digests(progress), file)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Ticket":
+        """Read a file, checking its digest; a file that is no ticket raises `TicketFormatError`."""
+        with open(path, "rb") as file:
+            return cls.of(*read_ticket(file, file.seek(0, io.SEEK_END), str(path)))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
+        # The masks, which are nearly all of it, cannot be changed and are shared. The rest is copied wherever such a
+        # part is made, hence `replace`.
+        return Ticket.of(self, self.stored_digests, [replace(tensor) for tensor in self.dense.values()])
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Ticket"], tuple[bytes]]:
+        # As in a file, so that what is unpickled is checked like one.
+        return Ticket.from_bytes, (self.to_bytes(),)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ticket):
+            return NotImplemented
+        mine, theirs = (
+            (self.identity, self.certificate, self.metadata),
+            (other.identity, other.certificate, other.metadata),
+        )
+        return mine == theirs
+
+    def __hash__(self) -> int:
+        # Of what cannot be changed, so that a ticket is found again in a set whatever becomes of its architecture.
+        return hash((self.seed, digest_of_masks(self)))
+
+    def __repr__(self) -> str:
+        family = self.architecture.get("family", "no architecture")
+        return f"Ticket({family}, seed={self.seed}, weights={self.numel}, density={self.density:.4f})"

@@ -1,0 +1,109 @@
+"""The digest of a ticket's random weights: every tensor drawn anew and hashed, several of them at a time."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from strongticket.ops.rng import Distribution, random_chunk
+
+# Weights drawn and hashed at a time. On a CPU 1 MiB: it stays in the cache, and `rng` draws so few without threads of
+# its own. On a GPU 16 MiB, since every piece costs a launch and a copy.
+_PIECE = {"cpu": 1 << 18, "cuda": 1 << 22}
+# Beside a GPU at work, more would only wait for Python's lock, which the launches of that work need too.
+_MOST_THREADS_ON_CUDA = 8
+
+
+class Weights(NamedTuple):
+    """What the weights of one random tensor depend on, the seed excepted."""
+
+    name: str
+    numel: int
+    distribution: Distribution
+    scale: float
+
+
+@contextmanager
+def digest_of_weights(
+    seed: int,
+    tensors: Sequence[Weights],
+    *,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Callable[[], str]]:
+    """Compute, while the block runs, the SHA-256 of every tensor's weights and that of these digests, in order.
+
+    A tensor is hashed by one thread: one that is larger than all others together sets the time.
+
+    Args:
+        seed: of the random weights.
+        tensors: in the order of the ticket.
+        device: where they are drawn; they are hashed on the CPU.
+        progress: called with the number of weights done since the last call, from other threads, by one at a time.
+
+    Yields:
+        A function that waits for the digest and gives it, in hex. Leaving the block stops what is not done.
+    """
+    place, stop, lock = torch.device(device), threading.Event(), threading.Lock()
+    draw, step = _drawing_on(place), _PIECE[place.type]
+    # Kernels are compiled here, once: by a thread of its own it could wait without end for numba's lock, which Ctrl-C
+    # in the middle of another compilation leaves locked.
+    for distribution in {tensor.distribution for tensor in tensors}:
+        draw(0, "", 0, 1, distribution, 1.0)
+
+    def digest_of_one(tensor: Weights) -> bytes:
+        digest = hashlib.sha256()
+        for start in range(0, tensor.numel, step):
+            if stop.is_set():
+                raise CancelledError
+            end = min(start + step, tensor.numel)
+            piece = draw(seed, tensor.name, start, end, tensor.distribution, tensor.scale)
+            digest.update(piece.numpy().astype("<f4", copy=False).data)
+            if progress:
+                with lock:
+                    progress(end - start)
+        return digest.digest()
+
+    with ThreadPoolExecutor(_threads(place, len(tensors)), "digest of weights") as pool:
+        each = [pool.submit(digest_of_one, tensor) for tensor in tensors]
+        try:
+            yield lambda: hashlib.sha256(b"".join(one.result() for one in each)).hexdigest()
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _threads(device: torch.device, tensors: int) -> int:
+    """As many as torch is set to use; hashing and drawing hold no lock."""
+    most = torch.get_num_threads()
+    if device.type == "cuda":
+        most = min(most, _MOST_THREADS_ON_CUDA)
+    return max(1, min(most, tensors))
+
+
+def _drawing_on(device: torch.device) -> Callable[[int, str, int, int, Distribution, float], Tensor]:
+    return random_chunk if device.type == "cpu" else _DrawOnGpu(device).draw
+
+
+class _DrawOnGpu(threading.local):
+    """For each thread a stream, which waits for no subset sum, and the pinned memory that its weights are copied to."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._host = torch.empty(_PIECE["cuda"], dtype=torch.float32, pin_memory=True)
+
+    def draw(self, seed: int, name: str, start: int, stop: int, distribution: Distribution, scale: float) -> Tensor:
+        """Draw a piece; the memory it is in serves the next one again."""
+        host = self._host[: stop - start]
+        with torch.cuda.stream(self._stream):
+            host.copy_(
+                random_chunk(seed, name, start, stop, distribution, scale, device=self._device), non_blocking=True
+            )
+        self._stream.synchronize()
+        return host

@@ -1,0 +1,240 @@
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer.main
+from safetensors.torch import load_file, save_file
+from tests.command import Run
+from tests.small_tickets import edited, small_ticket
+
+from strongticket import FullMask, RandomTensor, Ticket, __version__, construct_linear
+from strongticket.cli.main import app
+from strongticket.errors import StrongTicketError
+
+
+@pytest.fixture
+def ticket_file(tmp_path: Path) -> Path:
+    small_ticket().save(path := tmp_path / "small.ticket")
+    return path
+
+
+def test_version_in_a_process_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-m", "strongticket", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"strongticket {__version__}\n", "")
+
+
+def test_version_has_a_short_name(run: Run) -> None:
+    assert run("-V").stdout == f"strongticket {__version__}\n"
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Give every command and group with the words that call it."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *path, name)
+
+
+HELP_PAGES = [
+    pytest.param(path, command, id=" ".join(path) or "strongticket")
+    for path, command in commands(typer.main.get_command(app))
+]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(("path", "command"), HELP_PAGES)
+def test_help_is_whole_and_its_lines_are_full(
+    run: Run, path: tuple[str, ...], command: Any, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    done = run(*path, "-h")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    width = min(columns, 100) - 2  # click leaves two columns free
+    assert max(map(len, lines)) <= width
+
+    # A line of prose ends where the next word has no room, not where the source has a line break.
+    prose = lines[2 : next(i for i, line in enumerate(lines) if line.endswith(":") and not line.startswith(" "))]
+    for line, after in pairwise(prose):
+        if line and after:
+            assert len(line) + 1 + len(after.split()[0]) > width, f"broken early: {line!r}"
+
+    words = set(re.split(r"[\s,]+", done.stdout))
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts) if name[0] == "-"}
+    assert names <= words
+    if hasattr(command, "commands"):
+        listed = lines[lines.index("Commands:") + 1 :]
+        assert len(listed) == len(command.commands)
+        assert not [line for line in listed if line.endswith("...")]
+    else:
+        assert "--json" in words
+        assert f"  Example: strongticket {' '.join(path)} " in done.stdout
+        assert all(f"  {line}" in lines for line in command.epilog.removeprefix("\b\n").splitlines())
+
+
+@pytest.mark.parametrize(("path", "command"), HELP_PAGES)
+def test_help_speaks_no_python(run: Run, path: tuple[str, ...], command: Any) -> None:
+    """Options take FILE, N or a choice of words; limits that only keep a number within 64 bits are not told."""
+    page = run(*path, "-h").stdout
+    assert not re.findall(r"<\S+>|\{\S+\}|int range|list\[|x>=|\d{10}", page)
+
+
+def test_help_names_arguments_as_they_are_typed(run: Run) -> None:
+    assert "strongticket show [OPTIONS] FILE\n" in run("show", "-h").stdout
+    assert "strongticket report [OPTIONS] DIR...\n" in run("report", "-h").stdout
+    assert re.search(r"\n  --tokens N +How many to make\.  \[default: 200; at least 1\]", run("generate", "-h").stdout)
+    assert "FIGURE  One or more of fig4, " in run("reproduce", "-h").stdout
+
+
+def test_help_puts_many_options_under_headings(run: Run) -> None:
+    lines = run("search", "-h").stdout.splitlines()
+    assert lines.index("Options:") < lines.index("Schedule:") < lines.index("Machine:")
+    assert "Arguments:" in run("reproduce", "-h").stdout.splitlines()
+
+
+def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:
+    done = run("show", ticket_file)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for fact in (
+        small_ticket().identity,
+        "9223372036854775819",
+        "head.0.query",
+        "40 x 9",
+        "blocks",
+        "no: some dense tensors were trained",
+        "error at most 2.500e-01 for inputs of norm at most 2",
+    ):
+        assert fact in done.stdout
+
+
+def test_show_json(run: Run, ticket_file: Path) -> None:
+    summary = json.loads(run("show", ticket_file, "--json").stdout)
+    ticket = small_ticket()
+    assert summary["identity"] == ticket.identity
+    assert summary["kept"] == ticket.kept()
+    assert summary["file_bytes"] == ticket_file.stat().st_size
+    assert [tensor["name"] for tensor in summary["tensors"]] == list(ticket.tensors)
+    assert summary["certificate"]["error"] == 0.25
+
+
+def test_show_shortens_long_lists(run: Run, tmp_path: Path) -> None:
+    tensors = [RandomTensor(name=f"layer-{i}", mask=FullMask((1,))) for i in range(50)]
+    Ticket(seed=0, tensors=tensors).save(path := tmp_path / "long.ticket")
+    assert "... and 30 more; --all lists them." in run("show", path).stdout
+    assert "layer-49" in run("show", path, "--all").stdout
+
+
+def test_show_lays_nested_settings_out_in_lines(run: Run, tmp_path: Path) -> None:
+    metadata = {
+        "search": {"loss": 4.8636030, "text": {"digest": "ab" * 32}, "note": 100 * "x", "empty": {}, "also": None},
+        "many": {f"key{i}": i for i in range(25)},
+    }
+    Ticket(seed=0, tensors=[], architecture={"family": "gpt2", "config": {"bias": False}}, metadata=metadata).save(
+        path := tmp_path / "nested.ticket"
+    )
+    lines = [line.split() for line in run("show", path).stdout.splitlines()]
+    assert ["architecture", "family", "gpt2"] in lines
+    assert ["config", "bias", "no"] in lines
+    assert ["text", "digest", 8 * "ab"] in lines
+    shown = " ".join(word for line in lines for word in line)
+    assert f"search also none, empty {{}}, loss 4.8636, note {60 * 'x'}... text" in shown
+    assert "... and 5 more" in shown
+    assert "key24 24" in " ".join(run("show", path, "--all").stdout.split())
+    assert json.loads(run("show", path, "--json").stdout)["metadata"] == metadata
+
+
+def test_show_cannot_drive_the_terminal(run: Run, tmp_path: Path) -> None:
+    told = {"a": "\x1b[2Jgone [red]red[/red]", "\x1b[1m": {"\x1b": ["\x1b"]}}
+    Ticket(seed=0, tensors=[], metadata=told, architecture=told).save(path := tmp_path / "a.ticket")
+    done = run("show", path)
+    assert "\x1b" not in done.stdout
+    assert r"\x1b[2Jgone [red]red[/red]" in done.stdout
+
+
+def test_verify_good_ticket(run: Run, ticket_file: Path) -> None:
+    done = run("verify", ticket_file)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{ticket_file}: ok, 439 weights regenerated, identity ")
+    assert json.loads(run("verify", ticket_file, "--json").stdout)["ok"] is True
+
+
+def test_verify_lists_failures_and_exits_1(run: Run, ticket_file: Path) -> None:
+    wrong = edited(ticket_file.read_bytes(), lambda d: d["sha256"].update(masks="0" * 64, weights="1" * 64))
+    ticket_file.write_bytes(wrong)
+    done = run("verify", ticket_file)
+    assert done.returncode == 1
+    assert re.search(r"2 failed\n  the masks' SHA-256 is .*\n  the regenerated weights' SHA-256 is ", done.stdout)
+    assert len(json.loads(run("verify", ticket_file, "--json").stdout)["failures"]) == 2
+
+
+def test_verify_holds_the_certificate_against_a_target(run: Run, tmp_path: Path) -> None:
+    target, other = {"weight": torch.tensor([[0.3, -0.2]])}, {"weight": torch.zeros(1, 2)}
+    save_file(target, tmp_path / "model.safetensors")
+    save_file(other, tmp_path / "other.safetensors")
+    construct_linear(target["weight"], hidden_width=24).save(path := tmp_path / "a.ticket")
+    assert run("verify", path, "--target", tmp_path / "model.safetensors").returncode == 0
+    assert run("verify", path, "--target", tmp_path).returncode == 0, "a folder is searched for model.safetensors"
+    wrong = run("verify", path, "--target", tmp_path / "other.safetensors")
+    assert wrong.returncode == 1
+    assert "the certificate is for" in wrong.stdout
+    path.write_bytes(edited(path.read_bytes(), lambda d: d["certificate"].update(error=1e-9)))
+    boasted = run("verify", path, "--target", tmp_path)
+    assert boasted.returncode == 1
+    assert "the certificate says 1.000000e-09, the masks and the target give" in boasted.stdout
+    Ticket(seed=0, tensors=[]).save(path)
+    assert "has no certificate" in run("verify", path, "--target", tmp_path).stdout
+    assert run("verify", path, "--target", tmp_path / "none").returncode == 2
+
+
+def test_export_writes_plain_weights(run: Run, ticket_file: Path, tmp_path: Path) -> None:
+    done = run("export", ticket_file, "--to", tmp_path / "out")
+    assert done.returncode == 0
+    weights = load_file(tmp_path / "out" / "weights.safetensors")
+    ticket = small_ticket()
+    assert set(weights) == set(ticket.tensors) | set(ticket.dense)
+    for name, weight in ticket.materialize().items():
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=0)
+    for name, dense in ticket.dense.items():
+        torch.testing.assert_close(weights[name], dense.value, rtol=0, atol=0)
+    described = json.loads((tmp_path / "out" / "tensors.json").read_text())
+    assert {t["name"]: tuple(t["shape"]) for t in described["tensors"]} == {
+        n: tuple(w.shape) for n, w in weights.items()
+    }
+    assert described["identity"] == ticket.identity
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("show", "no-such-file"), 2, "does not exist"),
+        (("show", __file__), 1, "Error: .*test_cli.py: not a ticket, or truncated"),
+        (("verify",), 2, "Missing argument"),
+        (("export", __file__), 2, "Missing option"),
+        (("juggle",), 2, "No such command"),
+    ],
+)
+def test_errors_are_short_and_codes_are_kept(run: Run, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == code
+    assert re.search(message, done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_have_a_traceback_for_those_who_ask(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRONGTICKET_DEBUG", "1")
+    with pytest.raises(StrongTicketError, match="not a ticket"):
+        run("show", __file__)
+
+
+def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path) -> None:
+    done = run("export", ticket_file, "--to", "/proc/no-such-place")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1

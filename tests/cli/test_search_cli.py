@@ -1,0 +1,131 @@
+import inspect
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from strongticket import parallel
+from strongticket.cli import main as command_line
+from strongticket.cli import search as cli
+from strongticket.cli.main import app
+from strongticket.cli.search import search
+from strongticket.learn import policy, step
+from strongticket.learn.config import RunConfig
+from strongticket.learn.run import Means, StoppedError
+from strongticket.learn.shared import Share
+from strongticket.models.gpt2 import GPT2, gpt2_config
+
+RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
+
+
+def invoke(*more: str) -> Any:
+    return CliRunner().invoke(app, [*RUN, *more])
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("attention", policy.Treatment),
+        ("scope", policy.Scope),
+        ("init", policy.Init),
+        ("score_init", policy.ScoreInit),
+        ("precision", step.Precision),
+    ],
+)
+def test_the_command_knows_the_words_of_the_library(option: str, words: Any) -> None:
+    annotation = inspect.signature(search).parameters[option].annotation.__origin__
+    literals = [annotation, *get_args(annotation)]
+    assert get_args(words) in [get_args(literal) for literal in literals if get_origin(literal) is Literal]
+
+
+def test_the_defaults_of_the_command_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command writes them again, since importing them means importing torch, too slow for `-h`."""
+    asked: list[Any] = []
+    monkeypatch.setattr(cli, "_run_seeds", lambda *run: asked.append(run))
+    done = CliRunner().invoke(app, ["search", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    ((config, seeds, _, _, means, device, _),) = asked
+    assert config == RunConfig()
+    assert list(seeds) == [config.seed]
+    place = Share(0, 1, torch.device(device))
+    assert Means(share=place, **means) == Means(share=place)
+
+
+def test_seeds_follow_on_each_other_and_json_is_pure(tmp_path: Path) -> None:
+    done = invoke("--steps", "2", "--seed", "5", "--seeds", "2", "--out", str(tmp_path), "--json")
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)["runs"]
+    assert [result["seed"] for result in results] == [5, 6]
+    assert {path.name for path in tmp_path.iterdir()} == {"seed-5", "seed-6"}
+    assert results[0]["found"]["identity"] != results[1]["found"]["identity"]
+
+
+def test_a_small_model_takes_one_thread_of_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, torch.device]] = []
+    monkeypatch.setattr(parallel, "one_thread_for_small", lambda *small: told.append(small))
+    assert invoke("--steps", "1", "--out", str(tmp_path)).exit_code == 0
+    ((weights, device),) = told
+    assert weights == sum(GPT2(gpt2_config("nano", context=32, bias=False)).parameter_counts().values())
+    assert device.type == "cpu"
+
+
+def test_the_ticket_is_named_at_the_end(tmp_path: Path) -> None:
+    done = invoke("--steps", "2", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "best validation loss" in done.stdout
+    assert "strong, identity" in done.stdout
+
+
+def test_what_was_not_kept_is_not_promised(tmp_path: Path) -> None:
+    for keep in ("--no-keep", "--keep"):  # the second finds the run finished
+        done = invoke("--steps", "1", "--out", str(tmp_path / "none"), keep)
+        assert done.exit_code == 0, done.output
+        assert "only the numbers were kept, as --no-keep asked" in done.stdout
+    for mode, file in (("search", "best.ticket"), ("dense", "model.safetensors")):
+        assert f"{file}: " in invoke("--steps", "1", "--out", str(tmp_path / mode), "--mode", mode).stdout
+        (tmp_path / mode / "seed-0" / file).unlink()
+        done = invoke("--steps", "1", "--out", str(tmp_path / mode), "--mode", mode)
+        assert done.exit_code == 0, done.output
+        assert f"{file}: no longer there" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--size", "huge"], "unknown GPT-2 size 'huge'"),
+        (["--density", "70"], "density must be in (0, 1]; got 70"),
+        (["--qk-scale", "big"], "--qk-scale must be auto or a number"),
+        (["--device", "tpu"], "--device must be cpu or cuda; got 'tpu'"),
+        (["--device", "cuda:1"], "got 'cuda:1'. CUDA_VISIBLE_DEVICES chooses among several GPUs."),
+        (["--micro-batch", "3"], "multiple of micro_batch"),
+        (["--warmup", "9", "--steps", "4"], "the warm-up must be 0 steps to all 4; got 9."),
+        (["--steps", "4", "--epochs", "2"], "--steps and --epochs both say how long the run is"),
+        (["--mode", "dense", "--density", "0.3"], "--density is for --mode search, not dense."),
+        (["--mode", "dense", "--qk-scale", "2", "--signed"], "--qk-scale and --signed are for --mode search"),
+        (["--lr", "-1"], "the learning rate must be above 0 and finite; got -1."),
+        (["--final-lr", "1"], "the last learning rate must be 0 to the highest, 0.0001; got 1."),
+        (["--clip", "0"], "clip must be a positive norm"),
+        (["--clip", "inf"], "clip must be a positive norm"),
+        (["--weight-decay", "inf"], "weight_decay must be 0 or more"),
+        (["--seed", str(2**64 - 1), "--seeds", "2"], "seed must be a whole number in 0 .. 2^64 - 1"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(more: list[str], message: str, tmp_path: Path) -> None:
+    done = invoke(*more, "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_stopped_ends_like_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> None:
+        raise StoppedError("Stopped after step 3 of 9.")
+
+    monkeypatch.setattr(command_line, "app", stopped)
+    with pytest.raises(SystemExit) as end:
+        command_line.main()
+    assert end.value.code == 130

@@ -1,0 +1,38 @@
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from strongticket.learn.policy import Policy
+
+
+def test_a_policy_is_plain_json() -> None:
+    policy = Policy(embeddings="trained", qk_scale=2.0, signed=True)
+    assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mlp": "pruned"}, "mlp must be one of masked, frozen, trained; got 'pruned'"),
+        ({"norms": "masked"}, "norms cannot be masked.*Use frozen or trained"),
+        ({"biases": "masked"}, "biases cannot be masked"),
+        ({"density": 70}, r"density must be in \(0, 1\]; got 70. It is the fraction kept"),
+        ({"density": 0}, r"density must be in \(0, 1\]; got 0"),
+        ({"density": float("nan")}, r"density must be in \(0, 1\]; got nan"),
+        ({"density": "0.3"}, "density must be a number; got '0.3'"),
+        ({"scope": "layer"}, "scope must be one of tensor, global; got 'layer'"),
+        ({"init": "orthogonal"}, "init must be one of own, normal, uniform, xavier, kaiming, sign; got 'orthogonal'"),
+        ({"score_init": "zero"}, "score_init must be one of"),
+        ({"qk_scale": "large"}, "qk_scale must be a positive number or auto; got 'large'"),
+        ({"qk_scale": 0.0}, "qk_scale must be a positive number or auto; got 0.0"),
+        ({"output_gain": -1.0}, "output_gain must be a positive number; got -1.0"),
+        ({"output_gain": float("inf")}, "output_gain must be a positive number; got inf"),
+    ],
+    ids=str,
+)
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        Policy(**settings)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,36 @@
+"""The page docs/ticket-format.md is complete: a reader written from it alone agrees with the golden tickets."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parents[1]
+TICKETS = sorted((HERE / "golden").glob("*.ticket"))
+EXPECTED = json.loads((HERE / "golden" / "expected.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Any]:
+    # -I and -S hide the installed packages, so the reader cannot lean on ours.
+    command = [sys.executable, "-I", "-S", str(HERE / "independent_reader.py"), *map(str, TICKETS)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+
+
+def test_every_golden_ticket_is_read(reports: dict[str, Any]) -> None:
+    assert reports.keys() == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("field", ["identity", "masked_weights"])
+def test_agrees_with_expected(reports: dict[str, Any], name: str, field: str) -> None:
+    assert reports[name][field] == EXPECTED[name][field]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("field", ["masks", "weights"])
+def test_agrees_with_the_digests_in_the_file(reports: dict[str, Any], name: str, field: str) -> None:
+    assert reports[name]["sha256"][field] == reports[name]["stated_sha256"][field]

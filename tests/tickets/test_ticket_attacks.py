@@ -1,0 +1,229 @@
+import json
+import re
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fuzz_ticket import MUTATIONS, mutants, outcome
+from tests.small_tickets import edited, put_together, sealed, small_ticket, take_apart
+
+from strongticket import PackedMask, RandomTensor, Ticket, TicketFormatError
+from strongticket.tickets.container import header_bytes
+from strongticket.tickets.format import VERSION
+
+DATA = small_ticket().to_bytes()
+
+
+def refused(data: bytes, reason: str) -> None:
+    """Check that bytes are refused for a reason, within a second of work and without much memory."""
+    message, seconds, peak = None, 0.0, 0
+    tracemalloc.start()
+    before = time.process_time()
+    try:
+        Ticket.from_bytes(data)
+    except TicketFormatError as error:
+        message = str(error)
+    finally:
+        seconds, peak = time.process_time() - before, tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert message is not None, "read instead of refused"
+    assert re.search(reason, message)
+    assert seconds < 1
+    # The JSON header may take some times its size as Python objects; nothing else is allocated beyond the file.
+    assert peak < 40 * len(data) + 200_000
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+def test_files_are_named_with_the_reason(tmp_path: Path) -> None:
+    (path := tmp_path / "model.ticket").write_bytes(b"")
+    with pytest.raises(TicketFormatError, match=r"model\.ticket: 0 bytes are too few for a ticket"):
+        Ticket.load(path)
+
+
+def test_every_truncation_is_refused() -> None:
+    for length in range(len(DATA)):
+        with pytest.raises(TicketFormatError):
+            Ticket.from_bytes(DATA[:length])
+
+
+def test_every_single_bit_flip_is_refused() -> None:
+    for position in range(len(DATA)):
+        for bit in range(8):
+            changed = bytearray(DATA)
+            changed[position] ^= 1 << bit
+            with pytest.raises(TicketFormatError):
+                Ticket.from_bytes(bytes(changed))
+
+
+def test_random_bytes_and_strangers_are_refused() -> None:
+    refused(b"\x00" * 5, "too few")
+    refused(np.random.default_rng(0).bytes(100_000), "not a ticket, or truncated: it announces a header of")
+    refused((2**63).to_bytes(8, "little") + DATA[8:], "announces a header of 9223372036854775808 bytes")
+    refused(DATA + b"x", "truncated or too long")
+    refused(sealed(DATA + b"x"), "truncated or too long")
+    refused(
+        header_bytes({"w": {"data_offsets": [0, 4], "dtype": "F32", "shape": [1]}}) + bytes(40),
+        "not a ticket: its metadata",
+    )
+    refused(DATA[:8] + b"\xff" + DATA[9:], "codec can't decode byte")
+
+
+def test_a_huge_header_is_refused_unread() -> None:
+    length = 9 << 20
+    refused(length.to_bytes(8, "little") + b" " * length + bytes(64), "announces a header of 9437184 bytes")
+
+
+def test_newer_versions_ask_for_an_upgrade() -> None:
+    newer = edited(DATA, lambda d: d.update(version=VERSION + 2, surprise="field"))
+    refused(newer, r"version 3 is newer than this release reads \(up to 1\). Upgrade strongticket.")
+
+
+def test_a_wrong_digest_is_damage() -> None:
+    refused(DATA[:-1] + bytes([DATA[-1] ^ 1]), "damaged: the SHA-256 at its end")
+
+
+def test_a_second_way_to_write_the_same_header_is_refused() -> None:
+    header, description, payload = take_apart(DATA)
+    text = header["__metadata__"]["strongticket"]
+    refused(put_together(header, text.replace('"version":1', '"version":1,"version":1'), payload), "canonical form")
+    refused(put_together(header, json.dumps(description), payload), "canonical form")
+    refused(put_together(header, text.replace('"output_gain":4.0', '"output_gain":4e0'), payload), "canonical form")
+    refused(put_together(header, text.replace('"output_gain":4.0', '"output_gain":NaN'), payload), "not JSON compliant")
+    refused(put_together(header, text.replace('"output_gain":4.0', '"output_gain":1' + "0" * 5000), payload), "digits")
+    refused(put_together(header, "[" * 100_000, payload), "nested too deeply")
+    length = int.from_bytes(DATA[:8], "little") + 8
+    padded = length.to_bytes(8, "little") + DATA[8:length] + b" " * 8 + DATA[length:]
+    refused(sealed(padded), "padded with spaces")
+
+
+def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
+    return description["content"]["tensors"][index]
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda d: d["content"]["tensors"].append(dict(tensor(d, 0))), "must be unique; got 'head.0.query' twice"),
+        (lambda d: d["content"]["dense"][0].update(name="norm"), "table of tensors does not fit"),
+        (lambda d: tensor(d, 0).update(name="../../etc/passwd"), "a tensor's name has letters"),
+        (lambda d: tensor(d, 0).update(name="/etc/passwd"), "a tensor's name has letters"),
+        (lambda d: tensor(d, 0).update(name="a/b"), "a tensor's name has letters"),
+        (lambda d: tensor(d, 0).update(name="a" * 1000), "at most 200 characters"),
+        (lambda d: tensor(d, 4).update(shape=[2**41]), r"from 0 to 2\^40"),
+        (lambda d: tensor(d, 4).update(shape=[2**40, 2**40]), r"at most 16 dimensions and 2\^40 elements"),
+        (lambda d: tensor(d, 4).update(shape=[2**40]), r"a ticket holds at most 2\^40 elements"),
+        (lambda d: tensor(d, 4).update(shape=[1] * 17), "at most 16 dimensions"),
+        (lambda d: tensor(d, 4).update(shape=[2**40] * 15 + [0]), "zeros counted as ones"),
+        (lambda d: tensor(d, 4).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
+        (lambda d: tensor(d, 2).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
+        (lambda d: d["content"]["dense"][0].update(shape=[2**40] * 40_000), "at most 16 dimensions"),
+        (lambda d: d["content"]["dense"][0].update(shape=[2**40] * 15 + [0]), "zeros counted as ones"),
+        (lambda d: d.update(version=10**4000), "version 1000.* is newer"),
+        (lambda d: tensor(d, 4).update(shape=[-1]), r"from 0 to 2\^40"),
+        (lambda d: tensor(d, 4).update(shape=[True]), r"from 0 to 2\^40"),
+        (lambda d: tensor(d, 2).update(shape=[2**39]), "which cannot be 549755813888 bits"),
+        (lambda d: tensor(d, 0).update(distribution="orthogonal"), "distribution must be one of"),
+        (lambda d: tensor(d, 0).update(dtype="F64"), "dtype is F32; got 'F64'"),
+        (lambda d: tensor(d, 0).update(scale=0.1), "content is not in canonical form"),
+        (lambda d: tensor(d, 0).update(scale=-1.0), "scale must be between"),
+        (lambda d: tensor(d, 0).update(scale=1), "scale is a int"),
+        (lambda d: tensor(d, 0).pop("scale"), "a tensor needs the fields"),
+        (lambda d: tensor(d, 0)["mask"].update(kind="python"), "unknown mask kind 'python'"),
+        (lambda d: tensor(d, 0)["mask"].update(kind=["blocks"]), "unknown mask kind"),
+        (lambda d: tensor(d, 0)["mask"].update(sizes=[2, 2, 2**30]), "at most 7 units in all"),
+        (lambda d: tensor(d, 0)["mask"].update(sizes=[2, 2]), "needs 3 sizes"),
+        (lambda d: tensor(d, 0)["mask"].update(sizes=[1, 1, 1]), "content is not in canonical form"),
+        (lambda d: tensor(d, 0)["mask"].update(unit_axis=7), "unit_axis 0 or 1"),
+        (lambda d: tensor(d, 3).update(shape=[2**20, 2**19]), None),
+        (lambda d: d["coding"].pop("mlp.up"), "coding must name"),
+        (lambda d: d["coding"].update({"mlp.up": "pickle"}), "unknown mask coding 'pickle'"),
+        (lambda d: d["coding"].update({"mlp.up": "raw"}), "which cannot be 360 bits"),
+        (lambda d: d["coding"].update({"head.0.key": "huffman"}), "."),
+        (lambda d: d["content"].update(seed=2**64), "seed must be a whole number"),
+        (lambda d: d["content"].update(seed=1.0), "seed is a float"),
+        (lambda d: d["content"].update(tensors={}), "tensors is a dict"),
+        (lambda d: d["content"]["dense"][0].update(dtype="I64"), "unknown dtype 'I64'"),
+        (lambda d: d["content"]["dense"][0].update(dtype="U8", shape=[24]), "does not fit"),
+        (lambda d: d["content"]["dense"][0].update(shape=[2**40]), "does not fit"),
+        (lambda d: d["content"]["dense"][0].update(trained=1), "trained is a int"),
+        (lambda d: d["certificate"].update(error=-0.5), "error must be finite"),
+        (lambda d: d["certificate"].update(target_sha256="../x"), "64 hex digits"),
+        (lambda d: d.update(certificate=[]), "certificate is a list"),
+        (lambda d: d["sha256"].update(extra="x"), "sha256 needs the fields masks, weights"),
+        (lambda d: d["sha256"].update(weights="zz"), "64 hex digits"),
+        (lambda d: d.update(version=True), "no version"),
+        (lambda d: d.pop("version"), "no version"),
+        (lambda d: d.update(extra=1), "the description needs the fields"),
+    ],
+)  # fmt: skip
+def test_wrong_descriptions_are_refused(edit: Callable[[dict[str, Any]], object], reason: str | None) -> None:
+    """Each is sealed with a right digest, as a hostile writer would; one is large but honest, since rules are small."""
+    data = edited(DATA, edit)
+    if reason is None:
+        assert Ticket.from_bytes(data).tensors["mlp.down"].numel == 2**39
+    else:
+        refused(data, reason)
+
+
+def test_block_rules_over_a_trillion_weights_cost_nothing() -> None:
+    def edit(description: dict[str, Any]) -> None:
+        tensor(description, 3).update(shape=[2**20, 2**19], mask={"kind": "blocks", "sizes": 2, "unit_axis": 0})
+
+    data = edited(DATA, edit)
+    tracemalloc.start()
+    ticket = Ticket.from_bytes(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert ticket.tensors["mlp.down"].mask.count() == 2**20
+    assert peak < 1_000_000
+
+
+def with_payload(payload: bytes, coding: str, numel: int) -> bytes:
+    """Build a one-tensor ticket whose mask payload is the given bytes."""
+    ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=PackedMask.random((numel,), 0.5, seed=0))])
+    header, description, _ = take_apart(ticket.to_bytes())
+    description["coding"]["w"] = coding
+    header["mask.w"].update(shape=[len(payload)], data_offsets=[0, len(payload)])
+    header["sha256"]["data_offsets"] = [len(payload), len(payload) + 32]
+    return put_together(header, description, payload)
+
+
+def deflated(data: bytes) -> bytes:
+    compressor = zlib.compressobj(level=9, wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+def test_payloads_that_lie_are_refused() -> None:
+    bomb = deflated(bytes(10_000_000))
+    refused(with_payload(bomb, "huffman", 64), "longer than its 8 bytes|cannot be 64 bits")
+    refused(with_payload(bomb, "huffman", 80_000_000), "which cannot be 80000000 bits")
+    refused(with_payload(deflated(bytes(100)), "huffman", 88), "longer than its 11 bytes")
+    refused(with_payload(deflated(bytes(8)), "huffman", 72), "unpacks to 8 bytes instead of 9")
+    refused(with_payload(deflated(bytes(8))[:-1], "huffman", 64), "ends too early|Error")
+    refused(with_payload(deflated(bytes(8)) + b"x", "huffman", 64), "longer than its 8 bytes")
+    refused(with_payload(b"\xff" * 9, "huffman", 64), "Error -3")
+    refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 mask bits must be 0")
+
+
+def test_pickles_are_not_tickets() -> None:
+    import pickle
+
+    refused(pickle.dumps({"weights": list(range(100))}), "announces a header of")
+
+
+def test_mutated_tickets_never_crash() -> None:
+    """20,000 seeded mutants; `make fuzz` runs a million."""
+    seen: dict[str, set[str]] = {}
+    for kind, data in mutants(20_000, seed=0):
+        before = time.process_time()
+        seen.setdefault(kind, set()).add(outcome(data))
+        assert time.process_time() - before < 1
+    assert set(seen) == {mutation.__name__ for mutation in MUTATIONS}
+    assert all("refused" in outcomes for outcomes in seen.values())
+    assert "read" in seen["change_payload"], "sealed mutants reach the decoder"
