@@ -5,7 +5,6 @@ import pkgutil
 import pydoc
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import strongticket
 from strongticket.cli.main import app
 
 GOLDEN = Path(__file__).parent / "golden" / "attention.ticket"
-LAZY_PACKAGES = ("strongticket", "strongticket.search")
 
 
 def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -67,34 +65,16 @@ for line in sys.argv[1:]:
     ]
 
 
-USES = {
-    "call": "import strongticket; assert strongticket.search.__name__ == 'search'",
-    "from": "from strongticket import search; assert search.__name__ == 'search'",
-    "package": "from strongticket.learn import search, hide, Policy; assert callable(search)",
-    "module": "from strongticket.learn.run import run; assert callable(run)",
-    "import": "import strongticket.learn.policy; assert strongticket.search.__name__ == 'search'",
-    "star": "from strongticket import *; assert search.__name__ == 'search' and Policy()",
-    "cli": "import strongticket.cli.main",
-}
-
-
-@pytest.mark.parametrize("first", USES)
-def test_search_is_the_function_and_its_modules_are_found_in_any_order(first: str) -> None:
-    order = [first, *(use for use in USES if use != first), *reversed(USES)]
-    done = python("\n".join(USES[use] for use in order))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_use_of_a_name_imports_what_it_needs_and_no_more() -> None:
     done = python("import strongticket as st, sys; print('torch' in sys.modules, st.Ticket, 'numba' in sys.modules)")
     assert done.stdout == "False <class 'strongticket.tickets.ticket.Ticket'> False\n"
 
 
-@pytest.mark.parametrize("package", LAZY_PACKAGES)
-def test_type_checkers_read_what_python_imports(package: str) -> None:
+def test_type_checkers_read_what_python_imports() -> None:
     """Both halves of the file name the same things, and no submodule takes the place of one of them."""
-    module = import_module(package)
-    (block,) = [node for node in ast.parse(Path(str(module.__file__)).read_text("utf-8")).body if type(node) is ast.If]
+    (block,) = [
+        node for node in ast.parse(Path(str(strongticket.__file__)).read_text("utf-8")).body if type(node) is ast.If
+    ]
     assert ast.unparse(block.test) == "TYPE_CHECKING"
     checked = {}
     for node in block.body:
@@ -102,12 +82,11 @@ def test_type_checkers_read_what_python_imports(package: str) -> None:
         for alias in node.names:
             assert alias.asname == alias.name
             checked[alias.name] = str(node.module)
-    show_missing = "import importlib, sys; p = importlib.import_module(sys.argv[1]); print(*{*dir(p)} - {*vars(p)})"
-    fresh = python(show_missing, package)
+    fresh = python("import strongticket as st; print(*{*dir(st)} - {*vars(st)})")
     assert set(fresh.stdout.split()) == set(checked)
     for name, home in checked.items():
-        assert getattr(module, name) is getattr(sys.modules[home], name)
-    assert not {found.name for found in pkgutil.iter_modules(module.__path__)} & set(checked)
+        assert getattr(strongticket, name) is getattr(sys.modules[home], name)
+    assert not {found.name for found in pkgutil.iter_modules(strongticket.__path__)} & set(checked)
 
 
 def test_all_names_are_listed_documented_and_exported() -> None:
@@ -120,12 +99,11 @@ def test_all_names_are_listed_documented_and_exported() -> None:
         assert name in page
 
 
-@pytest.mark.parametrize("package", LAZY_PACKAGES)
-def test_a_misspelled_name_is_refused_in_pythons_words(package: str) -> None:
-    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'Tiket'$"):
-        import_module(package).Tiket  # noqa: B018
-    done = python(f"from {package} import Tiket")
-    assert done.stderr.splitlines()[-1].startswith(f"ImportError: cannot import name 'Tiket' from '{package}' (")
+def test_a_misspelled_name_is_refused_in_pythons_words() -> None:
+    with pytest.raises(AttributeError, match="^module 'strongticket' has no attribute 'Tiket'$"):
+        strongticket.Tiket  # noqa: B018
+    done = python("from strongticket import Tiket")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: cannot import name 'Tiket' from 'strongticket' (")
 
 
 # Where Ctrl-C comes: among the command line's own imports, in NumPy's and in torch's.

@@ -3,7 +3,9 @@
 import functools
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +31,11 @@ def environment(device: str = "cpu") -> dict[str, object]:
         "os": f"{platform.system()} {platform.machine()}",
         "versions": {"strongticket": __version__, "python": platform.python_version(), **_package_versions()},
     }
+
+
+def command_line() -> str:
+    """What was typed, to be kept beside what it gave."""
+    return shlex.join(["strongticket", *sys.argv[1:]])
 
 
 @functools.cache

@@ -28,3 +28,8 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:200]
+
+
+def printable(text: str) -> str:
+    """Show text from a file as it is, but with control characters spelled out, so that it cannot drive the terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -14,6 +14,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from strongticket import Policy, hide
 from strongticket.cli.terminal import console
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import ablation, fig7, fig8, inits, plotting, schedules, spread
@@ -22,7 +23,6 @@ from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
 from strongticket.experiments.text_rows import lowest_in_words
 from strongticket.files import Json
-from strongticket.learn import Policy, hide
 from strongticket.learn.policy import Init
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -175,15 +173,3 @@ def test_a_model_without_a_loss_needs_one() -> None:
         st.search(vision_transformer(), [(IMAGES,)])
     with pytest.raises(ValueError, match="scalar loss; got a NoneType"):
         st.search(hugging_face_gpt2(), [{"input_ids": TOKENS}])
-
-
-@pytest.mark.parametrize("first", ["strongticket", "strongticket.learn.run", "strongticket.cli.main"])
-def test_the_name_is_the_function_whatever_is_imported_first(first: str) -> None:
-    code = (
-        f"import {first}; import strongticket.learn.policy; from strongticket.learn.policy import Policy;"
-        "from strongticket.learn import groups; import strongticket as st;"
-        "assert Policy is st.Policy and groups.is_norm;"
-        "print(st.search.__name__, st.search.__module__)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("search strongticket.learn.modules\n", "")

@@ -9,8 +9,8 @@ from tests.two_processes import in_two_processes
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from strongticket import search
 from strongticket.errors import StrongTicketError
-from strongticket.learn import search
 from strongticket.learn.shared import shared_search
 
 

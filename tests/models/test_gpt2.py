@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from strongticket.learn import Policy, hide
+from strongticket import Policy, hide
 from strongticket.models.gpt2 import (
     GPT2,
     from_hugging_face,

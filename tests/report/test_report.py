@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
+from strongticket.charts.parts import Chart
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
@@ -28,7 +29,6 @@ from strongticket.report import bootstrap, tickets, write_report
 from strongticket.report.figures import width_figure
 from strongticket.report.find import Result
 from strongticket.report.fits import curve
-from strongticket.report.parts import Chart
 from strongticket.report.speed import speed_sections
 from tests.pretrained.small_models import small
 from tests.pretrained.test_pretrained_cli import WORDS, save

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from strongticket.charts.parts import Comparison, Mark
 from strongticket.experiments import inits
 from strongticket.experiments.ablation import variants
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
 from strongticket.experiments.text_rows import LABELS
 from strongticket.report import write_report
 from strongticket.report.comparison import axis_of, render_comparison
-from strongticket.report.parts import Comparison, Mark
 from tests.report.conftest import Visit
 
 Keep = Callable[[Any], bool]

@@ -20,7 +20,8 @@ def report(
 
     The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
     """
-    from strongticket.cli.terminal import count_bar, print_json, printable
+    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.errors import printable
     from strongticket.report import write_report
 
     for path in paths:

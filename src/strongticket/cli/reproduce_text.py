@@ -85,8 +85,9 @@ def _missing_line(missing: Sequence[str], options: TextOptions) -> str:
 def _work(options: TextOptions) -> "Work":
     import torch
 
-    from strongticket.cli.terminal import bad_usage, command_line
+    from strongticket.cli.terminal import bad_usage
     from strongticket.data.text import load_text
+    from strongticket.environment import command_line
     from strongticket.experiments.language import Work
     from strongticket.learn.config import RunConfig
     from strongticket.learn.run import Means

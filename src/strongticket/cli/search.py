@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import chosen_device, given_options, refuse_in_vain
-from strongticket.cli.terminal import bad_usage, command_line
+from strongticket.cli.terminal import bad_usage
+from strongticket.environment import command_line
 
 if TYPE_CHECKING:
     from strongticket.data.text import Text

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from strongticket.cli.terminal import bar, console, printable
+from strongticket.cli.terminal import bar, console
+from strongticket.errors import printable
 from strongticket.files import Json
 from strongticket.tickets.summary import dense_words, nonzero_words, size_words, strong_words, weights_words
 

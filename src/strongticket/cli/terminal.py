@@ -1,8 +1,6 @@
 """What every command shares in front of its user: results on stdout, progress on stderr, errors in one line."""
 
 import json
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,11 +63,6 @@ def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
 def print_json(content: object) -> None:
     """Print one JSON value for machines."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
-
-
-def command_line() -> str:
-    """What was typed, to be kept beside what it gave."""
-    return shlex.join(["strongticket", *sys.argv[1:]])
 
 
 def bad_usage(message: object) -> NoReturn:
@@ -176,8 +169,3 @@ def _bar(*columns: ProgressColumn, speed_estimate_period: float = 30.0) -> Progr
         disable=not stderr.is_terminal,
         speed_estimate_period=speed_estimate_period,
     )
-
-
-def printable(text: str) -> str:
-    """Show text from a file as it is, but with control characters spelled out, so that it cannot drive the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

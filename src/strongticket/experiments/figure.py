@@ -139,8 +139,7 @@ def _run(
 
 
 def _circumstances() -> dict[str, Json]:
-    from strongticket.cli.terminal import command_line
-    from strongticket.environment import environment
+    from strongticket.environment import command_line, environment
 
     return {"command": command_line(), **environment()}
 

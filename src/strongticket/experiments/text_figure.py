@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strongticket.cli.terminal import printable
-from strongticket.errors import StrongTicketError
+from strongticket.errors import StrongTicketError, printable
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import check_packages
 from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from strongticket.cli.terminal import printable
+from strongticket.errors import printable
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import caption
 from strongticket.experiments.text_rows import BEST, FINAL, bases_by_setting, losses_by_setting

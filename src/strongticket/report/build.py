@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from strongticket.charts.parts import Section
 from strongticket.errors import StrongTicketError
 from strongticket.report.certificates import certificate_section, map_section
 from strongticket.report.figures import block_figure, length_figure, width_figure
@@ -11,7 +12,6 @@ from strongticket.report.find import Found, Result
 from strongticket.report.names import ticket_names
 from strongticket.report.page import render_section
 from strongticket.report.parameter_figure import parameter_figure
-from strongticket.report.parts import Section
 from strongticket.report.pretrained import collected_section, single_section
 from strongticket.report.scale_figure import scale_figure
 from strongticket.report.searches import search_section

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
-from strongticket.report.parts import Chart, Maps, Section, Series, Table, View, above_zero, number
 
 
 def certificate_section(results: Sequence[Result]) -> Section:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from strongticket.report.parts import Comparison, Mark, Row, minus
+from strongticket.charts.parts import Comparison, Mark, Row, minus
 
 _HEIGHT = 30  # of a line, in pixels
 _TICKS = 5  # at most

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from strongticket.charts.parts import number, share
 from strongticket.experiments.statistics import Decay
 from strongticket.files import Json
-from strongticket.report.parts import number, share
 
 _AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
 

@@ -3,13 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from strongticket.experiments.statistics import Decay, decay_of
-from strongticket.files import Json
-from strongticket.report.figure_words import carried_in_words, depths_in_words, lengths_in_words, rate_in_words
-from strongticket.report.find import Result
-from strongticket.report.fits import block_fits, curve, paper_curve, width_fits
-from strongticket.report.origin import origin_of
-from strongticket.report.parts import (
+from strongticket.charts.parts import (
     SERIES,
     Chart,
     Colour,
@@ -21,6 +15,12 @@ from strongticket.report.parts import (
     number,
     share,
 )
+from strongticket.experiments.statistics import Decay, decay_of
+from strongticket.files import Json
+from strongticket.report.figure_words import carried_in_words, depths_in_words, lengths_in_words, rate_in_words
+from strongticket.report.find import Result
+from strongticket.report.fits import block_fits, curve, paper_curve, width_fits
+from strongticket.report.origin import origin_of
 
 _WIDTH = "hidden width n"
 _ERROR = "error"

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from strongticket.charts.parts import Colour, Dash, Series, Table, minus, number
 from strongticket.experiments.statistics import PAPER, Decay, decay_of, formula
 from strongticket.files import Json
 from strongticket.report import bootstrap
-from strongticket.report.parts import Colour, Dash, Series, Table, minus, number
 
 _STEPS = 60
 

@@ -13,8 +13,8 @@ from html import escape
 from importlib.resources import files
 
 from strongticket._version import __version__
+from strongticket.charts.parts import Block, Chart, Comparison, Drawn, Section, Table
 from strongticket.report.comparison import render_comparison
-from strongticket.report.parts import Block, Chart, Comparison, Drawn, Section, Table
 
 TITLE = "strongticket report"
 _MOST_OF_A_CHAPTER = 4  # at a glance

@@ -1,10 +1,10 @@
 """Figure 7: tickets found by search on text, with and without Q/K scaling, beside trained models."""
 
+from strongticket.charts.parts import Chart, Colour, Comparison, Row, Section, Series, Table, View, number
 from strongticket.experiments.text_rows import BEST, FINAL, LABELS
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
-from strongticket.report.parts import Chart, Colour, Comparison, Row, Section, Series, Table, View, number
 from strongticket.report.text_words import (
     LOSS,
     caution,

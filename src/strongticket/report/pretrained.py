@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import date_of, gather, machine_of
-from strongticket.report.parts import SERIES, Chart, Dash, Section, Series, Table, View, above_zero, number
 
 
 def collected_section(result: Result) -> Section:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from strongticket.report.parts import Matrix, Table, number
+from strongticket.charts.parts import Matrix, Table, number
 from strongticket.tickets.ticket import Ticket
 
 LARGEST_SIDE = 64  # of a product, in entries: each is a cell of the picture and one of the table

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
 from strongticket.experiments.text_rows import BEST, FINAL, lowest_in_words
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
-from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
 from strongticket.report.text_words import (
     LOSS,
     caution,

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
 from strongticket.files import Json
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.report.find import SearchRun
 from strongticket.report.names import distinct_names
 from strongticket.report.origin import date_of, gather, machine_of
-from strongticket.report.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
 
 _POINTS = 80  # of a training curve, at most: each is the mean of some steps
 _MOST = 500  # validations of one run; of more, every so many are drawn

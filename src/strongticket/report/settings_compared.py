@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from strongticket.charts.parts import Colour, Comparison, Mark, Row, Section, Table, number
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_rows import BEST, bases_by_setting, losses_by_setting, mean_of, on_common_seeds
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
-from strongticket.report.parts import Colour, Comparison, Mark, Row, Section, Table, number
 from strongticket.report.text_words import caution, difference, interval, loss, million, paired_mark, seeds, setting
 
 _FINAL_LOSS = "final validation loss, nats a token"

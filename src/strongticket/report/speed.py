@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
 from strongticket.files import Json
 from strongticket.report.origin import origin_of_rows
-from strongticket.report.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
 
 _OURS = "strongticket"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from strongticket.charts.parts import Colour, Mark, minus, signed
 from strongticket.files import Json
-from strongticket.report.parts import Colour, Mark, minus, signed
 
 LOSS = "best validation loss, nats a token"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from strongticket.charts.parts import Inspector, Section, Table, number
 from strongticket.files import Json
 from strongticket.ops.rng import random_chunk
 from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
 from strongticket.report.origin import date_of, gather, machine_of
-from strongticket.report.parts import Inspector, Section, Table, number
 from strongticket.report.product import draw_product
 from strongticket.tickets.mask import FullMask, PackedMask
 from strongticket.tickets.summary import (

@@ -1,0 +1,1 @@
+"""Figures as values, and what draws them: a picture, a terminal."""
