@@ -100,7 +100,7 @@ def test_all_names_are_listed_documented_and_exported() -> None:
 
 
 def test_a_misspelled_name_is_refused_in_pythons_words() -> None:
-    with pytest.raises(AttributeError, match="^module 'strongticket' has no attribute 'Tiket'$"):
+    with pytest.raises(AttributeError, match=r"^module 'strongticket' has no attribute 'Tiket'$"):
         strongticket.Tiket  # noqa: B018
     done = python("from strongticket import Tiket")
     assert done.stderr.splitlines()[-1].startswith("ImportError: cannot import name 'Tiket' from 'strongticket' (")
