@@ -6,6 +6,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.product import PrunedHead, prune_product
 from strongticket.construct.source import (
@@ -20,7 +21,6 @@ from strongticket.construct.source import (
     query_key_scale,
 )
 from strongticket.models.attention import Attention, MergedAttention
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor

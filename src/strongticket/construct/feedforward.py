@@ -6,11 +6,11 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.product import Pruned, prune_relu
 from strongticket.construct.source import Init, RandomMatrix, as_width, check_target, equal_blocks, plain_scale
 from strongticket.models.transformer import FeedForward
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor

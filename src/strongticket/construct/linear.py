@@ -5,6 +5,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.product import prune_product
 from strongticket.construct.source import (
@@ -17,7 +18,6 @@ from strongticket.construct.source import (
     equal_blocks,
     plain_scale,
 )
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from strongticket.checks import check_density
 from strongticket.models.gpt2 import Group
 from strongticket.ops.supermask import Scope
-from strongticket.tickets.mask import check_density
 
 Treatment = Literal["masked", "frozen", "trained"]
 Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]

@@ -18,11 +18,11 @@ from strongticket.bounds.certificate import (
     propagate_feedforward,
 )
 from strongticket.bounds.upward import up_digits
+from strongticket.checks import as_seed
 from strongticket.construct.certify import as_stored, describe_head, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
 from strongticket.ops.ordered import ordered_product
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.adapters import Layer, Target, What

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import check_density
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
-from strongticket.tickets.mask import check_density
 
 Scope = Literal["tensor", "global"]
 
