@@ -1,8 +1,9 @@
 """Options and arguments that several commands have, and what is the same about them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,24 @@ TicketFile = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
+    """Let typer see options that come from data: type, default (... for none) and `typer.Option` of each name."""
+    hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}
+    command.__annotations__ = hints
+    # What typer asks; a function does not declare it.
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=Parameter.empty if options[name][1] is ... else options[name][1],
+                annotation=hint,
+            )
+            for name, hint in hints.items()
+        ]
+    )
 
 
 def given_options(context: typer.Context) -> set[str]:
