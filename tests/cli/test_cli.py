@@ -12,7 +12,7 @@ import torch
 import typer.main
 from safetensors.torch import load_file, save_file
 from tests.command import Run
-from tests.small_tickets import edited, small_ticket
+from tests.small_tickets import edited, put_together, small_ticket, take_apart
 
 from strongticket import FullMask, RandomTensor, Ticket, __version__, construct_linear
 from strongticket.cli.main import app
@@ -238,3 +238,30 @@ def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
+
+
+ESCAPE = "\x1b]0;owned\x07\x9b31m\r\n"
+
+
+def with_escapes(value: Any) -> Iterator[Any]:
+    """Give a description once for each text in it, names of fields included, with that text made hostile."""
+    if isinstance(value, str):
+        yield value + ESCAPE
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from ([*value[:i], changed, *value[i + 1 :]] for changed in with_escapes(item))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield {other if other != key else key + ESCAPE: content for other, content in value.items()}
+            yield from ({**value, key: changed} for changed in with_escapes(item))
+
+
+def test_no_text_of_a_ticket_drives_the_terminal(run: Run, tmp_path: Path) -> None:
+    header, description, payload = take_apart(small_ticket().to_bytes())
+    count = 0
+    for count, changed in enumerate(with_escapes(description)):  # noqa: B007
+        (file := tmp_path / "hostile.ticket").write_bytes(put_together(header, changed, payload))
+        for command in (("show", "--all"), ("verify",), ("generate",)):
+            done = run(command[0], file, *command[1:])
+            assert not re.search(r"[^\n -~\xa0-\U0010ffff]", done.stdout + done.stderr), done
+    assert count > 60

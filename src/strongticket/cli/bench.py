@@ -258,8 +258,9 @@ def _parse_items(text: str) -> tuple[int, ...]:
 
 
 def _refuse(error: Exception, as_json: bool) -> NoReturn:
-    typer.echo(f"Error: {error}", err=True)
-    from strongticket.cli.terminal import print_json
+    from strongticket.cli.terminal import print_json, say_error
+
+    say_error(error)
 
     if as_json:
         print_json({"ok": False, "error": str(error)})

@@ -7,7 +7,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import set_signature
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, say_error
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -200,7 +200,7 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
         if own[line.name] < need[line.name]
     ]
     shown = ", ".join(small[:3]) + (f" and {len(small) - 3} more" if len(small) > 3 else "")
-    typer.echo(f"Error: {stack.statement} promises nothing for so small a width: {shown}.", err=True)
+    say_error(f"{stack.statement} promises nothing for so small a width: {shown}.")
     raise typer.Exit(1)
 
 

@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from strongticket.errors import printable
+
 LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 _STEP_COLUMNS = (
     SpinnerColumn(),
@@ -65,9 +67,14 @@ def print_json(content: object) -> None:
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
 
 
+def say_error(message: object) -> None:
+    """Say in one line what went wrong; what a file brought into it cannot drive the terminal."""
+    typer.echo(f"Error: {printable(str(message))}", err=True)
+
+
 def bad_usage(message: object) -> NoReturn:
     """Say in one line what is wrong with the arguments, and exit with 2."""
-    typer.echo(f"Error: {message}", err=True)
+    say_error(message)
     raise typer.Exit(2)
 
 
