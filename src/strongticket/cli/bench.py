@@ -21,7 +21,7 @@ bench_app = typer.Typer(
 )
 
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
 
 

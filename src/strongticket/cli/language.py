@@ -18,7 +18,10 @@ TokenizerName = Annotated[
         show_default="the one the model was trained with",
     ),
 ]
-Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one"),
+]
 
 
 def evaluate(

@@ -143,7 +143,13 @@ def reproduce(
     ] = "",
     device: Annotated[
         str | None,
-        typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT),
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cpu or cuda.",
+            show_default="cuda if there is one",
+            rich_help_panel=_TEXT,
+        ),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)

@@ -96,7 +96,7 @@ def search(
         int, _machine("Sequences in a forward pass, a divisor of --sequences; less takes less memory.", min=1)
     ] = 32,
     device: Annotated[
-        str | None, _machine("cpu or cuda.", metavar="DEVICE", show_default="cuda if there is one")
+        str | None, _machine("cpu or cuda.", "--device", metavar="DEVICE", show_default="cuda if there is one")
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16"] | None, _machine("Precision of products.", show_default="bfloat16 on cuda")

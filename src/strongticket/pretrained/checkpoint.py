@@ -71,7 +71,7 @@ class Checkpoint:
         facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name != "bits"}
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        np.savez(buffer, allow_pickle=False, **{_FACTS: encoded, **solved.bits})
+        np.savez(buffer, **{_FACTS: encoded, **solved.bits})
         # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
             file.write(buffer.getbuffer())
