@@ -107,6 +107,24 @@ def test_bad_products(change: dict[str, Any], message: str) -> None:
         subset_sum_products(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": "low"}, "effort must be"),
+        ({"tol": float("inf")}, "tol must be a finite number"),
+        ({"strict": True}, "strict=True needs a tol"),
+        ({"divisor": 1e-308, "v": V * -1e3}, "overflow. Use a larger one"),
+    ],
+)
+def test_bad_options_of_products(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        subset_sum_products(torch.zeros(2, 2), **{"u": U, "v": V, "sizes": SIZES} | options)
+
+
+def test_a_tolerance_without_strict_refuses_nothing() -> None:
+    assert subset_sum_products(torch.full((2, 2), 9.0), U, V, SIZES, tol=0.0).error.min() > 1
+
+
 def test_the_divisor_may_come_from_numpy() -> None:
     targets = torch.tensor([[0.5, 0.5], [9.0, 0.5]])
     expected = subset_sum_products(targets, U, V, SIZES, divisor=3.0)
