@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from strongticket import bounds
 from strongticket.bounds import Bound, Stack, Variant
 from strongticket.bounds.perturbation import largest
+from strongticket.bounds.upward import Up, up_digits, up_sqrt
 from strongticket.bounds_cli import bound_app
 
 VARIANTS = get_args(Variant)
@@ -420,6 +422,27 @@ def test_softmax_shift_is_rounded_up() -> None:
         assert exact <= bounds.softmax_shift(s) <= exact * (1 + mpmath.mpf(2) ** -48)
 
 
+@given(x=st.floats(0, 1e150), y=st.floats(0, 1e150))
+def test_sums_products_and_roots_are_rounded_up_by_at_most_two_steps(x: float, y: float) -> None:
+    def two_steps_up(exact: Fraction) -> Fraction:
+        return Fraction(math.nextafter(math.nextafter(float(exact), math.inf), math.inf))
+
+    added, multiplied = Fraction(x) + Fraction(y), Fraction(x) * Fraction(y)
+    assert added <= Fraction((Up(x) + y).value) <= two_steps_up(added)
+    assert multiplied <= Fraction((y * Up(x)).value) <= two_steps_up(multiplied)
+    assert Fraction(x) <= Fraction(up_sqrt(x).value) ** 2
+    # Nothing is added to what is exact, and what is not known does not matter where it is not used.
+    assert Up(x) + 0.0 == 0.0 + Up(x) == Up(x)
+    assert Up(math.inf) * 0.0 == Up(0.0) * math.inf == Up(0.0)
+
+
+@given(x=st.floats(0, 1e300), digits=st.integers(1, 12))
+def test_digits_are_rounded_up(x: float, digits: int) -> None:
+    rounded = up_digits(x, digits)
+    assert x <= rounded <= x * (1 + 10.0 ** (1 - digits)) * (1 + 1e-15) + 5e-324
+    assert float(f"{rounded:.{digits - 1}e}") == rounded == up_digits(rounded, digits)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -447,12 +470,12 @@ SOME: dict[str, Any] = {"d_model": 2, "d_out": 2, "n_heads": 2, "layers": 2, "bl
 @pytest.mark.parametrize(
     ("function", "names", "norms"),
     [
-        (bounds.linear_bound, "d_model d_out", ""),
-        (bounds.relu_bound, "d_model d_out input_norm", ""),
-        (partial(bounds.feedforward_bound, [2, 2]), "input_norm", ""),
-        (bounds.attention_bound, "d_model d_out n_heads input_norm", ""),
-        (bounds.block_bound, "d_model n_heads layers input_norm", ""),
-        (bounds.transformer_bound, "d_model n_heads layers blocks input_norm", ""),
+        (bounds.linear_bound, "d_model d_out constant", ""),
+        (bounds.relu_bound, "d_model d_out input_norm constant", ""),
+        (partial(bounds.feedforward_bound, [2, 2]), "input_norm constant", ""),
+        (bounds.attention_bound, "d_model d_out n_heads input_norm constant", ""),
+        (bounds.block_bound, "d_model n_heads layers input_norm constant", ""),
+        (bounds.transformer_bound, "d_model n_heads layers blocks input_norm constant", ""),
         (bounds.softmax_error, "d_model", "score_error input_norm"),
         (bounds.largest_score_error, "tol d_model input_norm", ""),
         (bounds.attention_drift, "d_model n_heads", "input_error input_norm"),
