@@ -78,13 +78,13 @@ def test_the_norms_of_a_head() -> None:
 
 
 def test_the_papers_error_stands_beside_with_the_models_width() -> None:
-    """Of an attention from 2 numbers to 3: its form of the lemma has the root of 2 in it."""
-    target = random_attention(2, 2, 3, bias=False, seed=0)
+    """Of two heads from 3 numbers to 4: its form of the lemma has the root of 3 in it."""
+    target = random_attention(2, 3, 4, bias=False, seed=0)
     certificate = st.construct_attention(target, key_width=24, value_width=24, input_norm=1.0).certificate
     heads = [HeadNorms(**head) for head in certificate.details["heads"]]
     for stored, variant in ((certificate.error, "tight"), (certificate.details["paper_error"], "paper")):
         # The norms in the details are rounded up to six digits.
-        assert stored == pytest.approx(attention_error(1.0, heads, variant=variant, d_model=2), rel=1e-4)
+        assert stored == pytest.approx(attention_error(1.0, heads, variant=variant, d_model=3), rel=1e-4)
 
 
 def test_only_the_worst_unreachable_entries_are_listed() -> None:
@@ -107,10 +107,10 @@ def test_samples_whose_norm_overflows_are_refused() -> None:
 
 
 def test_a_certificate_is_for_no_less_than_the_longest_sample() -> None:
-    """In exact arithmetic; rounding down in float32 or in a root would leave the sample out."""
-    for seed in range(50):
-        samples = draw(7, 5, seed=seed).float()
-        norm = certify.input_norm_of(None, samples, width=5, default=1.0)
+    """In exact arithmetic; rounding down in float32, in a long sum or in a root would leave the sample out."""
+    for seed, width in ((0, 20_000), *((seed, 5) for seed in range(50))):
+        samples = draw(7, width, seed=seed).float()
+        norm = certify.input_norm_of(None, samples, width=width, default=1.0)
         longest = max(sum(Fraction(x) ** 2 for x in row) for row in samples.tolist())
         assert longest <= Fraction(norm) ** 2 <= longest * (1 + Fraction(1, 10**10))
 
