@@ -121,15 +121,17 @@ def test_a_certificate_is_for_no_less_than_the_longest_sample() -> None:
         (draw(3, 40, seed=0), draw(40, 2, seed=1)),
         (draw(3, 40, seed=0).abs(), draw(40, 2, seed=1).abs()),
         (draw(2, 40, seed=2) + 100, (draw(40, 3, seed=3) + 100) * torch.tensor([1.0, -1.0]).repeat(20)[:, None]),
+        # One term, a little above a power of two, where rounding costs most.
+        (3 + draw(40, 1, seed=4).abs() / 8, 1 + draw(1, 40, seed=5).abs() / 8),
         # One large term, and many that are lost beside it one by one.
         (torch.ones(1, 200).double(), torch.tensor([[1.0]] + [[2.0**-53]] * 199, dtype=torch.float64)),
     ],
 )
-@pytest.mark.parametrize("divisor", [1.0, 3.0])
-def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor, divisor: float) -> None:
-    """The target is what float64 makes of the product, so that all of the error is rounding; fractions have none."""
+@pytest.mark.parametrize(("divisor", "sign"), [(1.0, 1), (3.0, 1), (3.0, -1)])
+def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor, divisor: float, sign: int) -> None:
+    """The target is what float64 makes of the product, or its opposite; fractions have no rounding."""
     left, right = left.float(), right.float()
-    target = left.double() @ right.double() / divisor
+    target = sign * (left.double() @ right.double()) / divisor
     found = recertify._product(left, right, target, divisor)
     for i, row in enumerate(left.tolist()):
         for j, column in enumerate(right.T.tolist()):

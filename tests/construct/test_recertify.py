@@ -123,6 +123,13 @@ def test_no_part_of_the_target_can_be_left_out(tensors: str) -> None:
         assert told == [[f"the ticket has no tensor {name}, and the target needs one."] for name in missing]
 
 
+@pytest.mark.parametrize("said", [1, [], None, {"attention": 1}])
+def test_blocks_may_be_called_anything_and_are_refused(said: Any) -> None:
+    ticket, target = constructed()["transformer"]
+    (failure,) = failures(forged(ticket, settings={"blocks": [said, said]}), target)
+    assert failure.startswith("the ticket's architecture.blocks.0")
+
+
 def test_tensors_must_be_those_the_target_needs() -> None:
     ticket, target = constructed()["feedforward"]
     more = [*ticket.tensors.values(), st.RandomTensor(name="layer.2.first", mask=st.FullMask((2, 2)))]

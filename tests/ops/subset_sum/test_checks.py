@@ -69,6 +69,16 @@ def test_cuda_asked_for_and_absent() -> None:
         subset_sum(W, A, device="cuda")
 
 
+@pytest.mark.parametrize("limit", [2, 3])
+def test_no_more_items_than_the_kernel_takes(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strongticket.ops.subset_sum.cpu.MAX_ITEMS", limit)
+    if limit == A.shape[1]:
+        subset_sum(W, A)
+        return
+    with pytest.raises(ValueError, match="subset_sum on cpu takes up to 2 items; got n=3"):
+        subset_sum(W, A)
+
+
 def test_arrays_are_refused() -> None:
     with pytest.raises(TypeError, match=r"needs torch tensors; got items as ndarray. Use torch.as_tensor"):
         subset_sum(W, A.numpy())  # type: ignore[arg-type]
