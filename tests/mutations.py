@@ -40,7 +40,7 @@ _OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
 }
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil": "floor", "floor": "ceil"}
 # What they are called on, or with, is nearly the same without them.
-_LEFT_AWAY = {"abs", "clone", "double", "next_up", "sorted", "up_digits"}
+_LEFT_AWAY = {"abs", "clone", "next_up", "sorted", "up_digits"}
 _REMOVED = (ast.Raise, ast.AugAssign, ast.Continue, ast.Break)
 
 

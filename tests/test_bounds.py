@@ -239,6 +239,13 @@ def test_failure_counts_every_subset_sum(variant: Variant) -> None:
     assert sums(bounds.transformer_bound(**settings, n_heads=H, layers=L, blocks=B)) == pytest.approx(B * block)
 
 
+def test_a_stack_speaks_of_its_first_part() -> None:
+    """Whose inputs are those of the whole."""
+    first, second = bounds.attention_bound(d_model=9, d_out=9), bounds.attention_bound(d_model=4, d_out=4, constant=2.0)
+    stack = Stack(statement="both", parts=(first, second))
+    assert (stack.notes, stack.input_norm, stack.constants) == (first.notes, 3.0, first.constants)
+
+
 def test_what_is_left_out_is_one() -> None:
     """One head, one layer, inputs of norm 1."""
     heads, layers, alpha = {"n_heads": 1}, {"layers": 1}, {"input_norm": 1.0}

@@ -188,6 +188,12 @@ def test_density_one_keeps_every_weight() -> None:
     assert PackedMask.random((10_000_000,), 1.0, seed=3).count() == 10_000_000
 
 
+@pytest.mark.parametrize("sizes", [0, 1, 5, ()])
+def test_blocks_of_no_coordinates_are_written_one_way(sizes: int | tuple[int, ...]) -> None:
+    assert BlockMask((0, 4), 1, sizes) == BlockMask((0, 4), 1, 0)
+    assert BlockMask((0, 4), 1, sizes).sizes == 0
+
+
 def test_shapes_may_come_from_numpy() -> None:
     assert FullMask(np.array([2, 3])).shape == (2, 3)  # type: ignore[arg-type]
     assert hash(BlockMask([2, 4], np.int64(1), [2, 1])) == hash(BlockMask((2, 4), 1, (2, 1)))  # type: ignore[arg-type]

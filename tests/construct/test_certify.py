@@ -138,3 +138,6 @@ def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor
             product = sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)) / Fraction(divisor)
             off = abs(product - Fraction(target[i, j].item()) - Fraction(found.error[i, j].item()))
             assert off <= Fraction(found.rounding[i, j].item())
+    # A bound that were a thousand times too large would pass everything else here.
+    size = left.abs().double() @ right.abs().double() / divisor + target.abs()
+    assert (found.rounding <= 1.5 * (left.shape[1] + 3) * 2.0**-53 * size).all()

@@ -40,8 +40,9 @@ def test_bad_problems(targets: Tensor, items: Tensor, message: str) -> None:
         subset_sum(targets, items)
 
 
-def test_first_bad_entry_is_found_far_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", 4)
+@pytest.mark.parametrize("at_once", [1, 4, 7])
+def test_first_bad_entry_is_found_far_down(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", at_once)
     items = torch.zeros(50, 3)
     items[41, 2] = items[33, 1] = float("nan")
     with pytest.raises(ValueError, match="got nan at row 33, column 1"):
