@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 
-.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz bench-exact clean
+.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz mutants bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ check: setup  ## ruff, mypy --strict, README examples
 
 fuzz: setup  ## a million mutated tickets (about 7 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
+
+mutants: setup  ## change the source in 400 places: the tests must notice (about 30 minutes of two cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
 	$(BIN)/python -m strongticket.bench.exact

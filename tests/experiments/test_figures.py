@@ -139,6 +139,27 @@ def test_fig5_certificate_stands_above_every_length(results: dict[str, Any]) -> 
         assert line["all_tokens"][0]["max"] > 0
 
 
+def test_fig5_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> None:
+    """Of the second source: the token over all inputs, and every token over as many inputs as the settings say."""
+    config, line, source = SMALL["fig5"][1], results["fig5"]["widths"][0], 1
+    target = Target.from_json(results["fig5"]["targets"][0])
+    ticket = construct_attention(
+        target.attention,
+        key_width=16,
+        value_width=16,
+        seed=line["sources"]["seed"][source],
+        input_norm=target.input_norm(),
+    )
+    found = ticket.build("merged", dtype=torch.float64)
+    for place, length in enumerate(config.lengths[:2]):
+        x = with_token(target.token, draw_angular("test", config.inputs).sequences(length))
+        errors = (found(x) - target.attention(x)).norm(dim=-1)  # (inputs, tokens)
+        of_token, of_all = errors[:, 0], errors[: config.all_tokens_inputs].amax(dim=-1)
+        for name, each in (("token", of_token), ("all_tokens", of_all)):
+            recorded, worst = (line["sources"][key][source][place] for key in (name, f"{name}_worst"))
+            assert (recorded, worst) == pytest.approx((each.mean().item(), each.max().item()), rel=1e-9)
+
+
 def test_fig6_first_blocks_are_a_transformer_of_their_own(results: dict[str, Any]) -> None:
     """One source serves every number of blocks: a source of two blocks has the recorded error and certificate."""
     result = results["fig6"]

@@ -240,11 +240,11 @@ def test_scales_that_are_all_alike_stay_and_others_become_1() -> None:
 
 
 def test_output_gain_goes_into_the_last_norm() -> None:
-    for policy in (Policy(), Policy(norms="trained")):
+    for policy, gain in ((Policy(), 4.0), (Policy(norms="trained"), 2.0)):
         plain = hide(hugging_face_gpt2(), policy, seed=3)
-        louder = hide(hugging_face_gpt2(), Policy(norms=policy.norms, output_gain=4.0), seed=3)
-        torch.testing.assert_close(output_of(louder.model), 4 * output_of(plain.model))
-        assert louder.model.transformer.ln_f.weight.unique().tolist() == [4.0]
+        louder = hide(hugging_face_gpt2(), Policy(norms=policy.norms, output_gain=gain), seed=3)
+        torch.testing.assert_close(output_of(louder.model), gain * output_of(plain.model))
+        assert louder.model.transformer.ln_f.weight.unique().tolist() == [gain]
     with pytest.raises(ValueError, match="carried by the last norm's weight; this Sequential has none"):
         hide(nn.Sequential(nn.Linear(2, 2)), Policy(output_gain=2.0), seed=0)
 

@@ -56,6 +56,19 @@ def test_inputs_stay_within_the_bound_of_the_norm_before() -> None:
     assert Norm(torch.full((6,), 2.0), None).largest_output() == pytest.approx(2 * math.sqrt(6), rel=1e-12)
 
 
+@pytest.mark.parametrize("bias", [None, 0.0, 30.0])
+def test_what_reaches_down_stays_within_its_bound(bias: float | None) -> None:
+    """A bias of `up` is as much a part of it as what the norm lets through."""
+    model = make_bert(hidden_act="relu").eval()
+    target = Target(model)
+    up, norm = target.module("up", 0), target.module("mlp_norm", 0)
+    assert isinstance(up, nn.Linear)
+    up.bias = None if bias is None else nn.Parameter(torch.full_like(up.bias, bias))
+    generator = torch.Generator().manual_seed(0)
+    reaching = up(norm(torch.randn(1000, up.in_features, generator=generator))).relu().norm(dim=-1).max().item()
+    assert reaching <= target.layer(0).down_input_norm() < 10 * reaching
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "relu", "silu"])
 def test_activations_on_the_list_never_enlarge(name: str) -> None:
     from transformers.activations import ACT2FN

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
-from strongticket.charts.parts import Chart
+from strongticket.charts.parts import Chart, number, share
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
@@ -29,6 +29,8 @@ from strongticket.report import bootstrap, tickets, write_report
 from strongticket.report.figures import width_figure
 from strongticket.report.find import Result
 from strongticket.report.fits import curve
+from strongticket.report.origin import took
+from strongticket.report.searches import policy_words, scale_words
 from strongticket.report.speed import speed_sections
 from tests.pretrained.small_models import small
 from tests.pretrained.test_pretrained_cli import WORDS, save
@@ -427,6 +429,17 @@ def test_bootstrap_interval_covers_the_truth() -> None:
         low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows))[1])
         missed += not low < truth < high
     assert missed <= 5
+
+
+def test_an_interval_is_the_middle_95_percent() -> None:
+    hundredths = np.random.default_rng(0).permutation(np.linspace(0, 100, 1001))
+    assert bootstrap.interval(hundredths) == pytest.approx((2.5, 97.5))
+
+
+def test_numbers_are_written_to_three_digits() -> None:
+    config = {"mode": "search", "policy": {"qk_scale": 2.828427, "density": 0.123456, "output_gain": 1.23456}}
+    assert (number(1.23456), share(0.123456), took(3600 * 2.34567)) == ("1.23", "12.3 %", "2.35 h")
+    assert (scale_words(config), policy_words(config)) == ("2.83", "density 0.123, output gain 1.23")
 
 
 def test_a_page_of_nothing_is_a_failure(tmp_path: Path) -> None:

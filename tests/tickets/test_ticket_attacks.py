@@ -64,6 +64,9 @@ def test_every_single_bit_flip_is_refused() -> None:
 
 def test_random_bytes_and_strangers_are_refused() -> None:
     refused(b"\x00" * 5, "too few")
+    refused(bytes(41), "41 bytes are too few")
+    refused(bytes(42), "announces a header of 0 bytes in a file of 42")
+    refused((len(DATA) - 39).to_bytes(8, "little") + DATA[8:], "announces a header of")
     refused(np.random.default_rng(0).bytes(100_000), "not a ticket, or truncated: it announces a header of")
     refused((2**63).to_bytes(8, "little") + DATA[8:], "announces a header of 9223372036854775808 bytes")
     refused(DATA + b"x", "truncated or too long")
