@@ -8,6 +8,7 @@ import typer
 from strongticket.cli.options import chosen_device, given_options, refuse_in_vain
 from strongticket.cli.terminal import bad_usage
 from strongticket.environment import command_line
+from strongticket.learn.rules import DEFAULT_RULE, RULES
 
 if TYPE_CHECKING:
     from strongticket.data.text import Text
@@ -56,6 +57,7 @@ def search(
     ),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the weights, first scores and order of the text.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
+    rule: Annotated[str, _masks(f"How it is found what to keep: {', '.join(RULES)}.", metavar="NAME")] = DEFAULT_RULE,
     density: Annotated[float, _masks("Fraction of weights kept, in (0, 1].")] = 0.3,
     qk_scale: Annotated[str, _masks("Factor on query and key weights; auto is n_K^(1/4).", metavar="X|auto")] = "auto",
     attention: Annotated[Treatment, _masks("Attention weights.")] = "masked",
@@ -110,9 +112,9 @@ def search(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Find a ticket in a random GPT-2 by edge-popup.
+    """Find a ticket in a random GPT-2: learn which weights to keep.
 
-    Every weight gets a score, the scores are trained and the best weights kept; no weight is trained. The defaults are
+    With the usual rule every weight gets a score, and the best are kept; no weight is trained. The defaults are
     the paper's recipe (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with
     metrics.jsonl, result.json and best.ticket.
 
@@ -144,6 +146,7 @@ def search(
             rescale=rescale,
             score_init=score_init,
             output_gain=output_gain,
+            rule=rule,
         )
         config = RunConfig(
             size=size,
@@ -221,7 +224,7 @@ def _run_seeds(
 
 def _run_one(config: "RunConfig", text: "Text", folder: Path, means: "Means") -> Any:
     from strongticket.cli.watch import watched
-    from strongticket.learn.run import run
+    from strongticket.learn.text_run import run
 
     with watched(f"{config.size} {config.mode}, seed {config.seed}", means.share.rank == 0) as watch:
         return run(config, text, folder, means, watch=watch)
@@ -242,7 +245,9 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
         f"final {result['final_validation_loss']:.4f}; {nonzero['all']:,} nonzero parameters, "
         f"{nonzero['without_embeddings']:,} without embeddings"
     )
-    if (name := found.get("ticket") or found.get("weights")) is None:
+    if "unwritable" in found:
+        typer.echo(f"{folder}: no ticket was written: {found['unwritable']}")
+    elif (name := found.get("ticket") or found.get("weights")) is None:
         typer.echo(
             f"{folder}: only the numbers were kept, as --no-keep asked; with another --out the run is done again."
         )

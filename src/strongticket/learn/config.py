@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from strongticket.files import Json, as_json
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules import DEFAULT_RULE
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.step import Precision, StepConfig
 from strongticket.models.gpt2 import GPT2, GPT2Config, gpt2_config
@@ -78,4 +79,6 @@ class RunConfig:
         settings = asdict(self)
         if self.mode == "dense":
             del settings["policy"]
+        elif self.policy.rule == DEFAULT_RULE:
+            del settings["policy"]["rule"]  # as before there were others
         return as_json(settings)

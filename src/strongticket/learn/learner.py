@@ -1,13 +1,11 @@
-"""What a run learns: the scores of a hidden network, or all weights of an ordinary one."""
+"""What a run learns: what a rule keeps of a hidden network, or all weights of an ordinary one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.learn.config import RunConfig
-from strongticket.learn.edge_popup import hide
 from strongticket.models.gpt2 import GPT2, Group
 
 
@@ -16,13 +14,24 @@ class Learner(Protocol):
 
     model: nn.Module
 
-    @property
-    def refresh(self) -> Callable[[], None]:
-        """What brings all that follows from it up to date."""
-        ...
-
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """What is learned, by name."""
+        ...
+
+    def after_step(self) -> None:
+        """Bring up to date what follows from an optimizer's step."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """All that steps change, by name; not copied."""
+        ...
+
+    def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
+        """Put back what `state` gave after a step."""
+        ...
+
+    def check_weights(self) -> None:
+        """Refuse weights that are no numbers, with a better line than that of a loss that is none."""
         ...
 
     def densities(self) -> Mapping[Group, float]:
@@ -39,12 +48,27 @@ class Dense:
 
     def __init__(self, model: GPT2) -> None:
         self.model: nn.Module = model
-        self.refresh: Callable[[], None] = lambda: None  # nothing follows from weights
         self._counts = model.parameter_counts()
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Every parameter."""
         return list(self.model.named_parameters())
+
+    def after_step(self) -> None:
+        """Nothing follows from weights."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Every parameter."""
+        return {name: parameter.detach() for name, parameter in self.trainable()}
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
+        """Put every parameter back."""
+        for name, parameter in self.trainable():
+            parameter.copy_(state[name])
+
+    def check_weights(self) -> None:
+        """Trained weights are what the loss makes them."""
 
     def densities(self) -> Mapping[Group, float]:
         """Nothing is masked."""
@@ -54,17 +78,3 @@ class Dense:
         """All parameters, with and without embeddings."""
         total = sum(self._counts.values())
         return {"all": total, "without_embeddings": total - self._counts["embeddings"]}
-
-
-def make_learner(config: RunConfig, vocabulary: int, device: torch.device) -> Learner:
-    """Draw the model and, for a search, put masks over it."""
-    model = GPT2(config.model_config(vocabulary), seed=config.seed, device=device)
-    return Dense(model) if config.mode == "dense" else hide(model, config.policy, seed=config.seed)
-
-
-@torch.no_grad()
-def set_learned(learner: Learner, values: Mapping[str, Tensor]) -> None:
-    """Put values from another moment of the run in place."""
-    for name, parameter in learner.trainable():
-        parameter.copy_(values[name])
-    learner.refresh()

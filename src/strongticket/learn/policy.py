@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from strongticket.learn.rules import DEFAULT_RULE, RULES
 from strongticket.models.gpt2 import Group
 from strongticket.ops.supermask import Scope
 from strongticket.tickets.mask import check_density
@@ -41,6 +42,7 @@ class Policy:
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant that multiplies what the last norm gives.
+        rule: what a search follows to choose.
 
     Example:
         >>> Policy(embeddings="trained", density=0.5).treatment("embeddings")
@@ -61,6 +63,7 @@ class Policy:
     rescale: bool = False
     score_init: ScoreInit = "kaiming"
     output_gain: float = 1.0
+    rule: str = DEFAULT_RULE
 
     def __post_init__(self) -> None:
         for group in GROUPS:
@@ -76,6 +79,8 @@ class Policy:
         check_density(self.density)
         for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
             _check_word(name, getattr(self, name), words)
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r:.40}.")
         if self.qk_scale != "auto":
             _check_positive("qk_scale", self.qk_scale, " or auto")
         _check_positive("output_gain", self.output_gain)

@@ -1,11 +1,13 @@
 """A search shared by several processes: who joins it, and how it is left."""
 
 import gc
+import math
 import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +28,33 @@ class Share:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
+    def gathered(self, mine: Any) -> list[Any]:
+        """Give what each process has, in the order of their ranks."""
+        if self.world == 1:
+            return [mine]
+        everybodys: list[Any] = [None] * self.world
+        dist.all_gather_object(everybodys, mine)
+        return everybodys
+
+    def any_of(self, *mine: bool) -> list[bool]:
+        """Say of each question whether a process answers it with yes."""
+        if self.world == 1:
+            return list(mine)
+        answers = torch.tensor(mine, dtype=torch.float32, device=self.device)
+        dist.all_reduce(answers)
+        return [bool(answer) for answer in answers]
+
+    def mean(self, number: float) -> float:
+        """Give the mean of what each process has."""
+        return math.fsum(self.gathered(number)) / self.world
+
+
+def share_of(device: torch.device) -> Share:
+    """Give this process's share in the caller's process group, or in none."""
+    if dist.is_available() and dist.is_initialized():
+        return Share(dist.get_rank(), dist.get_world_size(), device)
+    return Share(0, 1, device)
+
 
 @contextmanager
 def shared_search(device: str) -> Iterator[Share]:
@@ -35,14 +64,14 @@ def shared_search(device: str) -> Iterator[Share]:
         device: "cpu" or "cuda"; each process takes the GPU of its local rank.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield Share(0, 1, torch.device(device))
+        yield share_of(torch.device(device))
         return
     local = torch.device(f"cuda:{os.environ['LOCAL_RANK']}") if device == "cuda" else torch.device(device)
     if local.type == "cuda":
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
     try:
-        yield Share(dist.get_rank(), dist.get_world_size(), local)
+        yield share_of(local)
     except BaseException as error:
         _forget_locals(error)
         raise
