@@ -9,7 +9,7 @@ import pytest
 import torch
 from rule_iterand import IteRand
 from rule_signed import SignedSupermask
-from search_models import nano, vision_transformer
+from search_models import nano
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils.data import DataLoader, TensorDataset
@@ -124,20 +124,25 @@ def test_iterand_draws_dropped_weights_again_and_keeps_the_others() -> None:
 
 @ANY_RULE
 def test_compiled(make_rule: Callable[[], Rule]) -> None:
-    hidden = st.hide(vision_transformer(), st.Policy(), seed=3, rule=make_rule())
-    images = torch.randn(2, 3, 8, 8)
+    hidden = st.hide(make().eval(), st.Policy(), seed=3, rule=make_rule())
     results = []
     for model in (hidden.model, torch.compile(hidden.model, backend="aot_eager", fullgraph=True)):
-        model(images).square().sum().backward()
+        model(POINTS).square().sum().backward()
         results.append([p.grad for _, p in hidden.trainable()])
         hidden.model.zero_grad()
     torch.testing.assert_close(results[1], results[0])
 
 
-def test_a_rule_of_another_release_runs_on_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_rule_runs_on_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, "signed-supermask", "rule_signed:SignedSupermask")
     config = RunConfig(
-        size="nano", length=16, sequences=2, micro_batch=2, steps=2, warmup=0, policy=st.Policy(rule="signed-supermask")
+        size="nano",
+        length=128,
+        sequences=8,
+        steps=2,
+        warmup=0,
+        micro_batch=8,
+        policy=st.Policy(rule="signed-supermask"),
     )
     result = run(config, load_text("sample"), tmp_path, Means(share=Share(0, 1, torch.device("cpu"))))
     assert "the rule signed-supermask" in result["found"]["unwritable"]

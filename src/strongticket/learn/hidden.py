@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.learn.learner import Learner
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule
 from strongticket.learn.tensors import HiddenTensor
@@ -34,7 +35,7 @@ class UnwritableError(StrongTicketError):
     """A rule found what this release's tickets have no place for."""
 
 
-class Hidden:
+class Hidden(Learner):
     """A module whose weights are masked, frozen or trained as a policy says; `hide` makes it.
 
     `model` is the module and `supermasks` has what the rule put over each masked tensor, by its name. In a loop of
@@ -74,7 +75,7 @@ class Hidden:
         self.rule.after_step(self._masked, self.steps)
 
     def after_restore(self, step: int | None = None) -> None:
-        """Bring up to date what follows from values put in place, those of a step if it is another one."""
+        """Bring up to date what follows from values put back, those after a step if it is another one."""
         self.steps = self.steps if step is None else step
         self.rule.after_restore(self._masked, self.steps)
 
@@ -86,18 +87,11 @@ class Hidden:
 
     def state(self) -> dict[str, Tensor]:
         """Give all that steps change: what is learned, what else the rule needs to go on, and the module's buffers."""
-        state: dict[str, Tensor] = {name: parameter.detach() for name, parameter in self.trainable()}
+        state = super().state()
         for hidden in self._masked:
             there = hidden.module.state_dict()
             state |= {f"{hidden.name}.{name}": there[name] for name in self.rule.state}
         return state | {name: self.model.get_buffer(name) for name in self._first_buffers}
-
-    @torch.no_grad()
-    def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `state` gave after a step."""
-        for name, value in self.state().items():
-            value.copy_(state[name])
-        self.after_restore(step)
 
     def restore(self, moment: Snapshot) -> None:
         """Put a moment of the search back, `final` for instance."""
@@ -109,12 +103,6 @@ class Hidden:
         for hidden in self.tensors:
             counts[hidden.tensor.group] += self._nonzero(hidden)
         return dict(counts)
-
-    def nonzero(self) -> dict[str, int]:
-        """Count the nonzero parameters, with and without embeddings."""
-        counts = self.counts()
-        total = sum(counts.values())
-        return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
 
     def densities(self) -> dict[Group, float]:
         """Give the fraction kept of the masked tensors of each group."""

@@ -1,7 +1,7 @@
-"""What a run learns: what a rule keeps of a hidden network, or all weights of an ordinary one."""
+"""What a run learns: all weights of an ordinary network, or, as `Hidden`, what to keep of a random one."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -9,72 +9,56 @@ from torch import Tensor, nn
 from strongticket.models.gpt2 import GPT2, Group
 
 
-class Learner(Protocol):
-    """A model and what an optimizer may change of it; `Hidden` is one."""
+class Learner(ABC):
+    """A model and what an optimizer may change of it."""
 
     model: nn.Module
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """What is learned, by name."""
-        ...
-
-    def after_step(self) -> None:
-        """Bring up to date what follows from an optimizer's step."""
-        ...
-
-    def state(self) -> dict[str, Tensor]:
-        """All that steps change, by name; not copied."""
-        ...
-
-    def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `state` gave after a step."""
-        ...
-
-    def check_weights(self) -> None:
-        """Refuse weights that are no numbers, with a better line than that of a loss that is none."""
-        ...
-
-    def densities(self) -> Mapping[Group, float]:
-        """The fraction kept of each group that has masks."""
-        ...
-
-    def nonzero(self) -> dict[str, int]:
-        """Nonzero parameters, with and without embeddings."""
-        ...
-
-
-class Dense:
-    """A model all of whose weights are trained: the ordinary baseline."""
-
-    def __init__(self, model: GPT2) -> None:
-        self.model: nn.Module = model
-        self._counts = model.parameter_counts()
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Every parameter."""
+        """Give what is learned, by name."""
         return list(self.model.named_parameters())
 
-    def after_step(self) -> None:
-        """Nothing follows from weights."""
+    def after_step(self) -> None:  # noqa: B027
+        """Bring up to date what follows from an optimizer's step; from weights nothing does."""
+
+    def after_restore(self, step: int) -> None:  # noqa: B027
+        """Bring up to date what follows from values put back, those after a step."""
 
     def state(self) -> dict[str, Tensor]:
-        """Every parameter."""
+        """Give all that steps change, by name; not copied."""
         return {name: parameter.detach() for name, parameter in self.trainable()}
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
-        """Put every parameter back."""
-        for name, parameter in self.trainable():
-            parameter.copy_(state[name])
+        """Put back what `state` gave after a step."""
+        for name, value in self.state().items():
+            value.copy_(state[name])
+        self.after_restore(step)
 
-    def check_weights(self) -> None:
-        """Trained weights are what the loss makes them."""
+    def check_weights(self) -> None:  # noqa: B027
+        """Refuse weights that are no numbers, with a better line than that of a loss that is none."""
 
-    def densities(self) -> Mapping[Group, float]:
-        """Nothing is masked."""
-        return {}
+    @abstractmethod
+    def counts(self) -> Mapping[Group, int]:
+        """Count the nonzero parameters of each group."""
 
     def nonzero(self) -> dict[str, int]:
-        """All parameters, with and without embeddings."""
-        total = sum(self._counts.values())
-        return {"all": total, "without_embeddings": total - self._counts["embeddings"]}
+        """Count the nonzero parameters, with and without embeddings."""
+        counts = self.counts()
+        total = sum(counts.values())
+        return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
+
+    def densities(self) -> Mapping[Group, float]:
+        """Give the fraction kept of each group that has masks."""
+        return {}
+
+
+class Dense(Learner):
+    """A GPT-2 all of whose weights are trained: the ordinary baseline."""
+
+    def __init__(self, model: GPT2) -> None:
+        self.model = self._gpt2 = model
+
+    def counts(self) -> Mapping[Group, int]:
+        """Count every parameter."""
+        return self._gpt2.parameter_counts()

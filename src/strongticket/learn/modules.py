@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from strongticket.learn.step import Loss, Precision, StepConfig
 from strongticket.learn.train import Task, Training
 from strongticket.ops.rng import as_seed
 
+_CPU = torch.device("cpu")
 VALIDATIONS = 10  # in a search, where nothing else is asked for
 
 # Batches, or a function that gives a number, the lower the better.
@@ -90,7 +91,8 @@ def search(
         precision: "bfloat16" computes products by autocast.
         compiler: a backend of torch.compile, "inductor" as a rule; None runs eagerly.
         groups: groups of the caller's own for some parameters, see `hide`.
-        progress: called with the number of each step, from 1, and its loss; on a GPU for ten steps at a time.
+        progress: called with the number of each step, from 1, and its loss; on a GPU, or in several processes, for ten
+            steps at a time.
         watch: called every ten steps and after each validation with a `Moment`.
 
     Returns:
@@ -220,13 +222,16 @@ class BatchTask(Task):
             return None
         device = self._share.device
         # Whether and when one validates must not change what a search draws from torch's generators.
-        with evaluating(model), _generators_kept(device), torch.autocast(device.type, enabled=self._bfloat16):
+        unmoved = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with evaluating(model), unmoved, torch.autocast(device.type, torch.bfloat16, enabled=self._bfloat16):
             if callable(self._validation):
-                return self._share.mean(float(self._validation(model)))
-            losses = [float(self.loss(model, _moved(batch, device))) for batch in self._validation]
+                losses = [float(self._validation(model))]
+            else:
+                losses = [float(self.loss(model, _moved(batch, device))) for batch in self._validation]
         if not losses:
             raise ValueError("validation has no batches.")
-        return self._share.mean(math.fsum(losses) / len(losses))
+        everybodys = self._share.gathered(math.fsum(losses) / len(losses))
+        return math.fsum(everybodys) / len(everybodys)
 
     def state(self) -> dict[str, Any]:
         """Give where the batches are, and how torch's generators stand: they draw dropout and the next order."""
@@ -261,15 +266,15 @@ class _Batches:
 
     def __init__(self, batches: Iterable[Any], accumulate: int) -> None:
         self._batches, self._accumulate = batches, accumulate
-        self._begin()
-        self._first: list[Any] | None = self._next_step()
-        if len(self._first) < accumulate:
+        self._place, self._generators = 0, _generators(_CPU)
+        self._stream = self._endless()
+        if len(first := self._next()) < accumulate:
             raise ValueError("a search needs batches; got none, or too few for one step.")
+        self._stream = chain(first, self._stream)
 
     def of_step(self, step: int) -> list[Any]:
         """Give the micro-batches of a step."""
-        taken, self._first = self._first or self._next_step(), None
-        if len(taken) < self._accumulate:
+        if len(taken := self._next()) < self._accumulate:
             raise ValueError(
                 f"batches ended after step {step}, and an iterator cannot be gone through again; pass a list or a "
                 "DataLoader, or fewer steps."
@@ -287,33 +292,21 @@ class _Batches:
                 f"the search cannot go on after step {step}: its batches are an iterator, which cannot be gone through "
                 "again up to there. Pass a list or a DataLoader, or another out."
             )
-        _set_generators(state["generators"], torch.device("cpu"))
-        self._begin()
-        self._first = None
-        while self._place < state["place"]:
-            if self._next() is None:
-                raise ValueError(f"batches ended before those of step {step}: there were more when the search began.")
+        _set_generators(state["generators"], _CPU)
+        self._stream = self._endless()
+        if sum(1 for _ in islice(self._stream, state["place"])) != self._place:
+            raise ValueError(f"the batches are fewer than when the search began; it cannot go on after step {step}.")
 
-    def _begin(self) -> None:
-        self._generators, self._place = _generators(torch.device("cpu")), 0
-        self._epoch = iter(self._batches)
+    def _endless(self) -> Iterator[Any]:
+        there_are_some = True
+        while there_are_some:
+            self._place, self._generators = 0, _generators(_CPU)
+            for self._place, batch in enumerate(self._batches, 1):  # noqa: B020
+                yield batch
+            there_are_some = self._place > 0 and not isinstance(self._batches, Iterator)
 
-    def _next(self) -> list[Any] | None:
-        for batch in self._epoch:
-            self._place += 1
-            return [batch]
-        return None
-
-    def _next_step(self) -> list[Any]:
-        taken: list[Any] = []
-        while len(taken) < self._accumulate:
-            if (batch := self._next()) is None:
-                if self._place == 0 or isinstance(self._batches, Iterator):
-                    break
-                self._begin()
-            else:
-                taken += batch
-        return taken
+    def _next(self) -> list[Any]:
+        return list(islice(self._stream, self._accumulate))
 
 
 def _generators(device: torch.device) -> list[Tensor]:
@@ -325,15 +318,6 @@ def _set_generators(states: list[Tensor], device: torch.device) -> None:
     torch.set_rng_state(states[0].cpu())
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1].cpu(), device)
-
-
-@contextmanager
-def _generators_kept(device: torch.device) -> Iterator[None]:
-    before = _generators(device)
-    try:
-        yield
-    finally:
-        _set_generators(before, device)
 
 
 def _moved(batch: Any, device: torch.device) -> Any:

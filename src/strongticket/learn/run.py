@@ -80,7 +80,7 @@ def carry_out(
         means: how it is carried out. Of several processes only the first writes.
         validate_every: steps between validations; there is one before the first and one after the last as well.
         watch: called every few steps.
-        progress: called with each step's loss in this process; on a GPU for several steps at a time.
+        progress: called with each step's loss; on a GPU, or in several processes, for several steps at a time.
 
     Returns:
         The content of `result.json`.
@@ -109,6 +109,8 @@ class _Run:
         self.training, self.folder, self.means = training, folder, means
         self.watch, self.progress = watch, progress
         self.writes = folder is not None and means.share.rank == 0
+        # Where nothing has to be waited for, neither a GPU nor other processes.
+        self.tells_at_once = means.share.device.type == "cpu" and means.share.world == 1
         self.steps = training.schedule.steps
         self.moment = Moment(0, self.steps)
         self.curve: list[tuple[int, float]] = []
@@ -131,20 +133,17 @@ class _Run:
 
     def go_on(self, stop: Stop, validate_every: int) -> None:
         training, alone = self.training, self.means.share.world == 1
-        on_cpu = self.means.share.device.type == "cpu"
         if training.step == 0:
             self._validate()
         counted, since = training.step, time.monotonic()
         while training.step < self.steps:
             loss = training.advance()
-            if self.progress and on_cpu:  # where nothing has to be waited for
-                self._tell(training.step, [float(loss)])
+            if self.tells_at_once:
+                self._tell(training.step, float(loss))
             validating = training.step % validate_every == 0 or training.step == self.steps
             if training.step % LOG_STEPS == 0 or validating:
                 losses = training.losses()  # waits for the GPU, so that the time is that of whole steps
                 self._log(losses, training.step - counted, time.monotonic() - since)
-                if self.progress and not on_cpu:
-                    self._tell(training.step, losses)
                 if validating:
                     self._validate()
                 self._keep(stop)
@@ -196,8 +195,9 @@ class _Run:
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
         training, moment = self.training, self.moment
-        for place, loss in enumerate(losses, training.step - len(losses) + 1):
-            self._refuse_nan("training loss", loss, place)
+        for step, loss in enumerate(losses, training.step - len(losses) + 1):
+            if not self.tells_at_once:
+                self._tell(step, loss)
         self.step_seconds += seconds
         moment.step, moment.loss = training.step, sum(losses) / len(losses)
         speed = self._speed(steps, seconds)
@@ -205,16 +205,15 @@ class _Run:
         self._append({"step": training.step, "loss": moment.loss, **{key: round(v, 1) for key, v in speed.items()}})
         self.watch(moment)
 
+    def _tell(self, step: int, loss: float) -> None:
+        self._refuse_nan("training loss", loss, step)
+        if self.progress:
+            self.progress(step, loss)
+
     def _speed(self, steps: int, seconds: float) -> dict[str, float]:
         tokens = self.training.task.tokens_a_step
         a_second = steps / max(seconds, 1e-9)
         return {"steps_per_second": a_second} if tokens is None else {"tokens_per_second": tokens * a_second}
-
-    def _tell(self, step: int, losses: list[float]) -> None:
-        assert self.progress is not None
-        for place, loss in enumerate(losses, step - len(losses) + 1):
-            self._refuse_nan("training loss", loss, place)
-            self.progress(place, loss)
 
     def _validate(self) -> None:
         training, moment = self.training, self.moment
@@ -251,10 +250,10 @@ class _Run:
         if self.folder is None:
             return
         due = time.monotonic() - self.checkpoint_time >= self.means.checkpoint_seconds
-        due, asked = self.means.share.any_of(due, stop.asked)
-        if due:
+        due_anywhere, asked_anywhere = map(any, zip(*self.means.share.gathered((due, stop.asked)), strict=True))
+        if due_anywhere:
             self._save_checkpoint(self.folder)
-        self._stop_if(asked)
+        self._stop_if(asked_anywhere)
 
     def _save_checkpoint(self, folder: RunFolder) -> None:
         self.checkpoint_time = time.monotonic()

@@ -1,7 +1,6 @@
 """A search shared by several processes: who joins it, and how it is left."""
 
 import gc
-import math
 import os
 import traceback
 from collections.abc import Iterator
@@ -35,18 +34,6 @@ class Share:
         everybodys: list[Any] = [None] * self.world
         dist.all_gather_object(everybodys, mine)
         return everybodys
-
-    def any_of(self, *mine: bool) -> list[bool]:
-        """Say of each question whether a process answers it with yes."""
-        if self.world == 1:
-            return list(mine)
-        answers = torch.tensor(mine, dtype=torch.float32, device=self.device)
-        dist.all_reduce(answers)
-        return [bool(answer) for answer in answers]
-
-    def mean(self, number: float) -> float:
-        """Give the mean of what each process has."""
-        return math.fsum(self.gathered(number)) / self.world
 
 
 def share_of(device: torch.device) -> Share:
