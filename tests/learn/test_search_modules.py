@@ -144,7 +144,7 @@ def test_nan_is_named_with_its_step() -> None:
         (iter([]), {"steps": 3}, "needs batches; got none"),
         (iter([IMAGE_BATCH]), {}, "number of steps is not known: this list_iterator has no length. Pass steps"),
         ([IMAGE_BATCH], {"steps": 0}, "1 step or more"),
-        ([IMAGE_BATCH], {"accumulate": 0}, "accumulate at least 1"),
+        ([IMAGE_BATCH], {"accumulate": 0}, "accumulate must be at least 1"),
         ([IMAGE_BATCH], {"weight_decay": -1}, "weight_decay must be 0 or more"),
         ([IMAGE_BATCH], {"density": 30}, "density must be in"),
         ([IMAGE_BATCH], {"seed": -1}, "seed"),

@@ -107,7 +107,8 @@ def search(
         >>> hidden.densities(), hidden.to_ticket().strong
         ({'mlp': 0.5, 'head': 0.5}, True)
     """
-    # What can be refused is refused before the module changes; whether the loss is one, its first call tells.
+    # What can be refused is refused before the module changes. Whether the loss is one, its first call tells; and what
+    # became of each tensor is part of what a folder is compared by.
     chosen = policy or Policy()
     steps = _step_count(batches, accumulate) if steps is None else steps
     config = SearchConfig(
@@ -255,7 +256,7 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
 
 def _step_count(batches: Iterable[Any], accumulate: int) -> int:
     try:
-        return max(1, len(batches) // accumulate)  # type: ignore[arg-type]
+        return max(1, len(batches) // max(1, accumulate))  # type: ignore[arg-type]
     except TypeError:
         kind = type(batches).__name__
         raise ValueError(f"the number of steps is not known: this {kind} has no length. Pass steps.") from None
