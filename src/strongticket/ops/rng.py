@@ -6,20 +6,19 @@ The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.m
 
 import hashlib
 import math
-import operator
 from numbers import Real
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from strongticket.ops.allowed import as_seed as as_seed
 from strongticket.ops.philox.reference import Stream
 
 Distribution = Literal["uniform", "normal", "sign"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
-MAX_SEED = 2**64 - 1
 _DOMAIN = b"strongticket rng 1\x00"
 
 
@@ -95,13 +94,6 @@ def stream_of(seed: int, name: str) -> Stream:
     """Derive a tensor's Philox key and high counter words from the SHA-256 of the seed and the name."""
     digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode()).digest()
     return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
-
-
-def as_seed(seed: SupportsIndex) -> int:
-    """Take a seed, NumPy's whole numbers included, as a plain one."""
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
-        raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
-    return operator.index(seed)
 
 
 def round_scale(scale: float) -> float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from strongticket.ops.allowed import check_density
 from strongticket.ops.rng import random_weights
 
 Bits = npt.NDArray[np.uint8]
@@ -222,12 +223,6 @@ def _pack_on_device(flat: Tensor) -> Tensor:
     for place in range(8):
         packed |= eights[:, place] << place
     return packed
-
-
-def check_density(density: float) -> None:
-    """Refuse a density that is no fraction kept."""
-    if not 0 < density <= 1:
-        raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
 
 
 def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:

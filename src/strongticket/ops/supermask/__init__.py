@@ -6,15 +6,14 @@ and calls one `Refresh` after each optimizer step; forward passes only multiply.
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.ops.allowed import Scope as Scope
+from strongticket.ops.allowed import check_density
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
-from strongticket.tickets.mask import check_density
-
-Scope = Literal["tensor", "global"]
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
 
