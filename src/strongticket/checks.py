@@ -1,10 +1,15 @@
-"""Numbers that callers hand in, taken or refused by name; needs neither torch nor NumPy."""
+"""What callers hand in, taken or refused by name.
+
+Without torch, so that settings can be checked, and a command's help shown, before it is there.
+"""
 
 import math
 import operator
 from collections.abc import Iterable
 from numbers import Real
-from typing import SupportsIndex
+from typing import Literal, SupportsIndex
+
+Scope = Literal["tensor", "global"]
 
 MAX_SEED = 2**64 - 1
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from search_models import TOKENS, loss_of, nano, output_of, search
 
-from strongticket.learn.edge_popup import hide
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import GPT2, initial_scales
 from strongticket.ops.rng import random_weights

@@ -15,7 +15,8 @@ from search_models import (
 )
 from torch import Tensor, nn
 
-from strongticket.learn.edge_popup import Hidden, hide
+from strongticket.learn.hidden import Hidden
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.ops.rng import random_weights
 from strongticket.ops.supermask import reference
@@ -104,7 +105,7 @@ def test_hugging_faces_gpt2_and_ours_are_the_same_search() -> None:
         weight, scores = original_of(ours, our_name), ours.supermasks[our_name].scores.data
         original_of(theirs, their_name).copy_(weight.T if turned else weight)
         theirs.supermasks[their_name].scores.data.copy_(scores.T if turned else scores)
-    theirs.refresh()
+    theirs.after_restore()
     torch.testing.assert_close(output_of(theirs.model), output_of(ours.model), rtol=0, atol=1e-5)
     ours.model(TOKENS[:, :-1], TOKENS[:, 1:]).backward()
     theirs.model(TOKENS, labels=TOKENS).loss.backward()

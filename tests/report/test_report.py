@@ -77,7 +77,7 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
 def test_a_page_is_made_without_what_runs_searches() -> None:
     """In a process of its own: this one has loaded everything."""
     script = "import sys, strongticket.report.build; print(*(name for name in sys.argv[1:] if name in sys.modules))"
-    runners = ("search.run", "search.train", "search.edge_popup", "experiments.language", "experiments.text_figure")
+    runners = ("learn.run", "learn.train", "learn.hide", "experiments.language", "experiments.text_figure")
     names = [f"strongticket.{name}" for name in runners]
     done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -280,7 +280,7 @@ def _pattern(only: str) -> str:
 
 
 def _sizes(models: str) -> tuple[str, ...]:
-    from strongticket.models.gpt2 import SIZES
+    from strongticket.models.gpt2_sizes import SIZES
 
     sizes = tuple(size.strip() for size in models.split(",")) if models else ()
     if unknown := [size for size in sizes if size not in SIZES]:
