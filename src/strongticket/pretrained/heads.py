@@ -28,6 +28,7 @@ from strongticket.pretrained.random_maps import (
     SideBySide,
     exact_bias,
     frozen_linear,
+    multiply_out,
     weight_of,
 )
 from strongticket.tickets.ticket import Ticket
@@ -114,11 +115,12 @@ class Heads(Part):
         inputs: list[nn.Module]
         output: nn.Module
         if mode == "merged":
-            products = [piece.products(ticket, like.device) for piece in pieces]
-            merged = torch.cat([product["qk"].T for product in products])  # (H d, d or d + 1)
+            products = [piece.products() for piece in pieces]
+            qk, vo = ([multiply_out(ticket, p[name], like.device) for p in products] for name in ("qk", "vo"))
+            merged = torch.cat([scores.T for scores in qk])  # (H d, d or d + 1)
             query = frozen_linear(merged[:, :d], merged[:, d] if merged.shape[1] > d else None, like)
             inputs = [query, Repeated(len(pieces)), Repeated(len(pieces))]
-            output = frozen_linear(torch.cat([product["vo"].T for product in products], dim=1), bias, like)
+            output = frozen_linear(torch.cat([values.T for values in vo], dim=1), bias, like)
             head_size, scaling = d, 1.0
         else:
             names = zip(*([matrix.name for matrix in piece.matrices()] for piece in pieces), strict=True)

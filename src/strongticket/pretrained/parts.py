@@ -17,7 +17,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.pretrained.layer import Affine, Layer
 from strongticket.pretrained.pieces import LinearPiece, Piece, ReluPiece, Solved
-from strongticket.pretrained.random_maps import RandomChain, RandomReluPair, exact_bias, frozen_linear, weight_of
+from strongticket.pretrained.random_maps import RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
 from strongticket.tickets.build import SignSplitNetwork
 from strongticket.tickets.ticket import Ticket
 
@@ -187,7 +187,6 @@ class LinearMap(Part):
     """One linear map, which the product of two random matrices stands for (Lemma 7)."""
 
     piece: ClassVar[type[LinearPiece]] = LinearPiece
-    literal: ClassVar[type[RandomChain]] = RandomChain
 
     def read(self, layer: Layer) -> Affine:
         """Give its numbers."""
@@ -224,14 +223,17 @@ class LinearMap(Part):
         """Put the product, or both random matrices, in its place."""
         (piece,), like = pieces, weight_of(layer.module(self.at))
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
-        if mode == "merged":
-            layer.put(self.at, self.merged(piece.products(ticket, like.device)["map"], bias, like))
+        product = piece.products()["map"]
+        if mode == "literal":
+            names = [matrix.name for matrix in piece.matrices()]
+            layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
+        elif product.relu:
+            # It acts on positive and on negative inputs by matrices of their own.
+            halves = multiply_out(ticket, product, like.device).to(like.dtype).chunk(2, dim=1)
+            positive, negative = (half.contiguous() for half in halves)
+            layer.put(self.at, SignSplitNetwork([positive], [negative], [bias]).requires_grad_(False))
         else:
-            layer.put(self.at, self.literal(ticket, [matrix.name for matrix in piece.matrices()], bias))
-
-    def merged(self, product: Tensor, bias: Tensor | None, like: Tensor) -> nn.Module:
-        """Make the map that both matrices together are."""
-        return frozen_linear(product, bias, like)
+            layer.put(self.at, frozen_linear(multiply_out(ticket, product, like.device), bias, like))
 
 
 @dataclass(frozen=True)
@@ -239,13 +241,7 @@ class ReluPair(LinearMap):
     """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
 
     piece = ReluPiece
-    literal = RandomReluPair
 
     def describe(self, layer: Layer) -> dict[str, Json]:
         """Say nothing: this is what maps of an MLP are."""
         return {}
-
-    def merged(self, product: Tensor, bias: Tensor | None, like: Tensor) -> nn.Module:
-        """Make the map that acts on positive and on negative inputs by matrices of their own."""
-        positive, negative = product.to(like.dtype).chunk(2, dim=1)
-        return SignSplitNetwork([positive.contiguous()], [negative.contiguous()], [bias]).requires_grad_(False)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,10 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.construct import certify
-from strongticket.construct.attention import head_matrices, prune_head
+from strongticket.construct.attention import head_products
 from strongticket.construct.balance import balanced_blocks
-from strongticket.construct.feedforward import layer_matrices
-from strongticket.construct.product import Miss, Pruned, PrunedHead, prune_product, prune_relu, spectral_norm
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.linear import layer_matrices
+from strongticket.construct.plan import Product
+from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm
 from strongticket.construct.source import Init, RandomMatrix, equal_blocks
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.random_maps import multiply_out
@@ -26,8 +27,6 @@ Numbers = NDArray[np.float32]
 
 _INIT: Init = "theory"
 _UNIT_ROUNDOFF = 2.0**-53 * 1.01
-# Of two matrices that stand for one, those whose masks are searched.
-_SEARCHED = ("query", "output", "second")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +70,31 @@ class Piece:
     seed: int
     device: str
 
-    def matrices(self) -> tuple[RandomMatrix, ...]:
-        """Describe its random matrices, in the order they have in a ticket."""
+    def products(self) -> dict[str, Product]:
+        """Describe the products of random matrices, in the order of a ticket."""
         raise NotImplementedError
 
     def targets(self) -> dict[str, Tensor]:
-        """Give the matrices that products of them stand for, in float64."""
-        raise NotImplementedError
-
-    def products(self, ticket: Ticket, device: torch.device | str) -> dict[str, Tensor]:
-        """Multiply out what a ticket has for each target."""
-        raise NotImplementedError
-
-    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
-        """Find the masks of each product."""
+        """Give the matrices that they stand for, in float64."""
         raise NotImplementedError
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
         """Take the norms that the certificate needs."""
         raise NotImplementedError
 
+    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
+        """Find the masks of each product."""
+        products = self.products()
+        return {n: products[n].prune(target, seed=self.seed, device=self.device) for n, target in targets.items()}
+
+    def matrices(self) -> list[RandomMatrix]:
+        """Give its random matrices in the order of a ticket."""
+        return [matrix for product in self.products().values() for matrix in product.matrices()]
+
     @property
     def sums(self) -> int:
-        """How many subset sums it takes: one for every so many weights of a matrix that is searched."""
-        searched = (matrix for matrix in self.matrices() if matrix.name.rpartition(".")[2] in _SEARCHED)
-        return sum(math.prod(matrix.shape) for matrix in searched) // self.items
+        """How many subset sums it takes: one for every `items` weights of a matrix whose mask is searched."""
+        return sum(math.prod(product.free.shape) for product in self.products().values()) // self.items
 
     def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
         """Make its tensors from what was found; the ones without bits are blocks."""
@@ -113,11 +112,10 @@ class Piece:
 
     def examine(self, ticket: Ticket) -> Solved:
         """Take the norms of the errors from a ticket's masks; unreachable entries are not looked for again."""
-        targets, products = self.targets(), self.products(ticket, self.device)
-        pruned = {}
-        for name, target in targets.items():
-            # A ReLU pair has a product for either sign of its inputs.
-            error = products[name] - target.repeat(1, products[name].shape[1] // target.shape[1])
+        targets, pruned = self.targets(), {}
+        for name, product in self.products().items():
+            # With a ReLU between them they have a product for either sign of their inputs.
+            error = multiply_out(ticket, product, self.device) - targets[name].repeat(1, 1 + product.relu)
             # As it is: the certificate allows for rounding, and to allow for it again would fail good ones.
             pruned[name] = Pruned((), error, torch.zeros_like(error), [])
         return self._solved(targets, pruned)
@@ -149,16 +147,12 @@ class HeadPiece(Piece):
     output: Numbers
     scaling: float
 
-    @property
-    def width(self) -> int:
-        """Hidden units of the random head."""
-        return self.items * int(self.key.shape[1])
-
-    def matrices(self) -> tuple[RandomMatrix, ...]:
-        """Describe query, key, value and output."""
-        d = self.key.shape[1]
-        rows = d + (self.query_bias is not None)
-        return head_matrices(self.name, rows, d, len(self.output), self.width, self.width, _INIT)
+    def products(self) -> dict[str, Product]:
+        """Describe query with key, and value with output."""
+        d = int(self.key.shape[1])
+        rows, width = d + (self.query_bias is not None), self.items * d
+        qk, vo = head_products(self.name, rows, d, len(self.output), width, width, _INIT)
+        return {"qk": qk, "vo": vo}
 
     def targets(self) -> dict[str, Tensor]:
         r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out).
@@ -168,30 +162,23 @@ class HeadPiece(Piece):
         left, right, value, output = self._factors()
         return {"qk": ordered_product(left, right) * self.scaling, "vo": ordered_product(value, output)}
 
-    def products(self, ticket: Ticket, device: torch.device | str) -> dict[str, Tensor]:
-        """Multiply query by key, as scores are divided, and value by output."""
-        query, key, value, output = (matrix.name for matrix in self.matrices())
-        return {
-            "qk": multiply_out(ticket, key, query, device, divisor=math.sqrt(self.width)),
-            "vo": multiply_out(ticket, value, output, device, free_unit_axis=0).T,
-        }
-
     def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
         """Prune the head; what its merged matrices themselves are off counts as rounding."""
-        qk, vo = targets["qk"], targets["vo"]
-        found = prune_head(qk, vo, self.name, self.width, self.width, seed=self.seed, init=_INIT, device=self.device)
-        qk_rounding, vo_rounding = self._rounding()
-        return {"qk": found.qk.with_more_rounding(qk_rounding), "vo": found.vo.with_more_rounding(vo_rounding)}
+        found = Piece.prune(self, targets)
+        return {name: found[name].with_more_rounding(rounding) for name, rounding in self._rounding().items()}
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
         """Take the norms of both merged matrices, of their errors and of the bias row."""
         return asdict(certify.head_norms(targets["qk"], targets["vo"], PrunedHead(**pruned)))
 
-    def _rounding(self) -> tuple[Tensor, Tensor]:
+    def _rounding(self) -> dict[str, Tensor]:
         """Bound what `targets` lost: a sum of n exact products rounds n times, and the scale once."""
         left, right, value, output = (x.abs() for x in self._factors())
         qk, vo = left @ right.T * abs(self.scaling), value @ output.T
-        return (left.shape[1] + 2) * _UNIT_ROUNDOFF * qk, (value.shape[1] + 1) * _UNIT_ROUNDOFF * vo
+        return {
+            "qk": (left.shape[1] + 2) * _UNIT_ROUNDOFF * qk,
+            "vo": (value.shape[1] + 1) * _UNIT_ROUNDOFF * vo,
+        }
 
     def _factors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         query = self.query if self.query_bias is None else np.concatenate([self.query, self.query_bias[:, None]], 1)
@@ -205,29 +192,17 @@ class HeadPiece(Piece):
 class LinearPiece(Piece):
     """One linear map (out, in), which the product of two random matrices stands for (Lemma 7)."""
 
-    units_per_item: ClassVar[int] = 1
-
     weight: Numbers
 
-    def matrices(self) -> tuple[RandomMatrix, RandomMatrix]:
-        """Describe both random matrices."""
+    def products(self) -> dict[str, Product]:
+        """Describe two random matrices."""
         d_out, d_in = self.weight.shape
-        return layer_matrices(self.name, d_in, d_out, self.units_per_item * self.items * d_in, _INIT)
+        first, second = layer_matrices(f"{self.name}.", d_in, d_out, self.items * d_in, _INIT)
+        return {"map": Product(blocked=first, free=second)}
 
     def targets(self) -> dict[str, Tensor]:
         """Give the map itself."""
         return {"map": torch.tensor(self.weight, device=self.device).double()}
-
-    def products(self, ticket: Ticket, device: torch.device | str) -> dict[str, Tensor]:
-        """Multiply the two random matrices."""
-        first, second = (matrix.name for matrix in self.matrices())
-        return {"map": multiply_out(ticket, first, second, device)}
-
-    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
-        """Prune both matrices, with equal blocks of units for the inputs."""
-        first, second = self.matrices()
-        equal = equal_blocks("width", first.units, first.coordinates)
-        return {"map": prune_product(targets["map"], first, second, equal, seed=self.seed, device=self.device)}
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
         """Take the norms of the map and of its error."""
@@ -236,24 +211,14 @@ class LinearPiece(Piece):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReluPiece(LinearPiece):
-    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2).
+    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
 
-    Half of the units carry positive inputs and half negative ones, so that about `items` meet a sum.
-    """
-
-    units_per_item: ClassVar[int] = 2
-
-    def products(self, ticket: Ticket, device: torch.device | str) -> dict[str, Tensor]:
-        """Multiply the layers for positive inputs and for negative ones: [W+ W-], (out, 2 in)."""
-        first, second = (matrix.name for matrix in self.matrices())
-        halves = [
-            multiply_out(ticket, first, second, device, own=own)
-            for own in (lambda u: u.clamp(min=0), lambda u: u.clamp(max=0))
-        ]
-        return {"map": torch.cat(halves, dim=1)}
+    def products(self) -> dict[str, Product]:
+        """Describe two layers: half of their units carry positive inputs, so that about `items` meet a sum."""
+        return {"map": relu_product(self.name, self.weight.shape, 2 * self.items * self.weight.shape[1], _INIT)}
 
     def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
         """Prune both layers; an input gets more units where its own would reach too little."""
-        weight, matrices = targets["map"], self.matrices()
-        sizes = balanced_blocks(*matrices, weight, self.items, self.seed, self.device)
-        return {"map": prune_relu(weight, *matrices, sizes, seed=self.seed, device=self.device)}
+        product, weight = self.products()["map"], targets["map"]
+        sizes = balanced_blocks(product.blocked, product.free, weight, self.items, self.seed, self.device)
+        return {"map": product.prune(weight, seed=self.seed, sizes=sizes, device=self.device)}

@@ -1,11 +1,12 @@
 r"""A ticket's random matrices as the maps of a model: multiplied out, or wide and made whenever they are used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.construct.source import RandomMatrix
+from strongticket.construct.plan import Product
 from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.tickets.mask import BlockMask
 from strongticket.tickets.ticket import Ticket
@@ -14,45 +15,28 @@ from strongticket.tickets.ticket import Ticket
 _MULTIPLIED_AT_ONCE = 1 << 17
 
 
-def multiply_out(
-    ticket: Ticket,
-    blocked: str,
-    free: str,
-    device: torch.device | str,
-    *,
-    free_unit_axis: int = 1,
-    divisor: float = 1.0,
-    own: Callable[[Tensor], Tensor] = lambda u: u,
-) -> Tensor:
+def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -> Tensor:
     """Multiply two masked matrices over their hidden units, of which each has one weight in the blocked matrix.
 
-    Args:
-        ticket: has both.
-        blocked: the name of the matrix with a block mask.
-        free: the name of the other one.
-        device: where to work.
-        free_unit_axis: the axis of the free matrix that the units lie on.
-        divisor: of the product.
-        own: applied to the units' own weights first.
-
     Returns:
-        (coordinates of the free matrix, coordinates of the blocked one), float64.
+        The matrix that they stand for, in float64; with a ReLU between them [W+ W-], for positive and negative inputs.
     """
-    tensor, mask = ticket.tensors[blocked], ticket.tensors[blocked].mask
-    if not isinstance(mask, BlockMask):
-        raise ValueError(f"{blocked} needs a block mask; it has one of kind {mask.kind!r}.")
-    units, coordinates = mask.shape[mask.unit_axis], mask.shape[1 - mask.unit_axis]
-    sizes = (mask.sizes,) * coordinates if isinstance(mask.sizes, int) else mask.sizes
-    matrix = RandomMatrix(
-        name=blocked, coordinates=coordinates, units=units, unit_axis=mask.unit_axis, scale=tensor.scale
-    )
-    u = own(matrix.draw_own(sizes, ticket.seed, device)).double()
-    c = as_divisor(divisor, u)
-    weights = ticket.materialize(device=device)[free]
-    rows = (weights if free_unit_axis == 1 else weights.T)[:, : len(u)]
+    blocked, free = product.blocked, product.free
+    tensor, mask = ticket.tensors[blocked.name], ticket.tensors[blocked.name].mask
+    if not isinstance(mask, BlockMask) or mask.unit_axis != blocked.unit_axis:
+        raise ValueError(f"{blocked.name} needs a block mask; it has one of kind {mask.kind!r}.")
+    sizes = (mask.sizes,) * blocked.coordinates if isinstance(mask.sizes, int) else mask.sizes
+    u = replace(blocked, scale=tensor.scale).draw_own(sizes, ticket.seed, device).double()
+    c = as_divisor(product.divisor, u)
+    weights = ticket.materialize(device=device)[free.name]
+    rows = (weights if free.unit_axis == 1 else weights.T)[:, : len(u)]
     step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
-    parts = [block_sums(rows[i : i + step].double() * u / c, sizes) for i in range(0, len(rows), step)]
-    return torch.cat(parts)
+    halves = [
+        torch.cat([block_sums(rows[i : i + step].double() * own / c, sizes) for i in range(0, len(rows), step)])
+        for own in ((u.clamp(min=0), u.clamp(max=0)) if product.relu else (u,))
+    ]
+    merged = torch.cat(halves, dim=1)
+    return merged.T if product.transposed else merged
 
 
 def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor) -> nn.Linear:
@@ -146,22 +130,15 @@ class RandomOutput(RandomMaps):
         return self.with_bias(total)
 
 
-class RandomChain(RandomMaps):
-    """Random layers one after another, nothing between them, for one linear map."""
+class RandomPair(RandomMaps):
+    """Two random layers for one linear map, with or without a ReLU between them."""
+
+    def __init__(self, ticket: Ticket, names: Sequence[str], bias: Tensor | None, *, relu: bool) -> None:
+        super().__init__(ticket, names, bias)
+        self.relu = relu
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
         first, second = self.names
-        return self.with_bias(self.between(x @ self.weight(first, x).T) @ self.weight(second, x).T)
-
-    def between(self, hidden: Tensor) -> Tensor:
-        """Leave the hidden units as they are."""
-        return hidden
-
-
-class RandomReluPair(RandomChain):
-    """Two random layers with a ReLU between them."""
-
-    def between(self, hidden: Tensor) -> Tensor:
-        """Keep what is positive."""
-        return torch.relu(hidden)
+        hidden = x @ self.weight(first, x).T
+        return self.with_bias((torch.relu(hidden) if self.relu else hidden) @ self.weight(second, x).T)
