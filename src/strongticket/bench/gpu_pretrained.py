@@ -25,7 +25,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from strongticket.pretrained import construct_pretrained
-from strongticket.pretrained.adapters import What
+from strongticket.pretrained.families import What
 
 
 def load(folder: Path) -> nn.Module:

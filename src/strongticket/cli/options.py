@@ -13,6 +13,12 @@ from strongticket.cli.terminal import bad_usage
 TicketFile = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
 ]
+Families = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -92,6 +98,14 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
     """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
     if vain:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+
+
+def load_families(file: Path | None) -> None:
+    """Run the file that `--families` names, if it was given."""
+    if file is not None:
+        from strongticket.pretrained.families import run_families
+
+        run_families(file)
 
 
 def chosen_device(asked: str | None) -> str:
