@@ -30,8 +30,8 @@ from strongticket.report.figures import width_figure
 from strongticket.report.find import Result
 from strongticket.report.fits import curve
 from strongticket.report.speed import speed_sections
+from tests.cli.test_pretrained_cli import WORDS, save
 from tests.pretrained.small_models import small
-from tests.pretrained.test_pretrained_cli import WORDS, save
 from tests.report.conftest import ROOT
 from tests.small_tickets import small_ticket
 
@@ -75,7 +75,7 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
 def test_a_page_is_made_without_what_runs_searches() -> None:
     """In a process of its own: this one has loaded everything."""
     script = "import sys, strongticket.report.build; print(*(name for name in sys.argv[1:] if name in sys.modules))"
-    runners = ("search.run", "search.train", "search.edge_popup", "experiments.language", "experiments.text_figure")
+    runners = ("learn.run", "learn.train", "learn.edge_popup", "experiments.language", "experiments.text_figure")
     names = [f"strongticket.{name}" for name in runners]
     done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
