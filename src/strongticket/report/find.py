@@ -3,35 +3,101 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
+from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.report.records import (
+    Made,
+    Metric,
+    Pace,
+    Pretrained,
+    SearchConfig,
+    SearchResult,
+    SearchSteps,
+    SubsetSums,
+    made_of,
+    typed,
+)
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
 
+T = TypeVar("T")
+
+
+# A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
+# some such file makes of correct code, and is reported with the file's name.
+BROKEN = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    MemoryError,
+    RecursionError,
+    StrongTicketError,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result file: its content, how it was made, and other files that hold the very same."""
+    """A figure's result file: its content, how it was made, and other files that hold the very same."""
 
     path: Path
-    content: Json
-    run: Json
+    content: dict[str, Json]
+    made: tuple[Made, ...] = ()
+    seconds: float = 0.0
     copies: tuple[Path, ...] = ()
 
+    @property
+    def config(self) -> dict[str, Json]:
+        """The settings of the figure; empty if the file has none."""
+        config = self.content.get("config")
+        return config if isinstance(config, dict) else {}
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRun:
     """The folder of one `strongticket search`; a run without a result is not finished."""
 
     folder: Path
-    config: Json
-    metrics: list[Json]
-    result: Json | None
-    run: Json | None
+    config: SearchConfig
+    metrics: list[Metric]
+    result: SearchResult | None = None
+    made: Made = field(default_factory=Made)
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedModel:
+    """A file that holds a pretrained model beside its ticket."""
+
+    path: Path
+    content: Pretrained
+    made: Made
+
+
+class Timed(NamedTuple, Generic[T]):
+    """A benchmark row, and where it was measured."""
+
+    row: T
+    made: Made
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmarks:
+    """A file of benchmark rows; those of other commands are left aside."""
+
+    path: Path
+    sums: list[Timed[SubsetSums]]
+    steps: list[Timed[SearchSteps]]
 
 
 @dataclass(slots=True)
@@ -40,14 +106,23 @@ class Found:
 
     results: list[Result] = field(default_factory=list)
     searches: list[SearchRun] = field(default_factory=list)
-    comparisons: list[Result] = field(default_factory=list)  # of pretrained models with their tickets
-    rows: list[tuple[Path, list[Json]]] = field(default_factory=list)
+    comparisons: list[ComparedModel] = field(default_factory=list)
+    benchmarks: list[Benchmarks] = field(default_factory=list)
     tickets: list[Path] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
     def leave_out(self, path: object, error: object) -> None:
-        """Note that something cannot be shown."""
+        """Note that something cannot be read."""
         self.left_out.append((str(path), f"cannot be read: {error}"))
+
+    @contextmanager
+    def naming(self, path: object) -> Iterator[None]:
+        """Note a file as broken if what is done with its content fails."""
+        try:
+            yield
+        except BROKEN as error:
+            reason = f"{type(error).__name__}: {error}" if not isinstance(error, StrongTicketError) else str(error)
+            self.left_out.append((str(path), f"broken, or from a newer release ({reason:.200})"))
 
 
 def find(paths: Iterable[Path]) -> Found:
@@ -120,19 +195,24 @@ def _take_result(path: Path, found: Found) -> None:
     """Take a result; one that holds the very same as another is shown with it."""
     try:
         content = json.loads(_read(path))
-        run = _run_of(path.parent)
-        if _is_search(content):
-            metrics = _metrics(path.parent / METRICS)
-            found.searches.append(SearchRun(path.parent, content["config"], metrics, content, run))
-            return
-    except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
+        run = json.loads(_read(path.parent / RUN)) if (path.parent / RUN).exists() else None
+        metrics = _metrics(path.parent / METRICS) if _is_search(content) else []
+    except (ValueError, RecursionError, OSError) as error:
         found.leave_out(path, error)
         return
+    if _is_search(content):
+        _take_search(path.parent, content["config"], metrics, found, content, run)
+        return
+    content = content if isinstance(content, dict) else {}
     for place, first in enumerate(found.results):
-        if first.content == content:
+        if content and first.content == content:
             found.results[place] = replace(first, copies=(*first.copies, path))
             return
-    found.results.append(Result(path, content, run))
+    with found.naming(path):
+        facts = run if isinstance(run, dict) else {}
+        parts = facts.get("runs")
+        made = tuple(map(made_of, (facts, *(parts if isinstance(parts, list) else ()))))
+        found.results.append(Result(path, content, made, typed(Pace, facts).seconds or 0.0))
 
 
 def _is_search(content: Json) -> bool:
@@ -146,22 +226,43 @@ def _take_unfinished(path: Path, found: Found) -> bool:
     if not (folder / CONFIG).exists():
         return False
     try:
-        config = json.loads(_read(folder / CONFIG))
-        found.searches.append(SearchRun(folder, config, _metrics(path), None, None))
+        config, metrics = json.loads(_read(folder / CONFIG)), _metrics(path)
     except (ValueError, RecursionError, OSError) as error:
         found.leave_out(folder, error)
+    else:
+        _take_search(folder, config, metrics, found)
     return True
+
+
+def _take_search(
+    folder: Path, config: Json, metrics: Json, found: Found, result: Json | None = None, run: Json = None
+) -> None:
+    with found.naming(folder):
+        found.searches.append(
+            SearchRun(
+                folder=folder,
+                config=replace(typed(SearchConfig, config), settings=dict(_settings(config))),
+                metrics=[typed(Metric, line) for line in metrics],
+                result=typed(SearchResult, result) if result is not None else None,
+                made=made_of(run),
+                pace=typed(Pace, run if isinstance(run, dict) else {}),
+            )
+        )
+
+
+def _settings(config: dict[str, Json]) -> Iterator[tuple[str, object]]:
+    """Give all settings but the seed, those of the policy beside the others."""
+    for name, value in config.items():
+        if name == "policy" and isinstance(value, dict):
+            yield from value.items()
+        elif name != "seed":
+            yield name, value
 
 
 def _metrics(path: Path) -> list[Json]:
     """Read the lines of a run, but for the last one if it is only half written."""
     lines = _read(path).splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith(b"\n")]
-
-
-def _run_of(folder: Path) -> Json:
-    """Read how a result was made."""
-    return json.loads(_read(folder / RUN)) if (folder / RUN).exists() else None
 
 
 def _take_comparison(path: Path, found: Found) -> bool:
@@ -179,7 +280,8 @@ def _take_comparison(path: Path, found: Found) -> bool:
         content = {"what": content.get("what"), "items": content["items"], "compare": content}
     if "compare" not in content:
         return False
-    found.comparisons.append(Result(path, content, content.get("run")))
+    with found.naming(path):
+        found.comparisons.append(ComparedModel(path, typed(Pretrained, content), made_of(content.get("run"))))
     return True
 
 
@@ -189,19 +291,24 @@ def _take_rows(path: Path, found: Found) -> None:
     except (ValueError, OSError) as error:
         found.leave_out(path, error)
         return
-    rows, broken = [], 0
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            broken += 1
-    if broken:
-        found.left_out.append((str(path), f"{broken} of {len(lines)} lines are no JSON objects"))
-    found.rows.append((path, rows))
+    rows = [row for line in lines if isinstance(row := _row(line), dict)]
+    if len(rows) < len(lines):
+        found.left_out.append((str(path), f"{len(lines) - len(rows)} of {len(lines)} lines are no JSON objects"))
+    sums = [row for row in rows if row.get("op") == "subset_sum" and "engine" in row]
+    steps = [row for row in rows if row.get("op") == "search"]
+    with found.naming(path):
+        found.benchmarks.append(Benchmarks(path, _timed(SubsetSums, sums), _timed(SearchSteps, steps)))
+
+
+def _row(line: bytes) -> Json:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _timed(kind: type[T], rows: list[Json]) -> list[Timed[T]]:
+    return [Timed(typed(kind, row), made_of(row)) for row in rows]
 
 
 def _read(path: Path) -> bytes:

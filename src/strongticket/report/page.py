@@ -38,7 +38,7 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
         _templates()
         .get_template("page.html")
         .render(
-            policy=policy,
+            policy=Markup(policy),
             style=Markup(style),
             script=Markup(script),
             glance=list(_glance(sections)),
