@@ -207,7 +207,7 @@ def test_size_names_its_parts(runs: Path) -> None:
     file = runs / "plain" / "seed-0" / "best.ticket"
     summary = summarize(Ticket.load(file), file)
     assert summary.mask_bytes + summary.description_bytes + 4 * summary.dense_numbers == file.stat().st_size
-    bits = 8 * summary.mask_bytes / summary.weights
+    bits = 8 * summary.mask_bytes / summary.ticket.numel
     assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
     assert f"({bits:.3f} bits a weight)" in size_words(summary)
 

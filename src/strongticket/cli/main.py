@@ -72,15 +72,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
-    from dataclasses import asdict
-
     from strongticket.cli.show import render
     from strongticket.cli.terminal import console, print_json
     from strongticket.tickets.summary import summarize
 
     summary = summarize(_load(file), file)
     if as_json:
-        print_json(asdict(summary))
+        print_json(summary.as_json())
     else:
         for part in render(summary, file.name, every=every):
             console().print(part)

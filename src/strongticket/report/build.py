@@ -49,7 +49,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         progress(place, total)
         if (twin := _twin(result, shown)) is not None:
             reason = f"has the settings of {twin.path}, which is shown, and other numbers"
-            found.left_out.append((str(result.path), reason))
+            found.leave_out(result.path, reason)
         elif made := _figure_sections(result, found):
             sections += made
             shown.append(result)
@@ -76,7 +76,7 @@ def _figure_sections(result: Result, found: Found) -> list[Section]:
         makers = (collected_section,)
     if makers is None:
         what = f"figure {name!r}" if name is not None else "something"
-        found.left_out.append((str(result.path), f"holds {what} this release does not know"))
+        found.leave_out(result.path, f"holds {what} this release does not know")
         return []
     return [section for make in makers for section in _attempt(str(result.path), found, partial(_one, make, result))]
 
@@ -103,7 +103,7 @@ def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Se
         )
         sections += made
     for path in found.tickets[budget.tickets :]:
-        found.left_out.append((str(path), f"the page shows the first {budget.tickets} tickets"))
+        found.leave_out(path, f"the page shows the first {budget.tickets} tickets")
     return sections
 
 

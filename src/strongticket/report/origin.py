@@ -60,12 +60,12 @@ def origin(
         {
             "Data": map(str, data),
             "The same in": map(str, copies),
-            "Command": [*commands] or [how.command for how in made],
+            "Command": [*commands] or [how.command or "" for how in made],
             "Seeds" if len(several) > 1 else "Seed": map(str, several),
             "Machine": map(machine_of, made),
             "Date": map(date_of, made),
             "Took": [took(seconds)],
-            "Commit": [how.commit for how in made],
+            "Commit": [how.commit or "" for how in made],
             "Still to run": missing,
         }
     )
@@ -73,14 +73,13 @@ def origin(
 
 def origin_of(*results: Result) -> dict[str, str]:
     """Say the same of figures."""
-    commands = [how.command or command_of(result.config) for result in results for how in result.made[:1] or (Made(),)]
     return origin(
         [result.path for result in results],
         [how for result in results for how in result.made],
         seeds=[seed for result in results for seed in _seeds(result, result.config)],
-        commands=commands,
+        commands=[result.made[0].command or command_of(result.config) for result in results],
         copies=[copy for result in results for copy in result.copies],
-        seconds=sum(result.seconds for result in results),
+        seconds=sum(result.made[0].seconds or 0 for result in results),
         missing=[name for result in results for name in _still_to_run(result)],
     )
 

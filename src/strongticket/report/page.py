@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
@@ -65,11 +64,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.policies["json.dumps_kwargs"] = {
-        "allow_nan": False,
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-    }
+    options = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    environment.policies["json.dumps_kwargs"] = options
     environment.globals["axis_of"] = axis_of
     environment.filters["column_classes"] = _column_classes
     environment.tests |= {
@@ -88,24 +84,18 @@ def _printable(value: object) -> object:
     return value
 
 
-class _Line(NamedTuple):
-    anchor: str
-    name: str
-    finding: str
-
-
-def _glance(sections: Sequence[Section]) -> Iterator[_Line]:
-    """Give a line for each section that found something; of a long chapter, for the first few."""
+def _glance(sections: Sequence[Section]) -> Iterator[tuple[str, str, str]]:
+    """Give anchor, name and finding of each section that found something; of a long chapter, of the first few."""
     listed: Counter[str] = Counter()
     for section in sections:
         if not section.finding:
             continue
         listed[section.chapter] += 1
         if not section.chapter or listed[section.chapter] <= _MOST_OF_A_CHAPTER:
-            yield _Line(section.anchor, section.name, section.finding)
+            yield section.anchor, section.name, section.finding
         elif listed[section.chapter] == _MOST_OF_A_CHAPTER + 1:
             more = sum(other.chapter == section.chapter for other in sections) - _MOST_OF_A_CHAPTER
-            yield _Line(section.anchor, f"{more} more", f"{section.chapter.lower()}, further down")
+            yield section.anchor, f"{more} more", f"{section.chapter.lower()}, further down"
 
 
 def _entries(sections: Sequence[Section]) -> dict[str, str]:

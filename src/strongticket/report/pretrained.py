@@ -1,19 +1,18 @@
 """Pretrained models as tickets: how close outputs come as each entry gets more random products to choose from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Dash, Section, Series, Table, View, number
 from strongticket.report.find import ComparedModel, Result
 from strongticket.report.origin import origin
-from strongticket.report.records import Compared, Pretrained, typed
+from strongticket.report.records import Collected, Compared, Pretrained, typed
 
 
 def collected_section(result: Result) -> Section:
     """Show a result that holds the comparisons of one model, as `strongticket.bench.pretrained` collects them."""
-    runs = typed(_Collected, result.content)
+    runs = typed(Collected, result.content)
     return _section(runs.model, runs.runs, origin([result.path], result.made))
 
 
@@ -21,12 +20,6 @@ def single_section(models: Sequence[ComparedModel]) -> Section:
     """Show comparisons that lie about as single files."""
     where = origin([model.path for model in models], [model.made for model in models])
     return _section("A pretrained model", [model.content for model in models], where)
-
-
-@dataclass(frozen=True, slots=True)
-class _Collected:
-    model: str
-    runs: list[Pretrained]
 
 
 def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -> Section:
@@ -71,8 +64,8 @@ _VIEWS = (
         "Similarity",
         "1 − cosine similarity",
         (
-            _Line("mean", "solid", lambda run: 1 - run.compare.cosine.mean if run.compare.cosine else None),
-            _Line("worst text", "dashed", lambda run: 1 - run.compare.cosine.min if run.compare.cosine else None),
+            _Line("mean", "solid", lambda run: 1 - run.compare.cosine["mean"] if run.compare.cosine else None),
+            _Line("worst text", "dashed", lambda run: 1 - run.compare.cosine["min"] if run.compare.cosine else None),
         ),
     ),
     _View(
@@ -149,8 +142,8 @@ def _table(runs: Sequence[Pretrained]) -> Table:
 
 def _closeness(compare: Compared) -> str:
     if compare.cosine is not None:
-        return f"cosine similarity {compare.cosine.mean:.7f}, worst {compare.cosine.min:.7f}"
+        return f"cosine similarity {compare.cosine['mean']:.7f}, worst {compare.cosine['min']:.7f}"
     if compare.loss is None:
         raise KeyError("loss")
-    losses = f"loss {compare.loss.ticket:.4f} (original {compare.loss.original:.4f})"
+    losses = f"loss {compare.loss['ticket']:.4f} (original {compare.loss['original']:.4f})"
     return f"{losses}, KL divergence {number(compare.kl)}"

@@ -2,46 +2,31 @@
 
 import functools
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from strongticket.files import Json
 
 T = TypeVar("T")
+_NONE: dict[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """How and where numbers were made, as a run file, a benchmark row or a ticket says; empty where it does not."""
+class Made(NamedTuple):
+    """How and where numbers were made, as a run file, a benchmark row or a ticket tells."""
 
-    command: str = ""
-    date: str = ""
-    commit: str = ""
-    gpu: str = ""
-    cpu: str = ""
-    machine: str = ""
-    cores: int = 0
-
-
-def made_of(facts: Json) -> Made:
-    """Read what is there of it. A ticket's metadata are free, so what is of another kind says nothing."""
-    known = facts if isinstance(facts, Mapping) else {}
-    return Made(**{each.name: known[each.name] for each in fields(Made) if type(known.get(each.name)) is each.type})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """The numbers of a run file."""
-
+    command: str | None = None
+    date: str | None = None
+    commit: str | None = None
+    gpu: str | None = None
+    cpu: str | None = None
+    machine: str | None = None
+    cores: int | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
     resumed_at_step: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchConfig:
-    """The settings of a search that the page names; `settings` has all of them, those of the policy among them."""
+class SearchConfig(NamedTuple):
+    """The settings of a search that the page names; `settings` has all but the seed, the policy's among them."""
 
     mode: str
     size: str
@@ -49,9 +34,9 @@ class SearchConfig:
     steps: int
     sequences: int
     length: int
-    policy: dict[str, object] = field(default_factory=dict)
+    policy: dict[str, object] = _NONE
     text: dict[str, object] | None = None
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = _NONE
 
     @property
     def tokens_a_step(self) -> int:
@@ -59,8 +44,7 @@ class SearchConfig:
         return self.sequences * self.length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(NamedTuple):
     """A line of metrics.jsonl: a step's training loss, or the validation loss after it."""
 
     step: int
@@ -68,40 +52,15 @@ class Metric:
     validation_loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTicket:
-    """Which ticket a search wrote."""
-
-    identity: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(NamedTuple):
     """The result of a finished search."""
 
     best_validation_loss: float
     curve: list[tuple[int, float]]  # step and validation loss
-    found: FoundTicket | None = None
+    found: dict[str, object] | None = None  # the ticket, with its identity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cosine:
-    """Similarity of embeddings over texts."""
-
-    mean: float
-    min: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
-    """Of a language model and of its ticket."""
-
-    ticket: float
-    original: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartError:
+class PartError(NamedTuple):
     """One part of a pretrained model: what its certificate allows, and the largest error measured."""
 
     part: str
@@ -109,8 +68,7 @@ class PartError:
     error: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(NamedTuple):
     """A model beside its ticket, as `compare` prints it: with similarities, or loss and divergence if it is causal."""
 
     texts: int
@@ -118,13 +76,12 @@ class Compared:
     largest_difference: float
     float32_rounding: float
     parts: list[PartError]
-    cosine: Cosine | None = None
-    loss: Losses | None = None
+    cosine: dict[str, float] | None = None  # mean, min
+    loss: dict[str, float] | None = None  # ticket, original
     kl: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constructed:
+class Constructed(NamedTuple):
     """What `construct` prints of a ticket, where that was kept."""
 
     worst_entry: float | None = None
@@ -133,18 +90,23 @@ class Constructed:
     file_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pretrained:
+class Pretrained(NamedTuple):
     """One number of items for one kind of ticket."""
 
     what: str
     items: int
     compare: Compared
-    ticket: Constructed = field(default_factory=Constructed)
+    ticket: Constructed = Constructed()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubsetSums:
+class Collected(NamedTuple):
+    """All of one model, as `strongticket.bench.pretrained` collects them."""
+
+    model: str
+    runs: list[Pretrained]
+
+
+class SubsetSums(NamedTuple):
     """A row of `bench subset-sum`: one engine at one number of items."""
 
     engine: str
@@ -157,16 +119,16 @@ class SubsetSums:
     p20: float
     median: float
     p80: float
-    unit: str = "problems/s"
     times_slower: float  # our median rate over this one
     median_error: float
     optimal_share: float  # of the checked rows
     checked: int  # rows whose optimum the reference knows
     timeouts: int
+    unit: str = "problems/s"
+    op: str = "subset_sum"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSteps:
+class SearchSteps(NamedTuple):
     """A row of `bench search`: one kind of step of one model; ratios are to the dense step, where it was timed."""
 
     model: str
@@ -182,56 +144,57 @@ class SearchSteps:
     median: float
     p80: float
     tokens_per_second: float  # by the median
+    loss_error: float  # of the first micro-batch, relative to eager float32
+    gradient_error: float  # of the same, in norm
     time_ratio: float | None = None  # the median over the turns
     peak_bytes: int | None = None  # its own, most at any moment of a step; None on a CPU
     peak_ratio: float | None = None
-    loss_error: float  # of the first micro-batch, relative to eager float32
-    gradient_error: float  # of the same, in norm
+    op: str = "search"
+
+
+class Timed(NamedTuple, Generic[T]):
+    """A benchmark row, and where it was measured."""
+
+    row: T
+    made: Made
 
 
 def typed(kind: type[T], value: Json) -> T:
-    """Read a JSON value as a type: a dataclass by its fields, others of the file left aside; lists, pairs, numbers.
+    """Read a JSON value as a type: a named tuple by its fields, others of the file left aside; lists, pairs, numbers.
 
     Example:
-        >>> typed(Cosine, {"mean": 1, "min": 0.5, "max": 1.0})
-        Cosine(mean=1.0, min=0.5)
-        >>> typed(Cosine, {"mean": "high", "min": 0.5})
+        >>> typed(PartError, {"part": "layer.0", "certified": 1, "error": 0.5, "norm": 2.0})
+        PartError(part='layer.0', certified=1.0, error=0.5)
+        >>> typed(PartError, {"part": "layer.0", "certified": "high", "error": 0.5})
         Traceback (most recent call last):
-        TypeError: mean must be float; got 'high'
+        TypeError: certified must be float; got 'high'
     """
     read: T = _read(kind, value, kind.__name__)
     return read
 
 
 def _read(kind: Any, value: Json, name: str) -> Any:
-    parts = get_args(kind)
+    origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, types.UnionType):
         return None if value is None else _read(parts[0], value, name)
-    if kind is object:
-        return value
-    if is_dataclass(kind) and isinstance(value, dict):
-        made: Any = kind
-        known = {key: _read(part, value[key], key) for key, part in _hints(made).items() if key in value}
-        if missing := [each.name for each in fields(kind) if each.name not in known and _is_needed(each)]:
-            raise KeyError(missing[0])
-        return made(**known)
-    if get_origin(kind) is list and isinstance(value, list):
+    if hasattr(kind, "_fields") and isinstance(value, dict):
+        hints = _hints(kind)
+        # KeyError for what is missing and has no default.
+        named = [field for field in kind._fields if field in value or field not in kind._field_defaults]
+        return kind(**{field: _read(hints[field], value[field], field) for field in named})
+    if origin is list and isinstance(value, list):
         return [_read(parts[0], part, name) for part in value]
-    if get_origin(kind) is tuple and isinstance(value, list) and len(value) == len(parts):
+    if origin is tuple and isinstance(value, list) and len(value) == len(parts):
         return tuple(_read(part, each, name) for part, each in zip(parts, value, strict=True))
-    if get_origin(kind) is dict and isinstance(value, dict):
+    if origin is dict and isinstance(value, dict):
+        return {key: _read(parts[1], part, key) for key, part in value.items()}
+    if kind is object or type(value) is kind:
         return value
     if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
-        raise TypeError(f"{name} must be {getattr(kind, '__name__', kind)}; got {value!r:.40}")
-    return value
+    raise TypeError(f"{name} must be {getattr(kind, '__name__', kind)}; got {value!r:.40}")
 
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
-
-
-def _is_needed(each: Field[Any]) -> bool:
-    return each.default is MISSING and each.default_factory is MISSING

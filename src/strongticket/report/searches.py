@@ -205,7 +205,7 @@ def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
         policy = policy_words(run.config)
         # The state has the steps, the policy its own settings.
         others = [words for name, words in differences.items() if name != "steps" and words not in policy]
-        rate, best = run.pace.tokens_per_second, _best(run)
+        rate, best = run.made.tokens_per_second, _best(run)
         rows.append(
             (
                 folders[run.folder],
@@ -230,7 +230,7 @@ def state_of(run: SearchRun) -> str:
     if run.result is None:
         done = max((line.step for line in run.metrics), default=0)
         return f"not finished: step {done:,} of {run.config.steps:,}"
-    at = run.pace.resumed_at_step
+    at = run.made.resumed_at_step
     return f"{run.config.steps:,} steps" + (f", resumed at {at:,}" if at else "")
 
 

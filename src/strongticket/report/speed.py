@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
-from strongticket.report.find import Benchmarks, Timed
+from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
-from strongticket.report.records import SearchSteps, SubsetSums
+from strongticket.report.records import SearchSteps, SubsetSums, Timed
 
 _OURS = "strongticket"
 
@@ -24,13 +24,13 @@ def speed_sections(rows: Benchmarks) -> list[Section]:
     return sections + ([_search_steps(rows.path, rows.steps)] if rows.steps else [])
 
 
-def _line(sums: Sums) -> tuple[str, str, str]:
+def _line(sums: Sums) -> tuple[str, str, str | None]:
     """Give engine, device and GPU, which make a line of the figure."""
     return sums.row.engine, sums.row.device, sums.made.gpu
 
 
 def _subset_sums(path: Path, rows: list[Sums]) -> Section:
-    lines: dict[tuple[str, str, str], list[Sums]] = {}
+    lines: dict[tuple[str, str, str | None], list[Sums]] = {}
     for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
         lines.setdefault(_line(sums), []).append(sums)
     # Ours first, on each device; then the peers, the fastest first.
@@ -77,7 +77,7 @@ def _finding(rows: list[SubsetSums]) -> str:
     return f"{ours.median / best.median:,.0f} times the fastest peer ({best.label}) at {ours.n} items"
 
 
-def _colours(lines: Sequence[tuple[str, str, str]]) -> Iterator[Colour]:
+def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
     """Give ours its colours, on a CPU and on the first GPU; each other line, another GPU's too, the next one."""
     ours: dict[bool, Colour] = {True: "median", False: "mean"}
     others = iter(colour for colour in SERIES if colour not in ("s0", "s3"))  # those two look like ours

@@ -1,108 +1,87 @@
 """What there is to say of a ticket: as plain data for machines, and in words for `show` and the report."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.files import Json
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.tensors import Certificate
 from strongticket.tickets.ticket import Ticket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSummary:
-    """A random tensor."""
-
-    name: str
-    shape: list[int]
-    distribution: str
-    scale: float
-    mask: str
-    density: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseSummary:
-    """A tensor stored as it is."""
-
-    name: str
-    shape: list[int]
-    dtype: str
-    trained: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """What `show --json` prints: the fields, in this order, are those of the JSON object."""
+    """A ticket, and what is counted once for all who show it."""
 
-    identity: str
-    seed: int
-    architecture: Mapping[str, Json]
-    weights: int
+    ticket: Ticket
     kept: int
-    density: float
-    strong: bool
-    norms_at_one: int  # scales of a searched GPT-2 that no file needs to hold
     file_bytes: int
     description_bytes: int  # of the header: names, shapes, hashes and settings, which a small ticket has mostly
-    mask_bytes: int
-    tensors: list[TensorSummary]
-    dense: list[DenseSummary]
+    dense_bytes: int
     dense_numbers: int
-    certificate: Certificate | None
-    metadata: Mapping[str, Json]
+    norms_at_one: int  # scales of a searched GPT-2 that stay 1, which no file needs to hold
+
+    @property
+    def mask_bytes(self) -> int:
+        """All that is neither header nor dense numbers."""
+        return self.file_bytes - self.description_bytes - self.dense_bytes
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what `show --json` prints."""
+        ticket, certificate = self.ticket, self.ticket.certificate
+        return {
+            "identity": ticket.identity,
+            "seed": ticket.seed,
+            "architecture": ticket.architecture,
+            "weights": ticket.numel,
+            "kept": self.kept,
+            "density": ticket.density,
+            "strong": ticket.strong,
+            "norms_at_one": self.norms_at_one,
+            "file_bytes": self.file_bytes,
+            "description_bytes": self.description_bytes,
+            "mask_bytes": self.mask_bytes,
+            "tensors": [
+                {
+                    "name": tensor.name,
+                    "shape": list(tensor.shape),
+                    "distribution": tensor.distribution,
+                    "scale": tensor.scale,
+                    "mask": tensor.mask.kind,
+                    "density": tensor.density,
+                }
+                for tensor in ticket.tensors.values()
+            ],
+            "dense": [
+                {
+                    "name": dense.name,
+                    "shape": list(dense.value.shape),
+                    "dtype": DTYPE_NAMES[dense.value.dtype],
+                    "trained": dense.trained,
+                }
+                for dense in ticket.dense.values()
+            ],
+            "dense_numbers": self.dense_numbers,
+            "certificate": asdict(certificate) if certificate else None,
+            "metadata": ticket.metadata,
+        }
 
 
 def summarize(ticket: Ticket, file: Path) -> Summary:
-    """Collect everything `show` prints.
-
-    Args:
-        ticket: as loaded.
-        file: what it was loaded from.
-    """
-    file_bytes, description_bytes = file.stat().st_size, _description_bytes(file)
+    """Count what `show` and the report say of a ticket and the file it was loaded from."""
     dense = [each.value for each in ticket.dense.values()]
     return Summary(
-        identity=ticket.identity,
-        seed=ticket.seed,
-        architecture=ticket.architecture,
-        weights=ticket.numel,
+        ticket=ticket,
         kept=ticket.kept(),
-        density=ticket.density,
-        strong=ticket.strong,
-        norms_at_one=_norms_at_one(ticket),
-        file_bytes=file_bytes,
-        description_bytes=description_bytes,
-        mask_bytes=file_bytes - description_bytes - sum(value.nbytes for value in dense),
-        tensors=[
-            TensorSummary(
-                name=tensor.name,
-                shape=list(tensor.shape),
-                distribution=tensor.distribution,
-                scale=tensor.scale,
-                mask=tensor.mask.kind,
-                density=tensor.density,
-            )
-            for tensor in ticket.tensors.values()
-        ],
-        dense=[
-            DenseSummary(
-                name=each.name,
-                shape=list(each.value.shape),
-                dtype=DTYPE_NAMES[each.value.dtype],
-                trained=each.trained,
-            )
-            for each in ticket.dense.values()
-        ],
+        file_bytes=file.stat().st_size,
+        description_bytes=_description_bytes(file),
+        dense_bytes=sum(value.nbytes for value in dense),
         dense_numbers=sum(value.numel() for value in dense),
-        certificate=ticket.certificate,
-        metadata=ticket.metadata,
+        norms_at_one=_norms_at_one(ticket),
     )
 
 
 def _description_bytes(file: Path) -> int:
-    """Give the size of the header: names, shapes, hashes and settings, which a small ticket has mostly."""
+    """Give the size of the header."""
     with open(file, "rb") as opened:
         return 8 + int.from_bytes(opened.read(8), "little")
 
@@ -120,13 +99,13 @@ def _norms_at_one(ticket: Ticket) -> int:
 
 def weights_words(summary: Summary) -> str:
     """Say how many weights there are, and how many are kept."""
-    return f"{summary.weights:,} random, {summary.kept:,} kept (density {summary.density:.4f})"
+    return f"{summary.ticket.numel:,} random, {summary.kept:,} kept (density {summary.ticket.density:.4f})"
 
 
 def nonzero_words(summary: Summary) -> str:
     """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
     dense, norms = summary.dense_numbers, summary.norms_at_one
-    if not norms and not (dense and "search" in summary.metadata):
+    if not norms and not (dense and "search" in summary.ticket.metadata):
         return ""
     parts = [f"{summary.kept:,} kept"]
     if dense:
@@ -138,7 +117,7 @@ def nonzero_words(summary: Summary) -> str:
 
 def dense_words(summary: Summary) -> str:
     """Say how many numbers the file holds as they are."""
-    tensors = len(summary.dense)
+    tensors = len(summary.ticket.dense)
     return f"{summary.dense_numbers:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
 
 
@@ -148,15 +127,15 @@ def besides_words(summary: Summary) -> str:
     if not count:
         return ""
     numbers = f"{count:,} number{'s' * (count != 1)}"
-    if not summary.strong:
+    if not summary.ticket.strong:
         return f"{numbers}, trained ones among them"
     # Only a construction has a target, and takes from it what is exact: its biases.
-    return f"{numbers} {'copied from the target' if summary.certificate else 'stored in full'}"
+    return f"{numbers} {'copied from the target' if summary.ticket.certificate else 'stored in full'}"
 
 
 def strong_words(summary: Summary) -> str:
     """Say whether nothing was trained to find the ticket."""
-    if not summary.strong:
+    if not summary.ticket.strong:
         return "no: some dense tensors were trained"
     besides = besides_words(summary)
     return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
@@ -164,8 +143,9 @@ def strong_words(summary: Summary) -> str:
 
 def size_words(summary: Summary) -> str:
     """Say how large the file is, and how much of it is masks: only that grows with the network."""
-    masks, description = summary.mask_bytes, summary.description_bytes
-    dense = summary.file_bytes - masks - description
-    bits = f" ({8 * masks / summary.weights:.3f} bits a weight)" if summary.weights and masks else ""
+    masks, dense = summary.mask_bytes, summary.dense_bytes
+    bits = f" ({8 * masks / summary.ticket.numel:.3f} bits a weight)" if summary.ticket.numel and masks else ""
     numbers = f"{dense:,} of dense numbers, " if dense else ""
-    return f"{summary.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{description:,} of description"
+    return (
+        f"{summary.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{summary.description_bytes:,} of description"
+    )
