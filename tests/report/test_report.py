@@ -25,16 +25,16 @@ from strongticket.errors import StrongTicketError
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
-from strongticket.report import bootstrap, tickets, write_report
+from strongticket.report import Written, bootstrap, tickets, write_report
 from strongticket.report.figures import width_figure
-from strongticket.report.find import Result
+from strongticket.report.find import Result, find
 from strongticket.report.fits import curve
 from strongticket.report.origin import took
 from strongticket.report.searches import policy_words, scale_words
 from strongticket.report.speed import speed_sections
+from tests.cli.test_pretrained_cli import WORDS, save
 from tests.pretrained.small_models import small
-from tests.pretrained.test_pretrained_cli import WORDS, save
-from tests.report.conftest import ROOT
+from tests.report.conftest import ROOT, subset_sums
 from tests.small_tickets import small_ticket
 
 RESULTS = ROOT / "results"
@@ -46,7 +46,7 @@ def write(folder: Path, content: Any) -> Path:
     return folder
 
 
-def page_of(*paths: Path, out: Path) -> tuple[str, dict[str, Any]]:
+def page_of(*paths: Path, out: Path) -> tuple[str, Written]:
     """Give the page, without the marks that keep the pieces of a command together, and its summary."""
     summary = write_report(paths, out)
     return re.sub(r'<span class="whole">(.*?)</span>', r"\1", out.read_text()), summary
@@ -244,12 +244,12 @@ def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
 
 def test_each_gpu_has_its_own_line(tmp_path: Path) -> None:
     rows = [
-        {"op": "subset_sum", "engine": "strongticket", "label": "strongticket", "device": "cuda", "gpu": gpu, "n": n}
-        | {"p20": rate, "median": rate, "p80": rate, "checked": 1}
+        subset_sums(engine="strongticket", device="cuda", gpu=gpu, n=n, p20=rate, median=rate, p80=rate)
         for gpu, rate in (("T4", 1e6), ("H200", 1e7))
         for n in (8, 16)
     ]
-    (section,) = speed_sections(tmp_path / "results.jsonl", rows)
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (section,) = speed_sections(find([tmp_path]).benchmarks[0])
     (chart,) = section.blocks
     assert isinstance(chart, Chart)
     fast, slow = chart.views[0].series
@@ -262,7 +262,7 @@ def test_other_targets_are_drawn_thin_beside_the_first() -> None:
     content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
     content["fits"].append({**content["fits"][0], "target": 1})
     content["widths"] += [{**point, "target": 1} for point in content["widths"]]
-    (chart,) = width_figure(Result(Path("result.json"), content, None)).blocks
+    (chart,) = width_figure(Result(Path("result.json"), content)).blocks
     assert isinstance(chart, Chart)
     for statistic, view in zip(("median", "mean"), chart.views, strict=False):
         assert [series.name for series in view.series if series.thin] == [f"target 1, {statistic}"]

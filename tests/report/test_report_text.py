@@ -11,13 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strongticket.charts.parts import Comparison, Mark
+from strongticket.charts.parts import Comparison, Mark, Row, Section
 from strongticket.experiments import inits
 from strongticket.experiments.ablation import variants
 from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
 from strongticket.experiments.text_rows import LABELS
 from strongticket.report import write_report
-from strongticket.report.comparison import axis_of, render_comparison
+from strongticket.report.axis import axis_of
+from strongticket.report.page import render_section
 from tests.report.conftest import Visit
 
 Keep = Callable[[Any], bool]
@@ -233,7 +234,15 @@ def test_long_names_of_settings_leave_room_for_the_numbers(visit: Visit, tmp_pat
 
 def test_a_comparison_without_rows_is_an_empty_table() -> None:
     empty = Comparison(title="", caption="", words=("what",), axis="", numbers=("n",), rows=[], zero=True)
-    assert "<tbody></tbody>" in render_comparison(empty)
+    section = Section(anchor="x", name="", title="", lead="", blocks=(empty,))
+    assert "<tbody></tbody>" in render_section(section)
+
+
+def test_what_is_no_text_is_refused_not_printed() -> None:
+    listed: Any = ["a list"]
+    section = Section(anchor="x", name="", title="", lead=listed, blocks=())
+    with pytest.raises(TypeError, match="a text is needed; got list"):
+        render_section(section)
 
 
 def test_one_minus_sign_everywhere(full_page: Path) -> None:
@@ -263,13 +272,14 @@ def finite() -> st.SearchStrategy[float]:
 @given(st.lists(st.tuples(finite(), st.floats(0, 1e6)), min_size=1, max_size=5), st.booleans())
 def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], zero: bool) -> None:
     marks = [Mark(mean=mean, values=[mean], interval=(mean - reach, mean + reach)) for mean, reach in means]
-    axis = axis_of(marks, zero=zero)
+    axis = axis_of([Row(words=(), marks=marks, numbers=())], zero=zero)
     assert axis.low < min(mean for mean, _ in means)
     assert axis.high > max(mean for mean, _ in means)
     assert not zero or axis.low < 0 < axis.high
     ticks = axis.ticks()
     assert 1 <= len(ticks) <= 7
-    assert all(0 <= place <= 100 for place, _ in ticks)
+    slack = 1e-6 * axis.step
+    assert all(axis.low - slack <= value <= axis.high + slack for value, _ in ticks)
     assert len({label for _, label in ticks}) == len(ticks) or math.isclose(axis.low, axis.high, rel_tol=1e-9)
 
 

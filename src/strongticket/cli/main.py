@@ -79,7 +79,7 @@ def show(
 
     summary = summarize(_load(file), file)
     if as_json:
-        print_json(summary)
+        print_json(summary.as_json())
     else:
         for part in render(summary, file.name, every=every):
             console().print(part)
