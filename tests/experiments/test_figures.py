@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from strongticket.charts.parts import Chart
 from strongticket.construct import construct_attention, construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.errors import StrongTicketError
@@ -50,7 +51,7 @@ def test_a_finished_result_is_drawn_again_not_computed(
     picture = out / name / f"{name}.svg"
     before = picture.read_bytes()
     picture.unlink()
-    monkeypatch.setattr("strongticket.experiments.figure.run_tasks", None)
+    monkeypatch.setattr("strongticket.experiments.constructions.run_tasks", None)
     assert run_small(name, out) == results[name]
     assert picture.read_bytes() == before
 
@@ -74,7 +75,34 @@ def test_the_size_of_tasks_does_not_show(out: Path, results: dict[str, Any], nam
 
 @pytest.mark.parametrize("name", SMALL)
 def test_tables_show_every_target(results: dict[str, Any], name: str) -> None:
-    assert len(load_figure(name).tables(results[name])) == SMALL[name][1].targets
+    (chart,) = load_figure(name).describe(results[name]).blocks
+    assert isinstance(chart, Chart)
+    shown = [table.caption[-1] for table in chart.tables if "target" in table.caption]
+    assert sorted(set(shown)) == [str(target) for target in range(SMALL[name][1].targets)]
+
+
+def test_a_median_and_a_mean_are_drawn_as_they_are_in_the_result(results: dict[str, Any]) -> None:
+    (chart,) = fig4.describe(results["fig4"]).blocks
+    assert isinstance(chart, Chart)
+    median, mean, missed = chart.views
+    errors = [point["error"] for point in results["fig4"]["widths"] if point["target"] == 0]
+    assert [y for _, y in median.series[0].points] == [error["median"] for error in errors]
+    assert list(mean.series[0].high or ()) == [error["mean"] + error["std"] for error in errors]
+    assert (median.y_scales[0], mean.printed, missed.minor) == ("log", "linear", True)
+    # The predicted slope lies beside the median, where it can be seen.
+    (line,) = (series for series in median.series if "slope of 2^(−n/2)" in series.name)
+    assert line.points[0][1] < 0.05 * errors[1]["median"]
+
+
+def test_each_depth_has_its_own_rate(results: dict[str, Any]) -> None:
+    (chart,) = fig6.describe(results["fig6"]).blocks
+    assert isinstance(chart, Chart)
+    (rates,) = chart.views[-1].series
+    assert rates.low is not None
+    assert rates.high is not None
+    fits = results["fig6"]["fits"][0]["mean"]["own_rate"]
+    assert rates.points == [(b + 1, fit["delta"]) for b, fit in enumerate(fits)]
+    assert all(low <= high for low, high in zip(rates.low, rates.high, strict=True))
 
 
 def test_fig4_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> None:
@@ -187,7 +215,7 @@ def test_fig6_fits_share_the_first_rate(results: dict[str, Any]) -> None:
 def test_quick_is_only_smaller() -> None:
     for name in SMALL:
         figure = load_figure(name)
-        quick, full = (figure.configure(Options(quick=quick)) for quick in (True, False))
+        quick, full = (figure.plan.configure(Options(quick=quick)) for quick in (True, False))
         assert quick.sources < full.sources == 100
         assert set(quick.widths) < set(full.widths)
     full = fig4.configure(Options())
