@@ -31,6 +31,7 @@ from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import Written, tickets, write_report
 from strongticket.report.find import find
 from strongticket.report.origin import took
+from strongticket.report.records import SearchConfig
 from strongticket.report.searches import policy_words, scale_words
 from strongticket.report.speed import speed_sections
 from tests.cli.test_pretrained_cli import WORDS, save
@@ -442,7 +443,8 @@ def test_an_interval_is_the_middle_95_percent() -> None:
 
 
 def test_numbers_are_written_to_three_digits() -> None:
-    config = {"mode": "search", "policy": {"qk_scale": 2.828427, "density": 0.123456, "output_gain": 1.23456}}
+    policy: dict[str, object] = {"qk_scale": 2.828427, "density": 0.123456, "output_gain": 1.23456}
+    config = SearchConfig("search", "mini", seed=0, steps=1, sequences=1, length=1, policy=policy)
     assert (number(1.23456), share(0.123456), took(3600 * 2.34567)) == ("1.23", "12.3 %", "2.35 h")
     assert (scale_words(config), policy_words(config)) == ("2.83", "density 0.123, output gain 1.23")
 
