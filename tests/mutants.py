@@ -96,7 +96,7 @@ MODULES = {
     "subset_sum.checks": Module("ops/subset_sum/checks.py", _SUBSET_SUM),
     "supermask": Module("ops/supermask/__init__.py", (*_MASKS, *_HIDE)),
     "supermask.reference": Module("ops/supermask/reference.py", _MASKS),
-    "edge_popup": Module("learn/edge_popup.py", _HIDE),
+    "edge_popup": Module("learn/rules/edge_popup.py", _HIDE),
 }
 
 
