@@ -141,6 +141,26 @@ def test_a_row_older_than_a_setting_is_found_and_stays_as_it_is(tmp_path: Path) 
         Rows(tmp_path, [tmp_path / "other"])
 
 
+def test_a_figure_with_fewer_runs_than_before_says_so(tmp_path: Path) -> None:
+    plan = fill(tmp_path, fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
+    n, path = len(plan) - 1, tmp_path / "fig8" / ROWS
+    assert invoke("fig8", "--out", tmp_path).stderr == invoke("fig8", "--out", tmp_path).stderr == ""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[2:]))
+    done = invoke("fig8", "--out", tmp_path, "--json")
+    gone = ", ".join(name_of(config) for config in plan[:2])
+    assert (
+        done.stderr == f"fig8 is drawn from {n - 2} runs, the one before from {n}; missing now and not then: {gone}.\n"
+    )
+    assert json.loads(done.stdout)["fig8"]["runs"] == n - 2
+    path.write_bytes(b"".join(lines[7:]))
+    with pytest.warns(UserWarning, match=rf"from {n - 7} runs, .* {n - 2}; .*, mini-[^,]+, mini-[^,]+ and 2 more\.$"):
+        reproduce_text_figure(fig8.FIGURE, fig8.FIGURE.choose("short"), tmp_path, None)
+    path.write_bytes(b"".join(lines))
+    assert invoke("fig8", "--out", tmp_path).stderr == ""
+    assert invoke("fig8", "--out", tmp_path, "--models", "small").stderr.startswith("fig8 is drawn from ")
+
+
 def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 

@@ -175,6 +175,22 @@ def _word(name: str, value: object) -> str:
     return name if value is True else f"{name}-{value}"
 
 
+def fewer_runs(before: Json | None, now: Json) -> str | None:
+    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not.
+
+    Args:
+        before: the result of the earlier figure, if there is one.
+        now: the result that takes its place.
+    """
+    then = before if isinstance(before, dict) else {}
+    if now["runs"] >= then.get("runs", 0):
+        return None
+    gone = [name for name in now["missing"] if name not in then.get("missing", [])]
+    more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+    which = f"; missing now and not then: {', '.join(gone[:3])}{more}" if gone else ""
+    return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
+
+
 def _read(path: Path) -> list[Json]:
     return [_row(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
 
