@@ -27,8 +27,8 @@ from strongticket.settings import filled, value_before
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
-# The settings there were when runs were first named. A name has a hash of these in full, so that it stays whatever becomes
-# of a default; one that was added since counts only where it differs from what runs did before.
+# The settings there were when runs were first named. A name has a hash of these in full, so that it stays whatever
+# becomes of a default; one that was added since counts only where it differs from what runs did before.
 FIRST_SETTINGS: Mapping[type[Any], str] = {
     RunConfig: "size mode policy seed length sequences micro_batch steps warmup lr final_lr weight_decay clip "
     "validate_every activation precision",

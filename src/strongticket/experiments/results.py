@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, difference, lock, read_json, write_json
-from strongticket.settings import filled
+from strongticket.files import Json, lock, read_json, write_json
+from strongticket.settings import other_settings
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
@@ -53,13 +53,11 @@ class ResultFolder:
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     def _check(self, config: Json) -> None:
-        theirs = filled(config, self.kind)
-        if theirs == self.config:
-            return
-        raise StrongTicketError(
-            f"{self.path} holds the result of another configuration ({difference(theirs, self.config)}). "
-            "Choose another --out, or move that folder away."
-        )
+        if first := other_settings(config, self.config, self.kind):
+            raise StrongTicketError(
+                f"{self.path} holds the result of another configuration ({first}). "
+                "Choose another --out, or move that folder away."
+            )
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
-from strongticket.settings import filled
+from strongticket.files import Json, atomic_write, lock, read_json, write_json
+from strongticket.settings import other_settings
 
 CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "run.json"
 TICKET, WEIGHTS = "best.ticket", "model.safetensors"
@@ -45,17 +45,12 @@ class RunFolder:
         return result
 
     def _check(self, config: Json | None) -> None:
-        if config is not None and (first := self._difference(config)):
+        if config is not None and (first := other_settings(config, self.config, self.kind)):
             if first.startswith("text.digest"):  # which says nothing to people
                 first = "its text has changed since, or its tokenizer"
             raise StrongTicketError(
                 f"{self.path} holds a run of other settings ({first}). Choose another --out, or move that folder away."
             )
-
-    def _difference(self, config: Json) -> str | None:
-        """Name the first setting in which a file is of another run."""
-        theirs = filled(config, self.kind)
-        return None if theirs == self.config else difference(theirs, self.config)
 
     @contextmanager
     def opened(self, *, writes: bool) -> Iterator[None]:
@@ -115,7 +110,7 @@ class RunFolder:
             return None
         try:
             state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
-            first = self._difference(state["config"])
+            first = other_settings(state["config"], self.config, self.kind)
         except Exception as error:  # torch raises whatever its unpickler met
             raise StrongTicketError(f"{path} cannot be read ({first_line(error)}); delete it to begin anew.") from error
         if first is not None:
