@@ -224,15 +224,18 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
 
     folder = out / figure.name
     before = read_json(folder / RESULT)
+    told: list[str] = []
     try:
         with _Progress(figure.name) as shown:
-            how = replace(how, progress=shown.begin, watch=shown.watch)
+            how = replace(how, progress=shown.begin, watch=shown.watch, tell=told.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
         raise typer.Exit(130) from None
+    for line in told:
+        typer.echo(line, err=True)
     if not as_json:
         for part in show(figure.describe(result)):
             if isinstance(part, str):

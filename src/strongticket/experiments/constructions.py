@@ -36,7 +36,7 @@ class Constructions(Generic[C]):
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the tasks that are left; a finished result is read."""
-        folder = ResultFolder(out / name, as_json({"figure": name, **asdict(config)}))
+        folder = ResultFolder(out / name, as_json({"figure": name, **asdict(config)}), type(config))
         if (finished := folder.finished()) is not None:
             return finished
         start = time.perf_counter()

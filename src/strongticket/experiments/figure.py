@@ -1,5 +1,6 @@
 """What a figure consists of, and how any of them is made: options -> work -> result -> description -> picture."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -56,6 +57,7 @@ class How:
         work: text and machine for missing runs on text; None draws finished runs only.
         progress: called before each task or run.
         watch: called while a run on text is under way.
+        tell: called with a line if the figure that is there has more runs than the one that takes its place.
     """
 
     workers: int = 1
@@ -63,6 +65,7 @@ class How:
     work: "Work | None" = None
     progress: Progress = lambda done, total, name: None
     watch: "Watch" = lambda moment: None
+    tell: Callable[[str], object] = warnings.warn
 
 
 ALONE = How()

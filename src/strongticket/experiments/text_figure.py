@@ -10,7 +10,7 @@ from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import How, NothingToDrawError, Options
 from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
-from strongticket.files import Json, as_json, write_json
+from strongticket.files import Json, as_json, read_json, write_json
 from strongticket.learn.config import RunConfig
 
 MINI_AND_SMALL = {"mini": 3, "small": 3}
@@ -59,7 +59,7 @@ class TextRuns:
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
         """Do the runs that are missing, if there is text to do them with, and sum up those there are."""
         # Here, so that a result can be described without all that it takes to train.
-        from strongticket.experiments.language import Rows, name_of, run_missing
+        from strongticket.experiments.language import Rows, fewer_runs, name_of, run_missing
 
         folder = out / name
         rows = Rows(folder, [out / other for other in TEXT_FIGURES if other != name])
@@ -88,6 +88,8 @@ class TextRuns:
                 **self.summarize(finished),
             }
         )
+        if fewer := fewer_runs(read_json(folder / RESULT), result):
+            how.tell(fewer)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RESULT, result)
         write_json(folder / RUN, _made_by([row["run"] for row in finished]))
