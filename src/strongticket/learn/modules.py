@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strongticket.environment import command_line
 from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
@@ -141,7 +142,13 @@ def search(
     folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share))
     if folder is not None:
         folder.finished()  # refuses a folder of other settings
-    means = Means(share=share, compiler=compiler, checkpoint_seconds=checkpoint_seconds, keep_checkpoint=True)
+    means = Means(
+        share=share,
+        compiler=compiler,
+        checkpoint_seconds=checkpoint_seconds,
+        keep_checkpoint=True,
+        command=command_line(),
+    )
     carry_out(training, folder, means, validate_every=config.validate_every, watch=watch, progress=progress)
     return hidden
 
