@@ -14,8 +14,9 @@ from strongticket.environment import command_line
 from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
-from strongticket.learn.hidden import Hidden, evaluating
+from strongticket.learn.hidden import Hidden
 from strongticket.learn.hide import hide
+from strongticket.learn.learner import evaluating
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule
 from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
