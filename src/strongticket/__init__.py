@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from strongticket.learn.hide import hide as hide
     from strongticket.learn.modules import search as search
     from strongticket.learn.policy import Policy as Policy
+    from strongticket.learn.rules.rule import Rule as Rule
     from strongticket.ops.rng import random_weights as random_weights
     from strongticket.ops.subset_sum import Status as Status
     from strongticket.ops.subset_sum import SubsetSumResult as SubsetSumResult
@@ -42,6 +43,7 @@ else:
         "learn.hidden": "Hidden",
         "learn.modules": "search",
         "learn.policy": "Policy",
+        "learn.rules.rule": "Rule",
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",

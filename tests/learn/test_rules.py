@@ -25,8 +25,9 @@ from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.rules.rule import Rule, Table
 from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
-from strongticket.learn.tensors import HiddenTensor
+from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.learn.text_run import run
+from strongticket.ops.rng import Distribution
 
 RULES_TRIED: dict[str, Callable[[], Rule]] = {
     "edge-popup": EdgePopup,
@@ -120,6 +121,27 @@ def test_iterand_draws_dropped_weights_again_and_keeps_the_others() -> None:
     hidden.after_step()
     assert torch.equal(tensor.weight, torch.where(mask, first, tensor.draw(1)))
     assert not torch.equal(tensor.draw(1), first)
+
+
+class Penalized(SignedSupermask):
+    """Constant draws, and scores that are pulled to 0."""
+
+    def source(self, tensor: ModelTensor, policy: st.Policy) -> tuple[Distribution, float]:
+        return "sign", 0.5
+
+    def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        for tensor in tensors:
+            scores = tensor.module.get_parameter("scores")
+            assert scores.grad is not None
+            scores.grad += 100 * scores.detach()
+
+
+def test_a_rule_may_draw_its_own_weights_and_add_a_penalty() -> None:
+    penalized, plain = (search(rule, validation=None) for rule in (Penalized(), SignedSupermask()))
+    drawn = [(row["distribution"], row["scale"]) for row in penalized.describe() if row["treatment"] == "masked"]
+    assert drawn == [("sign", 0.5)] * 2
+    sizes = [hidden.supermasks["0.weight"].scores.abs().mean().item() for hidden in (penalized, plain)]
+    assert sizes[0] < 0.5 * sizes[1]
 
 
 @ANY_RULE

@@ -38,7 +38,10 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_killed_search_ends_with_the_bytes_of_an_unbroken_one(tmp_path: Path) -> None:
+def test_a_killed_search_ends_with_the_bytes_of_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mine.py", "--fast"])
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     process = subprocess.Popen([sys.executable, str(SCRIPT), str(broken)], stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
@@ -55,7 +58,7 @@ def test_a_killed_search_ends_with_the_bytes_of_an_unbroken_one(tmp_path: Path) 
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     told = json.loads((broken / "run.json").read_text())
     assert 0 < told["resumed_at_step"] < 60
-    assert told["command"] is None, "a script's command is not ours to tell"
+    assert told["command"] == "mine.py --fast", "no command of ours is made up"
     rows = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "validation_loss" in row] == [0, 20, 40, 60]
     assert [row["step"] for row in rows if "loss" in row] == [10, 20, 30, 40, 50, 60]

@@ -13,7 +13,7 @@ from strongticket.data.text import Text, validation_batches
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.learn.hidden import evaluating
+from strongticket.learn.learner import evaluating
 from strongticket.learn.recorded import Recorded, check_tokenizer, recorded_of
 from strongticket.learn.step import Precision
 from strongticket.models.gpt2 import GPT2

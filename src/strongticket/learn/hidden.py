@@ -1,8 +1,7 @@
 """A module with masks in place: what a training loop and a ticket need of it."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.learn.learner import Learner
+from strongticket.learn.learner import Learner, evaluating
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule
 from strongticket.learn.tensors import HiddenTensor
@@ -39,9 +38,9 @@ class Hidden(Learner):
     """A module whose weights are masked, frozen or trained as a policy says; `hide` makes it.
 
     `model` is the module and `supermasks` has what the rule put over each masked tensor, by its name. In a loop of
-    one's own, `after_step()` belongs after each optimizer step, and `after_restore()` after values were put back by
-    other means than `load_state`. What `search` gives has its best moment in place; `best` and `final` tell that one
-    and the last, where it validated.
+    one's own, `before_step()` and `after_step()` belong around each optimizer step, and `after_restore()` after values
+    were put back by other means than `load_state`. What `search` gives has its best moment in place; `best` and `final`
+    tell that one and the last, where it validated.
     """
 
     def __init__(
@@ -68,6 +67,10 @@ class Hidden(Learner):
     def supermasks(self) -> dict[str, Any]:
         """What the rule put over each masked tensor."""
         return {hidden.name: hidden.module for hidden in self._masked}
+
+    def before_step(self) -> None:
+        """Let the rule add to the gradients what does not come from the loss."""
+        self.rule.before_step(self._masked, self.steps + 1)
 
     def after_step(self) -> None:
         """Bring up to date what follows from an optimizer's step."""
@@ -213,15 +216,3 @@ def check_finite(rule: Rule, hidden: HiddenTensor, value: Tensor) -> None:
     """Refuse weights that are no numbers."""
     if wrong := int((~value.isfinite()).sum()):
         raise StrongTicketError(f"{wrong:,} weights that the rule {rule.name} makes of {hidden.name} are not finite.")
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and the like off, and each module back to what it was."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training

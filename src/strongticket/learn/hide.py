@@ -54,7 +54,7 @@ def hide(
     check_tensors(model, tensors, policy)
     gained, places = _gained(model, policy), places_of(model)
     plan = [
-        _treated(tensor, policy, operator.index(seed), tensor.parameter in gained, places[tensor.parameter])
+        _treated(tensor, policy, chosen, operator.index(seed), tensor.parameter in gained, places[tensor.parameter])
         for tensor in tensors
     ]
     # All that can be refused was: from here on the module changes.
@@ -88,7 +88,9 @@ def _gained(model: nn.Module, policy: Policy) -> set[str]:
     return {place.name for place in norms if place.holder is norms[-1].holder}
 
 
-def _treated(tensor: ModelTensor, policy: Policy, seed: int, gained: bool, places: Sequence[Place]) -> HiddenTensor:
+def _treated(
+    tensor: ModelTensor, policy: Policy, rule: Rule, seed: int, gained: bool, places: Sequence[Place]
+) -> HiddenTensor:
     treatment, gain = policy.treatment(tensor.group), policy.output_gain if gained else 1.0
     hidden = HiddenTensor(
         tensor=tensor, treatment=treatment, seed=seed, gain=gain, places=tuple(place.name for place in places)
@@ -96,7 +98,8 @@ def _treated(tensor: ModelTensor, policy: Policy, seed: int, gained: bool, place
     if treatment == "trained":
         return hidden
     if tensor.constant is None:
-        hidden.distribution, hidden.scale = weight_distribution(tensor, policy)
+        source = rule.source if treatment == "masked" else weight_distribution
+        hidden.distribution, hidden.scale = source(tensor, policy)
         return hidden
     if gained and tensor.constant == 0 and tensor.parameter.endswith("weight"):
         raise ValueError(f"output_gain would multiply {tensor.name}, which is 0: this norm counts otherwise. Use 1.")

@@ -1,7 +1,8 @@
 """What a run learns: all weights of an ordinary network, or, as `Hidden`, what to keep of a random one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ class Learner(ABC):
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Give what is learned, by name."""
         return list(self.model.named_parameters())
+
+    def before_step(self) -> None:  # noqa: B027
+        """Add to the gradients what does not come from the loss."""
 
     def after_step(self) -> None:  # noqa: B027
         """Bring up to date what follows from an optimizer's step; from weights nothing does."""
@@ -62,3 +66,15 @@ class Dense(Learner):
     def counts(self) -> Mapping[Group, int]:
         """Count every parameter."""
         return self._gpt2.parameter_counts()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and the like off, and each module back to what it was."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.checks import as_seed
+from strongticket.environment import command_line
 from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
-from strongticket.learn.hidden import Hidden, evaluating
+from strongticket.learn.hidden import Hidden
 from strongticket.learn.hide import hide
+from strongticket.learn.learner import evaluating
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule
 from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
@@ -141,7 +143,13 @@ def search(
     folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share), SearchConfig)
     if folder is not None:
         folder.finished()  # refuses a folder of other settings
-    means = Means(share=share, compiler=compiler, checkpoint_seconds=checkpoint_seconds, keep_checkpoint=True)
+    means = Means(
+        share=share,
+        compiler=compiler,
+        checkpoint_seconds=checkpoint_seconds,
+        keep_checkpoint=True,
+        command=command_line(),
+    )
     carry_out(training, folder, means, validate_every=config.validate_every, watch=watch, progress=progress)
     return hidden
 

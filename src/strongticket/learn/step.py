@@ -53,6 +53,7 @@ class Step:
         optimizer: over the parameters to train.
         config: see `StepConfig`.
         loss: (model, micro-batch) -> mean loss, a scalar; by default the model gives it: `model(*micro_batch)`.
+        prepare: called before each update, when the gradients are complete but not clipped.
         refresh: called after each update, for instance a `Refresh` of masks.
 
     Example:
@@ -69,11 +70,12 @@ class Step:
         config: StepConfig | None = None,
         *,
         loss: Loss = lambda model, micro_batch: model(*micro_batch),
+        prepare: Callable[[], object] = lambda: None,
         refresh: Callable[[], object] = lambda: None,
     ) -> None:
         self.optimizer, self.config = optimizer, config or StepConfig()
         self.module = _wrapped(model, self.config.compiler)  # what runs
-        self._loss, self._refresh = loss, refresh
+        self._loss, self._prepare, self._refresh = loss, prepare, refresh
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self._trained[0].device
 
@@ -94,6 +96,7 @@ class Step:
                 loss = self.loss(micro_batch) / len(micro_batches)
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
+        self._prepare()
         if self.config.clip is not None:
             clip_grad_norm_(self._trained, self.config.clip)
         self.optimizer.step()

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -100,11 +99,6 @@ class TextTask(Task):
             [share.to_device(tensor[start : start + config.micro_batch]) for start in starts] for tensor in batch
         )
         return list(zip(inputs, targets, strict=True))
-
-    def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
-        """The model's own."""
-        loss: Tensor = model(*micro_batch)
-        return loss
 
     def validate(self, model: nn.Module) -> float:
         """Measure the loss on the validation text; every process has all of it."""

@@ -27,9 +27,10 @@ class Task(ABC):
     def micro_batches(self, step: int) -> Sequence[Any]:
         """Give this process's share of a step, counted from 0, on its device; asked for in order."""
 
-    @abstractmethod
     def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
-        """Give the mean loss of a micro-batch, a scalar."""
+        """Give the mean loss of a micro-batch, a scalar; by default the model's own."""
+        loss: Tensor = model(*micro_batch)
+        return loss
 
     @abstractmethod
     def validate(self, model: nn.Module) -> float | None:
@@ -77,7 +78,9 @@ class Training:
         self.learner, self.task, self.share, self.schedule = learner, task, share, schedule
         parameters = (parameter for _, parameter in learner.trainable())
         optimizer = make_optimizer(parameters, lr=schedule.lr, weight_decay=weight_decay)
-        self._step = Step(learner.model, optimizer, step, loss=task.loss, refresh=learner.after_step)
+        self._step = Step(
+            learner.model, optimizer, step, loss=task.loss, prepare=learner.before_step, refresh=learner.after_step
+        )
         self.step = 0  # done so far
         self.best: Snapshot | None = None  # when the validation loss was lowest
         self._losses: list[Tensor] = []  # of the steps since they were last asked for

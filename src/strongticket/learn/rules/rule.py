@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from strongticket.files import Json
+from strongticket.learn.draw import weight_distribution
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules import RULES
-from strongticket.learn.tensors import HiddenTensor
+from strongticket.learn.tensors import HiddenTensor, ModelTensor
+from strongticket.ops.rng import Distribution
 from strongticket.ops.supermask.reference import straight_through as straight_through
 
 Table = tuple[tuple[float, int], ...]  # (coefficient, draw) of each code
@@ -37,12 +39,19 @@ class Rule(ABC):
     name: ClassVar[str]
     state: ClassVar[tuple[str, ...]] = ("scores",)
 
+    def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
+        """Say how a tensor's weights are drawn, and on what scale; by default as the policy says."""
+        return weight_distribution(tensor, policy)
+
     @abstractmethod
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
         """Give each tensor its `module`; the weights are drawn already."""
 
+    def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
+        """Add to the gradients what does not come from the loss, a penalty for instance; the first step is 1."""
+
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
-        """Bring up to date what follows from the optimizer's step, the first being 1; weights may be drawn again."""
+        """Bring up to date what follows from the optimizer's step; weights may be drawn again."""
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
         """Make everything as it was after a step, from the `state` of that moment, which is in place."""
