@@ -78,7 +78,7 @@ def construct_pretrained(
     if dask is None:
         check_device(torch.device(device))
     target = Target(model, what)
-    for _, part in target.parts():
+    for _, part in target.parts.values():
         part.check(target.config)
     sha256, architecture = target.sha256(), target.describe(items)
     work = target.pieces(items, seed, str(torch.device(device)))
@@ -139,8 +139,7 @@ def certify_parts(
 ) -> Certificate:
     """Bound the error of every part, each on inputs as large as it can get."""
     parts: list[dict[str, Json]] = []
-    for layer, part in target.parts():
-        name = f"{layer.name}.{part.name}"
+    for name, (layer, part) in target.parts.items():
         alpha = input_norm(name, part.input.largest(layer))
         error, details = part.certify(layer, alpha, solved[name])
         parts.append(
