@@ -31,12 +31,13 @@ def test_wheel_holds_code_tables_kernels_and_the_type_marker(wheel: Path) -> Non
     names = set(zipfile.ZipFile(wheel).namelist())
     for file in (
         "py.typed",
-        "cli.py",
+        "cli/main.py",
         "ops/philox/philox.cu",
         "ops/philox/normal_table.npy",
         "data/sample/train.txt.xz",
         "data/sample/LICENCE.md",
         "report/assets/page.js",
+        "report/templates/page.html",
     ):
         assert f"strongticket/{file}" in names
     assert not any(name.startswith("tests") for name in names)

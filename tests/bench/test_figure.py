@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket.bench import figure, render
-from strongticket.bench.subset_sum import OURS, Comparison, Measurement
+from strongticket.bench.subset_sum import OURS, Comparison
+from strongticket.report.records import SubsetSums
 
 
-def measured(engine: str, n: int, rate: float, timeouts: int = 0) -> Measurement:
-    return Measurement(
+def measured(engine: str, n: int, rate: float, timeouts: int = 0) -> SubsetSums:
+    return SubsetSums(
         engine=engine,
         label=f"The {engine}",
         n=n,

@@ -2,7 +2,7 @@ import pytest
 from torch import Tensor
 
 from strongticket.bench import pensia, subset_sum
-from strongticket.bench.subset_sum import WrongAnswerError
+from strongticket.bench.measure import WrongAnswerError
 
 QUICK = 200  # weights
 

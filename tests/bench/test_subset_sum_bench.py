@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from strongticket.bench import instances, peers, subset_sum
-from strongticket.bench.subset_sum import OURS, Settings, WrongAnswerError
+from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.subset_sum import OURS, Settings
 
 TINY = Settings(items=(5, 9), rows=80, repeats=2)
 Solver = Callable[[Tensor, Tensor], Tensor]
@@ -41,7 +42,7 @@ def test_a_tiny_run_gives_every_number() -> None:
         assert baseline.times_slower == pytest.approx(ours.median / baseline.median)
         for measured in (ours, baseline):
             assert 0 < measured.p20 <= measured.median <= measured.p80
-            assert json.loads(json.dumps(measured.as_row()))["op"] == "subset_sum"
+            assert json.loads(json.dumps(measured._asdict()))["op"] == "subset_sum"
 
 
 @pytest.mark.gpu

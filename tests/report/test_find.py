@@ -8,6 +8,7 @@ import pytest
 
 from strongticket.report import write_report
 from strongticket.report.find import find
+from tests.report.conftest import subset_sums
 
 
 def left_out(folder: Path) -> dict[str, str]:
@@ -35,15 +36,18 @@ def test_a_folder_given_twice_is_no_empty_one(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_rows_are_counted_and_the_others_kept(tmp_path: Path) -> None:
-    (tmp_path / "results.jsonl").write_text('{"op": "search"}\n7\nhalf {\n')
+    row = subset_sums(engine="x", device="cpu", n=8, p20=1.0, median=2.0, p80=3.0)
+    (tmp_path / "results.jsonl").write_text(f'{json.dumps(row)}\n7\nhalf {{\n{{"op": "rng"}}\n')
     found = find([tmp_path])
-    assert [rows for _, rows in found.rows] == [[{"op": "search"}]]
-    assert found.left_out[0][1] == "2 of 3 lines are no JSON objects"
+    assert [timed.row.median for timed in found.benchmarks[0].sums] == [2.0]
+    assert found.benchmarks[0].steps == []
+    assert found.left_out[0][1] == "2 of 4 lines are no JSON objects"
 
 
 def test_a_search_whose_result_is_a_folder_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "result.json").mkdir()
-    (tmp_path / "config.json").write_text("{}")
+    config = {"mode": "dense", "size": "nano", "seed": 0, "steps": 9, "sequences": 4, "length": 32}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "metrics.jsonl").write_text('{"step": 0, "validation_loss": 5.0}\n')
     assert [run.result for run in find([tmp_path]).searches] == [None]
 

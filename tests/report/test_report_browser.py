@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from strongticket import PackedMask, RandomTensor, Ticket, construct_linear
 from strongticket.report import write_report
-from tests.report.conftest import ROOT, Visit
+from tests.report.conftest import ROOT, Visit, subset_sums
 
 FIG4 = json.loads((ROOT / "results" / "fig4" / "result.json").read_bytes())
 
@@ -218,8 +218,7 @@ def test_markup_in_names_stays_text(visit: Visit, tmp_path: Path) -> None:
 
 
 def _row(name: str) -> dict[str, Any]:
-    numbers = {"n": 8, "p20": 1.0, "median": 2.0, "p80": 3.0, "checked": 1}
-    return {"op": "subset_sum", "engine": name, "label": name, "device": "cpu", "gpu": None, "cpu": name, **numbers}
+    return subset_sums(engine=name, device="cpu", gpu=None, cpu=name, n=8, p20=1.0, median=2.0, p80=3.0)
 
 
 def test_pictures_for_the_docs(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

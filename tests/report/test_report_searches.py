@@ -200,14 +200,14 @@ def test_nonzero_of_show_is_that_of_search(runs: Path, name: str) -> None:
     folder = runs / name / "seed-0"
     summary = summarize(Ticket.load(folder / "best.ticket"), folder / "best.ticket")
     counted = json.loads((folder / "result.json").read_bytes())["nonzero"]["all"]
-    assert nonzero_words(summary).startswith(f"{counted:,} as search counts: {summary['kept']:,} kept + ")
+    assert nonzero_words(summary).startswith(f"{counted:,} as search counts: {summary.kept:,} kept + ")
 
 
 def test_size_names_its_parts(runs: Path) -> None:
     file = runs / "plain" / "seed-0" / "best.ticket"
     summary = summarize(Ticket.load(file), file)
-    assert summary["mask_bytes"] + summary["description_bytes"] + 4 * summary["dense_numbers"] == file.stat().st_size
-    bits = 8 * summary["mask_bytes"] / summary["weights"]
+    assert summary.mask_bytes + summary.description_bytes + 4 * summary.dense_numbers == file.stat().st_size
+    bits = 8 * summary.mask_bytes / summary.ticket.numel
     assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
     assert f"({bits:.3f} bits a weight)" in size_words(summary)
 

@@ -7,28 +7,29 @@ Three judges, none of which shares a line with the sorting network:
 Four in five rows are products of two U[-1, 1] float32 weights; the fifth has weights in eighths, full of ties.
 """
 
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.peers import horowitz_sahni
+from strongticket.bench.script import run_script
 from strongticket.ops.subset_sum import Status, SubsetSumResult, reference, subset_sum
 from strongticket.ops.subset_sum.bisection import solve_by_bisection
 
 SEED = 3
 REFERENCE_ROWS = 200  # beyond 12 items
+ITEMS = range(8, 29)
 
 
 def rows_for(n: int) -> int:
     return 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     n: int
     rows: int
     unreachable: int
@@ -41,16 +42,6 @@ class Verdict:
     @property
     def misses(self) -> int:
         return self.unlike_reference + self.unlike_bisection + self.worse_than_horowitz_sahni
-
-    def __str__(self) -> str:
-        return (
-            f"{self.n:3d} {self.rows:6d} {self.unreachable:12d} {self.unlike_reference:17d} "
-            f"{self.unlike_bisection:17d} {self.worse_than_horowitz_sahni:14d} "
-            f"{self.median_error:13.1e} {self.seconds:8.2f}"
-        )
-
-
-HEADER = "  n   rows  unreachable  unlike reference  unlike bisection  worse than HS  median error  seconds"
 
 
 def draw(n: int) -> tuple[Tensor, Tensor]:
@@ -106,19 +97,15 @@ def worse_than_peer(targets: Tensor, items: Tensor, error: Tensor) -> int:
 
 
 def verdicts() -> Iterator[Verdict]:
-    print(HEADER)
-    for n in range(8, 29):
-        verdict = judge(n)
-        print(verdict, flush=True)
-        yield verdict
-
-
-def main() -> int:
-    found = list(verdicts())
-    rows, misses = sum(v.rows for v in found), sum(v.misses for v in found)
-    print(f"{rows} problems, {misses} misses.")
-    return 1 if misses or rows < 100_000 else 0
+    found = []
+    for n in ITEMS:
+        found.append(judge(n))
+        yield found[-1]
+    rows, misses = sum(verdict.rows for verdict in found), sum(verdict.misses for verdict in found)
+    print(f"{rows:,} problems, {misses} misses.")
+    if misses:
+        raise WrongAnswerError(f"{misses} of {rows:,} answers are not the optimum")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(__doc__, verdicts, op="exact", out=None)

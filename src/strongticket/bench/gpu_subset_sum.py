@@ -1,31 +1,40 @@
 """Check the CUDA subset-sum kernels on a GPU and time them beside torch's sort and searchsorted.
 
-    python -m strongticket.bench.gpu_subset_sum [--items 12,16,20,24] [--out FOLDER]
+    python -m strongticket.bench.gpu_subset_sum [--items 12,16,20,24] [--out FILE]
 
 Every mask, error and status of the checked rows has to be the CPU's; otherwise nothing is timed and the exit status is
 1. Rates are problems a second of wall time, median of seven runs in turns with the peer, and include allocating the
-result and bringing problems left open to the CPU. A row for each line of the table goes to FOLDER/gpu_subset_sum.jsonl.
+result and bringing problems left open to the CPU.
 """
 
-import argparse
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from strongticket.bench.measure import append_row, percentiles, time_alternating
+from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating
 from strongticket.bench.peers import torch_sort
-from strongticket.environment import environment
+from strongticket.bench.script import run_script
 from strongticket.ops.subset_sum import SubsetSumResult, cpu, cuda
 
 CHECKED_SUMS = 1 << 27  # the CPU sees about this many sums for each number of items
 TIMED_SUMS = 1 << 31
 PEER_SUMS = 1 << 28
-PEER_ITEMS = (12, 24)  # the peer's memory and patience
+PEER_ITEMS = range(12, 25)  # the peer's memory and patience
 OUTPUTS = 4096
+
+
+class Rate(NamedTuple):
+    n: int
+    engine: str  # rows of problems, products as a construction streams them, torch's sort
+    problems: int
+    checked: int
+    p20: float  # problems a second
+    median: float
+    p80: float
 
 
 def draw(rows: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,70 +44,49 @@ def draw(rows: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
     return target - 0.5, 2 * u - 1, 2 * v - 1
 
 
-def differing(actual: SubsetSumResult, expected: SubsetSumResult) -> int:
-    """Rows that are not the CPU's in every respect."""
+def check(n: int, actual: SubsetSumResult, targets: Tensor, items: Tensor) -> None:
+    """Refuse rows that are not the CPU's in every respect."""
+    expected = cpu.solve(targets.cpu(), items.cpu(), "default")
     mask, error, status = (a.cpu() != e for a, e in zip(actual, expected, strict=True))
-    return int((mask.any(dim=1) | error | status).sum())
+    if wrong := int((mask.any(dim=1) | error | status).sum()):
+        raise WrongAnswerError(f"n = {n}: {wrong} wrong rows of {len(targets)} checked")
 
 
-def measure(n: int, repeats: int) -> dict[str, float | int]:
-    """One line of the table; `wrong` rows end it early."""
+def measure(n: int, repeats: int) -> Iterator[Rate]:
     sums = 1 << (n + 1) // 2
     rows = min(1 << 24, TIMED_SUMS // sums // OUTPUTS * OUTPUTS)
     targets, u, v = draw(rows, n)
     items = u.double() * v.double()
-    checked = max(16, min(50_000, CHECKED_SUMS // sums // n))
-    solved = SubsetSumResult(*(x[:checked] for x in cuda.solve(targets, items, "default")))
-    wrong = differing(solved, cpu.solve(targets[:checked].cpu(), items[:checked].cpu(), "default"))
+    some = max(16, min(50_000, CHECKED_SUMS // sums // n))
+    solved = cuda.solve(targets, items, "default")
+    check(n, SubsetSumResult(*(x[:some] for x in solved)), targets[:some], items[:some])
 
     blocks = rows // OUTPUTS
     sizes = torch.full((blocks,), n, device="cuda")
     shared_u, each_v = u.flatten()[: blocks * n].contiguous(), v.view(OUTPUTS, blocks * n)
     products = partial(cuda.solve_products, targets.view(OUTPUTS, blocks), shared_u, each_v, sizes, 1.0, "default")
-    checked_blocks = min(blocks, checked)
-    some = products()
-    first = SubsetSumResult(some.mask[0].view(blocks, n)[:checked_blocks], *(x[0, :checked_blocks] for x in some[1:]))
-    first_items = (shared_u.double() * each_v[0].double()).view(blocks, n)[:checked_blocks]
-    wrong += differing(first, cpu.solve(targets[:checked_blocks].cpu(), first_items.cpu(), "default"))
-    if wrong:
-        return {"n": n, "checked": checked, "wrong": wrong}
+    few, streamed = min(blocks, some), products()
+    first = SubsetSumResult(streamed.mask[0].view(blocks, n)[:few], *(x[0, :few] for x in streamed[1:]))
+    check(n, first, targets[:few], (shared_u.double() * each_v[0].double()).view(blocks, n)[:few])
 
     peer_rows = min(rows, PEER_SUMS // sums)
-    runs: dict[str, Callable[[], object]] = {
-        "rows": partial(cuda.solve, targets, items, "default"),
-        "products": products,
-    }
-    if PEER_ITEMS[0] <= n <= PEER_ITEMS[1]:
-        runs["peer"] = partial(torch_sort.solve, targets[:peer_rows].double(), items[:peer_rows])
+    runs: dict[str, Callable[[], object]] = {"rows": partial(cuda.solve, targets, items, "default")}
+    runs["products"] = products
+    if n in PEER_ITEMS:
+        runs["torch-sort"] = partial(torch_sort.solve, targets[:peer_rows].double(), items[:peer_rows])
     seconds = time_alternating(runs, warmup=2, repeats=repeats, synchronize=torch.cuda.synchronize)
-    solved_rows = {"rows": rows, "products": rows, "peer": peer_rows}
-    rates = {name: percentiles(solved_rows[name] / s for s in runs_seconds) for name, runs_seconds in seconds.items()}
-    line: dict[str, float | int] = {"n": n, "checked": checked + checked_blocks, "wrong": 0, "problems": rows}
-    line |= {f"{name}_{key}": value for name, summary in rates.items() for key, value in summary.items()}
-    return line
+    checked = {"rows": some, "products": few}
+    for engine, times in seconds.items():
+        problems = rows if engine in checked else peer_rows
+        yield Rate(n, engine, problems, checked.get(engine, 0), **percentiles(problems / second for second in times))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", default="8,12,13,16,20,24,28,32")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("results/bench"))
-    arguments = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; millions of problems a second")
-    print(" n  checked      rows  products  torch sort  ratio")
-    for n in map(int, arguments.items.split(",")):
-        line = measure(n, arguments.repeats)
-        append_row(arguments.out / "gpu_subset_sum.jsonl", op="subset_sum", **line, **environment("cuda"))
-        if line["wrong"]:
-            print(f"{n:2d}  {line['wrong']} wrong rows of {line['checked']} checked")
-            return 1
-        peer = line.get("peer_median")
-        beside = f"{peer / 1e6:10.2f} {line['rows_median'] / peer:6.1f}" if peer else ""
-        rates = f"{line['rows_median'] / 1e6:9.1f} {line['products_median'] / 1e6:9.1f}"
-        print(f"{n:2d} {line['checked']:8d} {rates}  {beside}", flush=True)
+def rates(*, items: tuple[int, ...], repeats: int) -> Iterator[Rate]:
+    for n in items:
+        yield from measure(n, repeats)
         torch.cuda.empty_cache()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    out, items = Path("results/bench/gpu_subset_sum.jsonl"), (8, 12, 13, 16, 20, 24, 28, 32)
+    run_script(__doc__, rates, op="subset_sum_gpu", out=out, on="cuda", items=items, repeats=7)

@@ -4,8 +4,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
+
+from strongticket.errors import StrongTicketError
+
+
+class WrongAnswerError(StrongTicketError):
+    """What is measured computes something else than it should, so its speed means nothing."""
 
 
 def time_runs(
@@ -59,6 +66,13 @@ def time_alternating(
     return seconds
 
 
+def waiting_for(device: str) -> Callable[[], object] | None:
+    """Give what waits for the work queued on a device; a CPU queues none."""
+    import torch
+
+    return torch.cuda.synchronize if device.startswith("cuda") else None
+
+
 def clock_for(threads: int, device: str = "cpu") -> tuple[str, Callable[[], float]]:
     """Choose the clock that says what an engine costs, and its name for the result row.
 
@@ -69,7 +83,15 @@ def clock_for(threads: int, device: str = "cpu") -> tuple[str, Callable[[], floa
     return ("cpu", time.process_time) if alone else ("wall", time.perf_counter)
 
 
-def percentiles(values: Iterable[float]) -> dict[str, float]:
+class Percentiles(TypedDict):
+    """The middle of some values, and how far it can be trusted; fields of every row."""
+
+    p20: float
+    median: float
+    p80: float
+
+
+def percentiles(values: Iterable[float]) -> Percentiles:
     """Summarise values by their 20th, 50th and 80th percentile.
 
     Example:

@@ -1,10 +1,10 @@
 """The work of experiment 1 in Pensia et al. (2020): every weight of an MNIST network as one subset sum."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from strongticket.bench import instances, measure, subset_sum
 
@@ -15,8 +15,7 @@ PUBLISHED_SECONDS = 77_266  # by the log published with the paper, Gurobi
 PUBLISHED_CORES = 36
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Our run beside theirs."""
 
     weights: int
@@ -26,21 +25,19 @@ class Outcome:
     p20: float  # seconds
     median: float
     p80: float
-    unit: str = "s"
     median_error: float
     worst_error: float  # of the targets that can be reached
     unreachable: int
     worst_unreachable_error: float  # 0.0 if there is none
     checked: int  # weights compared with the reference
+    times_less_time: float  # their seconds a weight over ours
+    times_less_core_time: float | None  # the same in core-seconds; a GPU has no cores to compare
     published_weights: int = WEIGHTS
     published_seconds: int = PUBLISHED_SECONDS
     published_cores: int = PUBLISHED_CORES
-    times_less_time: float  # their seconds a weight over ours
-    times_less_core_time: float | None  # the same in core-seconds; a GPU has no cores to compare
-
-    def as_row(self) -> dict[str, object]:
-        """The fields of a result row."""
-        return {"op": "subset_sum_pensia", "engine": subset_sum.OURS, **asdict(self)}
+    unit: str = "s"
+    engine: str = subset_sum.OURS
+    op: str = "subset_sum_pensia"
 
 
 def run(
@@ -67,10 +64,8 @@ def run(
     subset_sum.refuse_if_worse(CANDIDATES, "the reference", errors[: len(checked)], subset_sum.least_errors(checked))
 
     progress(f"timing {weights:,} weights, {repeats} times")
-    synchronize = torch.cuda.synchronize if device.startswith("cuda") else None
-    seconds = measure.percentiles(
-        measure.time_runs(lambda: subset_sum.solve_ours(*tensors), repeats=repeats, synchronize=synchronize)
-    )
+    solve, wait = partial(subset_sum.solve_ours, *tensors), measure.waiting_for(device)
+    seconds = measure.percentiles(measure.time_runs(solve, repeats=repeats, synchronize=wait))
     outside = problems.unreachable()
     times = PUBLISHED_SECONDS / WEIGHTS / (seconds["median"] / weights)
     return Outcome(
@@ -78,9 +73,7 @@ def run(
         n=CANDIDATES,
         device=device,
         threads=threads,
-        p20=seconds["p20"],
-        median=seconds["median"],
-        p80=seconds["p80"],
+        **seconds,
         median_error=float(np.median(errors)),
         worst_error=float(errors[~outside].max(initial=0.0)),
         unreachable=int(outside.sum()),

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from strongticket.bench import search
 from strongticket.bench.pensia import Outcome
-from strongticket.bench.subset_sum import OURS, Comparison, Measurement
+from strongticket.bench.search import KINDS
+from strongticket.bench.subset_sum import OURS, Comparison
+from strongticket.report.records import SearchSteps, SubsetSums
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -58,7 +59,7 @@ def pensia_table(outcome: Outcome) -> Table:
     return table
 
 
-def search_table(measured: Sequence[search.Measurement], title: str) -> Table:
+def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
     """Step times and memory of the kinds of steps, each beside dense training of the same tensors."""
     table = Table(title=title, title_justify="left")
     for heading in ("GPT-2", "step"):
@@ -71,15 +72,15 @@ def search_table(measured: Sequence[search.Measurement], title: str) -> Table:
             step.kind,
             *(f"{1e3 * seconds:.4g}" for seconds in (step.p20, step.median, step.p80)),
             short(step.tokens_per_second),
-            f"{step.time_ratio:.3f}",
+            "" if step.time_ratio is None else f"{step.time_ratio:.3f}",
             "" if step.peak_bytes is None else f"{step.peak_bytes / 1e9:.2f}",
             "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
-            end_section=step.kind == search.KINDS[-1],
+            end_section=step.kind == KINDS[-1],
         )
     return table
 
 
-def _cells(measured: Measurement) -> tuple[str, ...]:
+def _cells(measured: SubsetSums) -> tuple[str, ...]:
     # Problems cut off by the time limit would have taken longer still.
     under, over = ("under ", "over ") if measured.timeouts else ("", "")
     ratio = "" if measured.engine == OURS else over + times(measured.times_slower)

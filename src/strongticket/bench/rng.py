@@ -1,22 +1,31 @@
-"""Random weights against torch.rand and torch.randn: the same device, the same number of threads, the same run.
+"""Random weights a second against torch.rand and torch.randn: the same device, threads and run.
 
 python -m strongticket.bench.rng [--device cuda] [--threads 1] [--weights 16777216]
 """
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from strongticket.bench.measure import append_row, percentiles, time_alternating
-from strongticket.environment import environment
+from strongticket.bench.measure import percentiles, time_alternating, waiting_for
+from strongticket.bench.script import run_script
 from strongticket.ops.philox import reference
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, random_chunk, random_weights, stream_of
 
-RESULTS = Path("results/bench/results.jsonl")
 CHECKED = 100_003
+PEERS = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand"}
+
+
+class Rate(NamedTuple):
+    engine: str
+    weights: int
+    threads: int
+    p20: float  # weights a second
+    median: float
+    p80: float
+    against_torch: float | None  # ratio of the medians
 
 
 def check(device: str, distribution: Distribution) -> None:
@@ -27,38 +36,21 @@ def check(device: str, distribution: Distribution) -> None:
     torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=0)
 
 
-def main() -> None:
-    """Check, time, print a table and append the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--weights", type=int, default=1 << 24)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    n, device = arguments.weights, arguments.device
-    torch.set_num_threads(arguments.threads)
-    runs: dict[str, Callable[[], object]] = {
-        kind: partial(random_weights, 0, "w", (n,), kind, device=device) for kind in DISTRIBUTIONS
-    }
+def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[Rate]:
+    torch.set_num_threads(threads)
     for kind in DISTRIBUTIONS:
         check(device, kind)
-    runs |= {"torch.rand": lambda: torch.rand(n, device=device), "torch.randn": lambda: torch.randn(n, device=device)}
-    wait = torch.cuda.synchronize if device.startswith("cuda") else None
-    rates = {
-        name: percentiles(n / second for second in seconds)
-        for name, seconds in time_alternating(runs, warmup=2, repeats=arguments.repeats, synchronize=wait).items()
+    runs: dict[str, Callable[[], object]] = {
+        "torch.rand": partial(torch.rand, weights, device=device),
+        "torch.randn": partial(torch.randn, weights, device=device),
     }
-    peers = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand"}
-    print(f"{'':12} {'weights/s':>10}   against")
-    for name, rate in rates.items():
-        peer = peers.get(name)
-        against = f"{rate['median'] / rates[peer]['median']:.2f} x {peer}" if peer else ""
-        print(f"{name:12} {rate['median'] / 1e9:8.2f} G   {against}")
-        append_row(
-            arguments.out, op="rng", engine=name, weights=n, threads=arguments.threads, **rate, **environment(device)
-        )
+    runs |= {kind: partial(random_weights, 0, "w", (weights,), kind, device=device) for kind in DISTRIBUTIONS}
+    seconds = time_alternating(runs, warmup=2, repeats=repeats, synchronize=waiting_for(device))
+    speeds = {name: percentiles(weights / second for second in times) for name, times in seconds.items()}
+    for name, speed in speeds.items():
+        against = speed["median"] / speeds[PEERS[name]]["median"] if name in PEERS else None
+        yield Rate(name, weights, threads, **speed, against_torch=against)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, rates, op="rng", device="cpu", threads=1, weights=1 << 24, repeats=9)

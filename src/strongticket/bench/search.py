@@ -7,19 +7,19 @@ and of nothing else. `gpt2` is the network as published, every bias and norm tra
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from strongticket.bench.measure import percentiles, time_alternating
-from strongticket.errors import StrongTicketError
-from strongticket.learn.edge_popup import hide
+from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.learn.step import Step, StepConfig, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.ops.supermask import Supermask, reference
+from strongticket.report.records import SearchSteps
 
 Kind = Literal["search", "dense", "gpt2"]
 Progress = Callable[[str], None]
@@ -33,10 +33,6 @@ STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
 # (GPT-2 mini to medium: 0.7 to 0.9 %), a loss, the mean over all tokens, to far more (0.0005 % at most).
 LOSS_TOLERANCE = {"bfloat16": 2e-4, "float32": 1e-5}
 GRADIENT_TOLERANCE = {"bfloat16": 3e-2, "float32": 1e-3}
-
-
-class WrongStepError(StrongTicketError):
-    """A step computes something else than it should, so its speed means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,39 +59,11 @@ def default_settings(device: str, models: tuple[str, ...] | None = None) -> Sett
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One kind of step of one model, in numbers."""
-
-    model: str
-    kind: Kind
-    device: str
-    precision: str
-    compiler: str | None
-    micro_batches: int
-    sequences: int
-    length: int
-    trained: int  # numbers the optimizer updates
-    p20: float  # seconds a step
-    median: float
-    p80: float
-    tokens_per_second: float  # by the median
-    time_ratio: float  # to `dense`: the median over the turns
-    peak_bytes: int | None  # its own, most at any moment of a step; None on a CPU
-    peak_ratio: float | None
-    loss_error: float  # of the first micro-batch, relative to eager float32
-    gradient_error: float  # of the same, in norm
-
-    def as_row(self) -> dict[str, object]:
-        """The fields of a result row."""
-        return {"op": "search", **asdict(self)}
-
-
-def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[Measurement]]:
+def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[SearchSteps]]:
     """Measure one model after the other; each gives its kinds, `dense` first.
 
     Raises:
-        WrongStepError: masks differ from the published rule, or a loss or a gradient from eager float32.
+        WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
     for model in settings.models:
         yield _measure(model, settings, progress)
@@ -113,7 +81,7 @@ class Trial:
     """One model with its step and its batches, warmed up and checked.
 
     Raises:
-        WrongStepError: see `run`.
+        WrongAnswerError: see `run`.
     """
 
     def __init__(self, model: str, kind: Kind, settings: Settings) -> None:
@@ -164,7 +132,7 @@ class Trial:
             ("loss", "gradient"), errors, (LOSS_TOLERANCE[precision], GRADIENT_TOLERANCE[precision]), strict=True
         ):
             if not error <= most:
-                raise WrongStepError(
+                raise WrongAnswerError(
                     f"the {name} of a {self.kind} step is off by {error:.2g} of eager float32, more than the "
                     f"{most:g} that {precision} explains. No speed is reported."
                 )
@@ -173,7 +141,7 @@ class Trial:
     def _refuse_wrong_masks(self, model: str) -> None:
         wrong = [m for m in self._supermasks if not torch.equal(m.mask, reference.top_mask(m.scores, m.density))]
         if wrong:
-            raise WrongStepError(
+            raise WrongAnswerError(
                 f"{len(wrong)} of {len(self._supermasks)} masks of GPT-2 {model} differ from the published rule after "
                 f"{WARM_UP} steps. No speed is reported."
             )
@@ -184,7 +152,7 @@ def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask
     gpt2 = GPT2(gpt2_config(model, bias=kind == "gpt2", output_gain=OUTPUT_GAIN), device=device)
     if kind == "search":
         hidden = hide(gpt2, Policy(density=DENSITY), seed=0)
-        return gpt2, list(hidden.supermasks.values()), hidden.refresh
+        return gpt2, list(hidden.supermasks.values()), hidden.after_step
     if kind == "dense":
         for name, parameter in gpt2.named_parameters():
             parameter.requires_grad_(group_of(name) != "norms")
@@ -211,47 +179,37 @@ def _loss_and_gradient(model: GPT2, loss_of: Callable[[Batch], Tensor], batches:
     return [total, gradient]
 
 
-def _measure(model: str, settings: Settings, progress: Progress) -> list[Measurement]:
+def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchSteps]:
     trials: dict[str, Trial] = {}
     for kind in KINDS:
         progress(f"GPT-2 {model}: checking {kind} steps")
         trials[kind] = Trial(model, kind, settings)
     progress(f"GPT-2 {model}: timing")
-    synchronize = torch.cuda.synchronize if settings.device.startswith("cuda") else None
-    seconds = time_alternating(trials, repeats=settings.repeats, synchronize=synchronize)
+    seconds = time_alternating(trials, repeats=settings.repeats, synchronize=waiting_for(settings.device))
     peaks = {kind: trial.peak_bytes() for kind, trial in trials.items()}
-    return [
-        _measurement(model, trial, settings, seconds[kind], seconds["dense"], peaks[kind], peaks["dense"])
-        for kind, trial in trials.items()
-    ]
-
-
-def _measurement(
-    model: str,
-    trial: Trial,
-    settings: Settings,
-    seconds: Sequence[float],
-    dense_seconds: Sequence[float],
-    peak: int | None,
-    dense_peak: int | None,
-) -> Measurement:
-    speed = percentiles(second / STEPS for second in seconds)
-    ratios = [mine / theirs for mine, theirs in zip(seconds, dense_seconds, strict=True)]
-    return Measurement(
-        model=model,
-        kind=trial.kind,
-        device=settings.device,
-        precision=settings.step.precision,
-        compiler=settings.step.compiler,
-        micro_batches=settings.micro_batches,
-        sequences=settings.sequences,
-        length=settings.length,
-        trained=trial.trained,
-        **speed,
-        tokens_per_second=settings.micro_batches * settings.sequences * settings.length / speed["median"],
-        time_ratio=percentiles(ratios)["median"],
-        peak_bytes=peak,
-        peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,
-        loss_error=trial.loss_error,
-        gradient_error=trial.gradient_error,
-    )
+    tokens = settings.micro_batches * settings.sequences * settings.length
+    rows = []
+    for name, trial in trials.items():
+        speed, peak, dense_peak = percentiles(second / STEPS for second in seconds[name]), peaks[name], peaks["dense"]
+        ratios = [mine / theirs for mine, theirs in zip(seconds[name], seconds["dense"], strict=True)]
+        rows.append(
+            SearchSteps(
+                model=model,
+                kind=trial.kind,
+                device=settings.device,
+                precision=settings.step.precision,
+                compiler=settings.step.compiler,
+                micro_batches=settings.micro_batches,
+                sequences=settings.sequences,
+                length=settings.length,
+                trained=trial.trained,
+                **speed,
+                tokens_per_second=tokens / speed["median"],
+                time_ratio=percentiles(ratios)["median"],
+                peak_bytes=peak,
+                peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,
+                loss_error=trial.loss_error,
+                gradient_error=trial.gradient_error,
+            )
+        )
+    return rows

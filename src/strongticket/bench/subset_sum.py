@@ -1,7 +1,7 @@
 """Rates of the subset-sum engine beside its peers, on identical problems, once every answer is known to be right."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,8 @@ from torch import Tensor
 from strongticket.bench import instances, measure
 from strongticket.bench import peers as milp
 from strongticket.bench.instances import Problems
-from strongticket.errors import StrongTicketError
+from strongticket.bench.measure import WrongAnswerError
+from strongticket.report.records import SubsetSums
 
 # (targets, items) -> mask, all of them tensors on one device.
 Solver = Callable[[Tensor, Tensor], Tensor]
@@ -22,10 +23,6 @@ OURS = "strongticket"
 ITEMS = range(2, 33)  # beyond 32 the optimum is not known
 RUN_SECONDS = 0.5  # a batched engine gets as many rows as it solves in about this time
 GROUPS = 5  # runs that the rows of a one-at-a-time peer are dealt into
-
-
-class WrongAnswerError(StrongTicketError):
-    """A kernel of ours lost to another solver, so its speed means nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,32 +54,6 @@ class Sample:
     timeouts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One engine at one number of items, in numbers."""
-
-    engine: str
-    label: str
-    n: int
-    device: str
-    threads: int
-    clock: str
-    rows: int
-    p20: float
-    median: float
-    p80: float
-    unit: str = field(default="problems/s", init=False)
-    times_slower: float  # our median rate over this one
-    median_error: float
-    optimal_share: float  # of the checked rows
-    checked: int  # rows whose optimum the reference knows
-    timeouts: int
-
-    def as_row(self) -> dict[str, object]:
-        """The fields of a result row."""
-        return {"op": "subset_sum", **asdict(self)}
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """All engines at one number of items, ours first."""
@@ -90,7 +61,7 @@ class Comparison:
     n: int
     drawn: int  # problems
     unreachable: int  # of them, targets outside what the items can sum to
-    measurements: list[Measurement]
+    measurements: list[SubsetSums]
     notes: list[str]  # peers that ended early, and why
 
 
@@ -233,7 +204,7 @@ def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
 def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sample]:
     engines = _batched_engines(settings)
     clock_name, clock = measure.clock_for(settings.threads, settings.device)
-    synchronize = torch.cuda.synchronize if settings.device.startswith("cuda") else None
+    synchronize = measure.waiting_for(settings.device)
     runs, masks = {}, {}
     for engine in engines:
         rows = _rows_in_time(engine.solve, tensors, synchronize)
@@ -270,11 +241,11 @@ def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sam
     return Sample(peer.name, label, "cpu", settings.threads, clock, rows, rates, answers.masks, timeouts)
 
 
-def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> Measurement:
+def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> SubsetSums:
     rows = min(sample.rows, len(checked))
     errors = checked[:rows].errors(sample.masks[:rows])
     speed = measure.percentiles(sample.rates)
-    return Measurement(
+    return SubsetSums(
         engine=sample.engine,
         label=sample.label,
         n=checked.items.shape[1],

@@ -21,7 +21,7 @@ bench_app = typer.Typer(
 )
 
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
 
 
@@ -90,7 +90,7 @@ def subset_sum_command(
         print_json(
             {
                 "ok": True,
-                "rows": [measured.as_row() for comparison in comparisons for measured in comparison.measurements],
+                "rows": [measured._asdict() for comparison in comparisons for measured in comparison.measurements],
                 "unreachable": {str(comparison.n): comparison.unreachable for comparison in comparisons},
                 "missing": [{"peer": peer.name, "install": f"pip install {peer.package}"} for peer in missing],
                 "notes": [note for comparison in comparisons for note in comparison.notes],
@@ -118,7 +118,7 @@ def pensia_command(
     That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
     one-off compilation.
     """
-    from strongticket.bench import measure, pensia, render, subset_sum
+    from strongticket.bench import measure, pensia, render
     from strongticket.cli.terminal import console, print_json, step_bar
 
     try:
@@ -129,11 +129,11 @@ def pensia_command(
             )
     except ValueError as error:
         bad_usage(error)
-    except subset_sum.WrongAnswerError as error:
+    except measure.WrongAnswerError as error:
         _refuse(error, as_json)
-    measure.append_row(out / "results.jsonl", **outcome.as_row(), **environment(device))
+    measure.append_row(out / "results.jsonl", **outcome._asdict(), **environment(device))
     if as_json:
-        print_json({"ok": True, **outcome.as_row()})
+        print_json({"ok": True, **outcome._asdict()})
     else:
         console().print(render.pensia_table(outcome))
 
@@ -177,11 +177,11 @@ def search_command(
             for of_one_model in search.run(settings, progress=step):
                 measured += of_one_model
                 for measurement in of_one_model:
-                    measure.append_row(out / "results.jsonl", **measurement.as_row(), **environment(device))
-    except search.WrongStepError as error:
+                    measure.append_row(out / "results.jsonl", **measurement._asdict(), **environment(device))
+    except measure.WrongAnswerError as error:
         _refuse(error, as_json)
     if as_json:
-        print_json({"ok": True, "rows": [measurement.as_row() for measurement in measured]})
+        print_json({"ok": True, "rows": [measurement._asdict() for measurement in measured]})
         return
     batch = f"{settings.micro_batches} x {settings.sequences} x {settings.length} tokens"
     console().print(render.search_table(measured, f"Steps of {batch}, {device}, {settings.step.precision}"))
@@ -198,10 +198,10 @@ def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list
             for comparison in subset_sum.run(settings, progress=step):
                 comparisons.append(comparison)
                 for measured in comparison.measurements:
-                    measure.append_row(results, **measured.as_row(), **environment(settings.device))
+                    measure.append_row(results, **measured._asdict(), **environment(settings.device))
     except ValueError as error:
         bad_usage(error)
-    except subset_sum.WrongAnswerError as error:
+    except measure.WrongAnswerError as error:
         _refuse(error, as_json)
     return comparisons
 
@@ -258,8 +258,9 @@ def _parse_items(text: str) -> tuple[int, ...]:
 
 
 def _refuse(error: Exception, as_json: bool) -> NoReturn:
-    typer.echo(f"Error: {error}", err=True)
-    from strongticket.cli.terminal import print_json
+    from strongticket.cli.terminal import print_json, say_error
+
+    say_error(error)
 
     if as_json:
         print_json({"ok": False, "error": str(error)})

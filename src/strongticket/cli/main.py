@@ -17,6 +17,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import search
+from strongticket.cli.terminal import say_error
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def show(
 
     summary = summarize(_load(file), file)
     if as_json:
-        print_json(summary)
+        print_json(summary.as_json())
     else:
         for part in render(summary, file.name, every=every):
             console().print(part)
@@ -170,5 +171,5 @@ def main() -> None:
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
-        typer.echo(f"Error: {error}", err=True)
+        say_error(error)
         sys.exit(getattr(error, "exit_code", 1))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -10,34 +10,45 @@ from rich.text import Text
 from strongticket.cli.terminal import bar, console
 from strongticket.errors import printable
 from strongticket.files import Json
-from strongticket.tickets.summary import dense_words, nonzero_words, size_words, strong_words, weights_words
+from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.summary import Summary, dense_words, nonzero_words, size_words, strong_words, weights_words
+from strongticket.tickets.tensors import Certificate
 
 _ROWS_SHOWN = 20
 _VALUE_SHOWN = 60
 _DIGEST_SHOWN = 16
 
 
-def render(summary: dict[str, Json], title: str, *, every: bool) -> Iterator[Table | str]:
+def render(summary: Summary, title: str, *, every: bool) -> Iterator[Table | str]:
     """Lay a summary out for a terminal."""
     yield _facts(summary, title, every)
-    yield from _listing("Random tensors", summary["tensors"], ("distribution", "scale", "mask", "density"), every)
-    yield from _listing("Dense tensors", summary["dense"], ("dtype", "trained"), every)
+    plain = console().options.ascii_only
+    tensors = [
+        (t.name, _shape(t.shape), t.distribution, f"{t.scale:.4g}", t.mask.kind, _density(t.density, plain))
+        for t in summary.ticket.tensors.values()
+    ]
+    yield from _listing("Random tensors", ("distribution", "scale", "mask", "density"), tensors, every)
+    dense = [
+        (t.name, _shape(t.value.shape), DTYPE_NAMES[t.value.dtype], _cell(t.trained))
+        for t in summary.ticket.dense.values()
+    ]
+    yield from _listing("Dense tensors", ("dtype", "trained"), dense, every)
 
 
-def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
+def _facts(summary: Summary, title: str, every: bool) -> Table:
     table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
-    nonzero = nonzero_words(summary)
+    ticket, nonzero = summary.ticket, nonzero_words(summary)
     facts = [
-        ("identity", summary["identity"]),
-        ("seed", str(summary["seed"])),
-        *_nested("architecture", summary["architecture"], every),
+        ("identity", ticket.identity),
+        ("seed", str(ticket.seed)),
+        *_nested("architecture", ticket.architecture, every),
         ("weights", weights_words(summary)),
         *([("nonzero", nonzero)] if nonzero else []),
         ("dense", dense_words(summary)),
         ("strong", strong_words(summary)),
         ("size", size_words(summary)),
-        ("certificate", _certificate(summary["certificate"])),
-        *(_nested("metadata", summary["metadata"], every) if summary["metadata"] else ()),
+        ("certificate", _certificate(ticket.certificate)),
+        *(_nested("metadata", ticket.metadata, every) if ticket.metadata else ()),
     ]
     for name, fact in facts:
         # As Text: what a file says must not be read as markup.
@@ -45,7 +56,7 @@ def _facts(summary: dict[str, Json], title: str, every: bool) -> Table:
     return table
 
 
-def _nested(name: str, value: dict[str, Json], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
+def _nested(name: str, value: Mapping[str, Json], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Give a row with the plain values of an object, and below it rows for each object inside."""
     inner = {key: part for key, part in value.items() if isinstance(part, dict) and part}
     plain = [f"{key:.{_VALUE_SHOWN}} {_short(part)}" for key, part in value.items() if key not in inner]
@@ -63,35 +74,40 @@ def _short(value: Json) -> str:
     return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
 
 
-def _certificate(certificate: Json) -> str:
+def _certificate(certificate: Certificate | None) -> str:
     if certificate is None:
         return "none"
-    parts = certificate["details"].get("parts")
+    parts = certificate.details.get("parts")
     of = f"each of {len(parts)} parts by itself: " if isinstance(parts, list) else ""
     return (
-        f"{of}error at most {certificate['error']:.3e} for inputs of norm at most {certificate['input_norm']:g}, "
-        f"target {certificate['target_sha256'][:16]} (as stored; verify --target checks it)"
+        f"{of}error at most {certificate.error:.3e} for inputs of norm at most {certificate.input_norm:g}, "
+        f"target {certificate.target_sha256[:16]} (as stored; verify --target checks it)"
     )
 
 
-def _listing(title: str, rows: list[dict[str, Json]], columns: tuple[str, ...], every: bool) -> Iterator[Table | str]:
+def _listing(
+    title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], every: bool
+) -> Iterator[Table | str]:
     if not rows:
         return
     table = Table(title=title, title_justify="left")
     for column in ("name", "shape", *columns):
         # A name that is cut may be that of its neighbour.
         table.add_column(column, justify="right" if column in ("scale", "density") else "left", overflow="fold")
-    shown, plain = rows if every else rows[:_ROWS_SHOWN], console().options.ascii_only
+    shown = rows if every else rows[:_ROWS_SHOWN]
     for row in shown:
-        shape = " x ".join(map(str, row["shape"])) or "scalar"
-        table.add_row(row["name"], shape, *(_drawn(column, row[column], plain) for column in columns))
+        table.add_row(*row)
     yield table
     if len(shown) < len(rows):
         yield f"... and {len(rows) - len(shown)} more; --all lists them."
 
 
-def _drawn(column: str, value: Json, ascii_only: bool) -> str:
-    return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}" if column == "density" else _cell(value)
+def _shape(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+def _density(value: float, ascii_only: bool) -> str:
+    return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}"
 
 
 def _cell(value: Json) -> str:

@@ -6,6 +6,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import (
@@ -19,7 +20,6 @@ from strongticket.construct.source import (
     query_key_scale,
 )
 from strongticket.models.attention import Attention, MergedAttention
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor

@@ -20,13 +20,13 @@ from strongticket.bounds.certificate import (
 )
 from strongticket.bounds.checks import Variant
 from strongticket.bounds.upward import up_digits
+from strongticket.checks import as_real
 from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm, spectral_norms
 from strongticket.construct.source import check_target
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import block_sums
-from strongticket.ops.rng import as_real
 from strongticket.tickets.tensors import Certificate
 
 # The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.

@@ -6,12 +6,12 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.linear import layer_matrices
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import Init, as_width, check_target
 from strongticket.models.transformer import FeedForward
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor

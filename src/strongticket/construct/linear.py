@@ -5,10 +5,10 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, check_target, plain_scale
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket

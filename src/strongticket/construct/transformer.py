@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.attention import as_merged, plan_attention
 from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor, RandomTensor

@@ -22,7 +22,8 @@ from strongticket.files import Json, atomic_write, canonical_json, read_json, wa
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RUN
 from strongticket.learn.policy import Policy
-from strongticket.learn.run import Means, Watch, run
+from strongticket.learn.run import Means, Watch
+from strongticket.learn.text_run import run
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"

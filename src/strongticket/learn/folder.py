@@ -2,7 +2,7 @@
 
 config.json      the settings; another run's folder is refused
 metrics.jsonl    a line every few steps: training loss and speed; validation losses
-checkpoint.pt    while the run is under way: all it needs to go on
+checkpoint.pt    while the run is under way: all it needs to go on; a module of one's own keeps it
 best.ticket      what a search found (dense training: model.safetensors)
 result.json      losses, curve and counts; the same bytes however often the run was stopped
 run.json         command, machine, date and times
@@ -123,4 +123,3 @@ class RunFolder:
         """Write both files, the result last: while it is missing, the run counts as unfinished."""
         write_json(self.path / RUN, run)
         write_json(self.path / RESULT, result)
-        (self.path / CHECKPOINT).unlink(missing_ok=True)

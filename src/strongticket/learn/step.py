@@ -3,12 +3,10 @@
 Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning rate is a number handed to a kernel.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,23 +14,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-Precision = Literal["float32", "bfloat16"]
+from strongticket.learn.config import Precision as Precision
+from strongticket.learn.config import StepConfig as StepConfig
+
 Loss = Callable[[nn.Module, Any], Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepConfig:
-    """How a step is computed; what it computes is up to the model and the optimizer."""
-
-    precision: Precision = "float32"  # bfloat16: products by autocast; parameters and gradients stay float32
-    compiler: str | None = None  # a backend of torch.compile, "inductor" as a rule; None: eager
-    clip: float | None = None  # most norm of the whole gradient
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision must be float32 or bfloat16; got {self.precision!r}.")
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ValueError(f"clip must be a positive norm, or None; got {self.clip}.")
 
 
 def make_optimizer(

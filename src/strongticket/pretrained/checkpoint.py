@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,8 @@ class Checkpoint:
         facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name != "bits"}
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        np.savez(buffer, allow_pickle=False, **{_FACTS: encoded, **solved.bits})
+        arrays: dict[str, Any] = {_FACTS: encoded, **solved.bits}  # Any: numpy has a keyword of its own beside them
+        np.savez(buffer, **arrays)
         # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
             file.write(buffer.getbuffer())

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from strongticket.bounds.upward import up_digits
+from strongticket.checks import as_seed
 from strongticket.construct.certify import as_stored, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import run_tasks
 from strongticket.pretrained.checkpoint import Checkpoint

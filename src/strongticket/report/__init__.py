@@ -2,15 +2,28 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from strongticket.files import Json
+
+class LeftOut(TypedDict):
+    """A file that the page does not show."""
+
+    file: str
+    reason: str
+
+
+class Written(TypedDict):
+    """What is on a page: the titles of its sections, and what was left out."""
+
+    file: str
+    bytes: int
+    sections: list[str]
+    left_out: list[LeftOut]
 
 
 def write_report(
     paths: Iterable[Path], out: Path, progress: Callable[[int, int], object] = lambda done, total: None
-) -> "dict[str, Json]":
+) -> Written:
     """Write the page of everything that results, benchmark rows and tickets under `paths` have to show.
 
     Files that are broken, too large or from a newer release are named on the page, and stop nothing.

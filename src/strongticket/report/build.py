@@ -2,20 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from strongticket.charts.parts import Section
-from strongticket.errors import StrongTicketError
+from strongticket.experiments import CONSTRUCTIONS, FIGURES, TEXT_FIGURES
 from strongticket.report.certificates import certificate_section, map_section
-from strongticket.report.figures import block_figure, length_figure, width_figure
+from strongticket.report.figures import figure_section
 from strongticket.report.find import Found, Result
 from strongticket.report.names import ticket_names
 from strongticket.report.page import render_section
-from strongticket.report.parameter_figure import parameter_figure
 from strongticket.report.pretrained import collected_section, single_section
-from strongticket.report.scale_figure import scale_figure
 from strongticket.report.searches import search_section
-from strongticket.report.settings_compared import ablation_figure, init_figure, spread_figure
 from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
 
@@ -23,31 +21,9 @@ T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
-_FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
-    "fig4": (width_figure, map_section),
-    "fig5": (length_figure,),
-    "fig6": (block_figure,),
-    "fig7": (parameter_figure,),
-    "fig8": (scale_figure,),
-    "spread": (spread_figure,),
-    "inits": (init_figure,),
-    "ablation": (ablation_figure,),
-}
-_ORDER = ("fig4", "maps", "fig5", "fig6", "certificate", "fig7", "fig8", "inits", "spread", "ablation", "pretrained")
-# A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
-# some such file makes of correct code, and is reported with the file's name.
-_BROKEN = (
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    OSError,
-    MemoryError,
-    RecursionError,
-    StrongTicketError,
-)
+_MAKERS: dict[str, tuple[Callable[[Result], Section], ...]] = dict.fromkeys(FIGURES, (figure_section,))
+_MAKERS["fig4"] = (figure_section, map_section)
+_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
@@ -63,7 +39,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         progress(place, total)
         if (twin := _twin(result, shown)) is not None:
             reason = f"has the settings of {twin.path}, which is shown, and other numbers"
-            found.left_out.append((str(result.path), reason))
+            found.leave_out(result.path, reason)
         elif made := _figure_sections(result, found):
             sections += made
             shown.append(result)
@@ -71,41 +47,38 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
     sections += _joint_section(certified, found, certificate_section)
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
     order += _joint_section({str(run.folder): run for run in found.searches}, found, search_section)
-    order += _joint_section({str(result.path): result for result in found.comparisons}, found, single_section)
-    for path, rows in found.rows:
-        order += _attempt(str(path), found, lambda path=path, rows=rows: speed_sections(path, rows))  # type: ignore[misc]
+    order += _joint_section({str(compared.path): compared for compared in found.comparisons}, found, single_section)
+    for rows in found.benchmarks:
+        order += _attempt(str(rows.path), found, partial(speed_sections, rows))
     order += _ticket_sections(found, lambda done: progress(len(found.results) + done, total))
     return _with_own_anchors(order)
 
 
 def _twin(result: Result, shown: list[Result]) -> Result | None:
     """Find a result on the page with the same settings; two figures of the same would only confuse."""
-    config = result.content.get("config") if isinstance(result.content, dict) else None
-    if config is None:
-        return None
-    return next((other for other in shown if other.content.get("config") == config), None)
+    return next((other for other in shown if result.config and other.config == result.config), None)
 
 
 def _figure_sections(result: Result, found: Found) -> list[Section]:
-    config = result.content.get("config") if isinstance(result.content, dict) else None
-    name = config.get("figure") if isinstance(config, dict) else None
-    makers = _FIGURES.get(name) if isinstance(name, str) else None
-    if config is None and isinstance(result.content, dict) and {"model", "runs"} <= result.content.keys():
+    name = result.config.get("figure")
+    makers = _MAKERS.get(name) if isinstance(name, str) else None
+    if not result.config and {"model", "runs"} <= result.content.keys():
         makers = (collected_section,)
     if makers is None:
         what = f"figure {name!r}" if name is not None else "something"
-        found.left_out.append((str(result.path), f"holds {what} this release does not know"))
+        found.leave_out(result.path, f"holds {what} this release does not know")
         return []
-    sections = []
-    for make in makers:
-        sections += _attempt(str(result.path), found, lambda make=make: [make(result)])  # type: ignore[misc]
-    return sections
+    return [section for make in makers for section in _attempt(str(result.path), found, partial(_one, make, result))]
 
 
 def _joint_section(files: Mapping[str, T], found: Found, make: Callable[[list[T]], Section]) -> list[Section]:
     """Make one section of several files, by name; each alone first, so that a broken one leaves the others."""
-    good = {name: file for name, file in files.items() if _attempt(name, found, lambda file=file: [make([file])])}  # type: ignore[misc]
-    return _attempt(", ".join(good), found, lambda: [make(list(good.values()))]) if good else []
+    good = {name: file for name, file in files.items() if _attempt(name, found, partial(_one, make, [file]))}
+    return _attempt(", ".join(good), found, partial(_one, make, list(good.values()))) if good else []
+
+
+def _one(make: Callable[[T], Section], of: T) -> list[Section]:
+    return [make(of)]
 
 
 def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Section]:
@@ -120,21 +93,18 @@ def _ticket_sections(found: Found, progress: Callable[[int], object]) -> list[Se
         )
         sections += made
     for path in found.tickets[budget.tickets :]:
-        found.left_out.append((str(path), f"the page shows the first {budget.tickets} tickets"))
+        found.leave_out(path, f"the page shows the first {budget.tickets} tickets")
     return sections
 
 
 def _attempt(name: str, found: Found, make: Callable[[], Iterable[Section]]) -> list[Section]:
     """Make sections down to their HTML; say what is wrong with the file if that does not work."""
-    try:
+    with found.naming(name):
         sections = list(make())
         for section in sections:
             render_section(section)
-    except _BROKEN as error:
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, StrongTicketError) else str(error)
-        found.left_out.append((name, f"broken, or from a newer release ({reason:.200})"))
-        return []
-    return sections
+        return sections
+    return []
 
 
 def _with_own_anchors(sections: list[Section]) -> list[Section]:

@@ -3,35 +3,81 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.report.records import (
+    Made,
+    Metric,
+    Pretrained,
+    SearchConfig,
+    SearchResult,
+    SearchSteps,
+    SubsetSums,
+    Timed,
+    typed,
+)
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
 
+T = TypeVar("T")
+
+
+# A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
+# some such file makes of correct code, and is reported with the file's name.
+BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, MemoryError, RecursionError)
+
+
+class UnreadableError(StrongTicketError):
+    """A file that is no regular one, too large or no JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result file: its content, how it was made, and other files that hold the very same."""
+    """A figure's result file: its content, how it was made, and other files that hold the very same."""
 
     path: Path
-    content: Json
-    run: Json
+    content: dict[str, Json]
+    made: tuple[Made, ...] = (Made(),)  # the file as a whole, and each of its runs where they are told one by one
     copies: tuple[Path, ...] = ()
 
+    @property
+    def config(self) -> dict[str, Json]:
+        """The settings of the figure; empty if the file has none."""
+        config = self.content.get("config")
+        return config if isinstance(config, dict) else {}
 
-@dataclass(frozen=True, slots=True)
-class SearchRun:
+
+class SearchRun(NamedTuple):
     """The folder of one `strongticket search`; a run without a result is not finished."""
 
     folder: Path
-    config: Json
-    metrics: list[Json]
-    result: Json | None
-    run: Json | None
+    config: SearchConfig
+    metrics: list[Metric]
+    result: SearchResult | None
+    made: Made
+
+
+class ComparedModel(NamedTuple):
+    """A file that holds a pretrained model beside its ticket."""
+
+    path: Path
+    content: Pretrained
+    made: Made
+
+
+class Benchmarks(NamedTuple):
+    """A file of benchmark rows; those of other commands are left aside."""
+
+    path: Path
+    sums: list[Timed[SubsetSums]]
+    steps: list[Timed[SearchSteps]]
 
 
 @dataclass(slots=True)
@@ -40,14 +86,25 @@ class Found:
 
     results: list[Result] = field(default_factory=list)
     searches: list[SearchRun] = field(default_factory=list)
-    comparisons: list[Result] = field(default_factory=list)  # of pretrained models with their tickets
-    rows: list[tuple[Path, list[Json]]] = field(default_factory=list)
+    comparisons: list[ComparedModel] = field(default_factory=list)
+    benchmarks: list[Benchmarks] = field(default_factory=list)
     tickets: list[Path] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
-    def leave_out(self, path: object, error: object) -> None:
-        """Note that something cannot be shown."""
-        self.left_out.append((str(path), f"cannot be read: {error}"))
+    def leave_out(self, path: object, reason: str) -> None:
+        """Note that something is not shown."""
+        self.left_out.append((str(path), reason))
+
+    @contextmanager
+    def naming(self, path: object) -> Iterator[None]:
+        """Note a file as broken if what is done with it fails."""
+        try:
+            yield
+        except UnreadableError as error:
+            self.leave_out(path, f"cannot be read: {error}")
+        except (*BROKEN, StrongTicketError) as error:
+            reason = f"{type(error).__name__}: {error}" if isinstance(error, BROKEN) else str(error)
+            self.leave_out(path, f"broken, or from a newer release ({reason:.200})")
 
 
 def find(paths: Iterable[Path]) -> Found:
@@ -62,17 +119,21 @@ def find(paths: Iterable[Path]) -> Found:
             raise FileNotFoundError(f"{given} does not exist; give folders with results or tickets.")
         before, ours = len(found.left_out), 0
         for path in _files(given, found):
-            try:
-                # Not Path.resolve, which raises another kind of error for a link to itself.
-                file = Path(os.path.realpath(path, strict=True))
-                if file in seen or _take(path, found):
+            with found.naming(path):
+                if (file := _place(path)) in seen or _take(path, found):
                     seen.add(file)
                     ours += 1
-            except (OSError, ValueError) as error:
-                found.leave_out(path, error)
         if not ours and len(found.left_out) == before:
-            found.left_out.append((str(given), "holds no result.json, results.jsonl, search run or .ticket file"))
+            found.leave_out(given, "holds no result.json, results.jsonl, search run or .ticket file")
     return found
+
+
+def _place(path: Path) -> Path:
+    """Follow links; not by Path.resolve, which raises another kind of error for a link to itself."""
+    try:
+        return Path(os.path.realpath(path, strict=True))
+    except OSError as error:
+        raise UnreadableError(error) from None
 
 
 def check_out(out: Path) -> None:
@@ -89,9 +150,13 @@ def _files(path: Path, found: Found) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, folders, files in os.walk(path, onerror=lambda error: found.leave_out(error.filename, error.strerror)):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(folder) / name for name in sorted(files) if _is_ours(name))
+
+    def name(error: OSError) -> None:
+        found.leave_out(error.filename, f"cannot be read: {error.strerror}")
+
+    for folder, folders, files in os.walk(path, onerror=name):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        yield from (Path(folder) / each for each in sorted(files) if _is_ours(each))
 
 
 def _is_ours(name: str) -> bool:
@@ -108,7 +173,7 @@ def _take(path: Path, found: Found) -> bool:
     elif path.name == RESULT:
         _take_result(path, found)
     elif path.name == METRICS and not (path.parent / RESULT).is_file():
-        return _take_unfinished(path, found)
+        return _take_unfinished(path.parent, found)
     elif path.suffix == ".json" and path.name != RUN:
         return _take_comparison(path, found)
     else:
@@ -118,21 +183,21 @@ def _take(path: Path, found: Found) -> bool:
 
 def _take_result(path: Path, found: Found) -> None:
     """Take a result; one that holds the very same as another is shown with it."""
-    try:
-        content = json.loads(_read(path))
-        run = _run_of(path.parent)
-        if _is_search(content):
-            metrics = _metrics(path.parent / METRICS)
-            found.searches.append(SearchRun(path.parent, content["config"], metrics, content, run))
-            return
-    except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
-        found.leave_out(path, error)
+    content, run = _json(path), _json(path.parent / RUN) if (path.parent / RUN).exists() else None
+    run = run if isinstance(run, dict) else {}
+    if _is_search(content):
+        with found.naming(path.parent):
+            result, made = typed(SearchResult, content), typed(Made, run)
+            found.searches.append(_search(path.parent, content["config"], result, made))
         return
+    content = content if isinstance(content, dict) else {}
     for place, first in enumerate(found.results):
-        if first.content == content:
+        if content and first.content == content:
             found.results[place] = replace(first, copies=(*first.copies, path))
             return
-    found.results.append(Result(path, content, run))
+    runs = run.get("runs")  # text figures have their number there
+    made_by = tuple(typed(Made, how) for how in (run, *(runs if isinstance(runs, list) else ())))
+    found.results.append(Result(path, content, made_by))
 
 
 def _is_search(content: Json) -> bool:
@@ -140,28 +205,24 @@ def _is_search(content: Json) -> bool:
     return isinstance(config, dict) and {"mode", "size", "steps"} <= config.keys() and "curve" in content
 
 
-def _take_unfinished(path: Path, found: Found) -> bool:
+def _take_unfinished(folder: Path, found: Found) -> bool:
     """Take a search that is under way or was stopped: settings and metrics, and no result yet."""
-    folder = path.parent
     if not (folder / CONFIG).exists():
         return False
-    try:
-        config = json.loads(_read(folder / CONFIG))
-        found.searches.append(SearchRun(folder, config, _metrics(path), None, None))
-    except (ValueError, RecursionError, OSError) as error:
-        found.leave_out(folder, error)
+    with found.naming(folder):
+        found.searches.append(_search(folder, _json(folder / CONFIG), None, Made()))
     return True
 
 
-def _metrics(path: Path) -> list[Json]:
-    """Read the lines of a run, but for the last one if it is only half written."""
-    lines = _read(path).splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith(b"\n")]
-
-
-def _run_of(folder: Path) -> Json:
-    """Read how a result was made."""
-    return json.loads(_read(folder / RUN)) if (folder / RUN).exists() else None
+def _search(folder: Path, config: Json, result: SearchResult | None, made: Made) -> SearchRun:
+    settings = {**config, **config.get("policy", {})}
+    for name in ("policy", "seed"):
+        settings.pop(name, None)
+    metrics = folder / METRICS
+    # A run under way may have written only half of the last line.
+    lines = [line for line in (_lines(metrics) if metrics.exists() else []) if line.endswith(b"\n")]
+    steps = [typed(Metric, _parse(line)) for line in lines]
+    return SearchRun(folder, typed(SearchConfig, config)._replace(settings=settings), steps, result, made)
 
 
 def _take_comparison(path: Path, found: Found) -> bool:
@@ -170,8 +231,8 @@ def _take_comparison(path: Path, found: Found) -> bool:
     Any other JSON file is somebody else's, and passed over.
     """
     try:
-        content = json.loads(_read(path))
-    except (ValueError, RecursionError, OSError):
+        content = _json(path)
+    except UnreadableError:
         return False
     if not isinstance(content, dict) or "items" not in content:
         return False
@@ -179,39 +240,54 @@ def _take_comparison(path: Path, found: Found) -> bool:
         content = {"what": content.get("what"), "items": content["items"], "compare": content}
     if "compare" not in content:
         return False
-    found.comparisons.append(Result(path, content, content.get("run")))
+    run = content.get("run")
+    made = typed(Made, run) if isinstance(run, dict) else Made()
+    found.comparisons.append(ComparedModel(path, typed(Pretrained, content), made))
     return True
 
 
 def _take_rows(path: Path, found: Found) -> None:
-    try:
-        lines = _read(path).splitlines()
-    except (ValueError, OSError) as error:
-        found.leave_out(path, error)
-        return
-    rows, broken = [], 0
+    lines, rows = _lines(path), list[Json]()
     for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            broken += 1
-    if broken:
-        found.left_out.append((str(path), f"{broken} of {len(lines)} lines are no JSON objects"))
-    found.rows.append((path, rows))
+        with suppress(UnreadableError):
+            rows += [row] if isinstance(row := _parse(line), dict) else []
+    if len(rows) < len(lines):
+        found.leave_out(path, f"{len(lines) - len(rows)} of {len(lines)} lines are no JSON objects")
+    sums = [row for row in rows if row.get("op") == "subset_sum" and "engine" in row]
+    steps = [row for row in rows if row.get("op") == "search"]
+    found.benchmarks.append(Benchmarks(path, _timed(SubsetSums, sums), _timed(SearchSteps, steps)))
+
+
+def _timed(kind: type[T], rows: list[Json]) -> list[Timed[T]]:
+    return [Timed(typed(kind, row), typed(Made, row)) for row in rows]
+
+
+def _json(path: Path) -> Json:
+    return _parse(_read(path))
+
+
+def _lines(path: Path) -> list[bytes]:
+    return _read(path).splitlines(keepends=True)
+
+
+def _parse(text: bytes) -> Json:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(error) from None
 
 
 def _read(path: Path) -> bytes:
     _check_regular(path)
-    if (size := path.stat().st_size) > LARGEST_JSON:
-        raise ValueError(f"{size:,} bytes are more than the {LARGEST_JSON:,} a page can use")
-    return path.read_bytes()
+    try:
+        if (size := path.stat().st_size) > LARGEST_JSON:
+            raise UnreadableError(f"{size:,} bytes are more than the {LARGEST_JSON:,} a page can use")
+        return path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(error) from None
 
 
 def _check_regular(path: Path) -> None:
     """Refuse pipes and the like, which may never end."""
     if path.exists() and not path.is_file():
-        raise ValueError("it is no regular file")
+        raise UnreadableError("it is no regular file")

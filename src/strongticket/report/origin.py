@@ -1,11 +1,12 @@
 """Where a figure's numbers come from, in words: every figure on the page says so."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from strongticket.files import Json
 from strongticket.report.find import Result
+from strongticket.report.records import Made
 
 _EXPECTED = ("Command", "Machine", "Date")
 _NAMED = 8  # runs that are still to do
@@ -33,32 +34,54 @@ def _period(first: str, last: str) -> str:
     return f"{first.removesuffix(' UTC')} to {last[11:] if same else last}"
 
 
-def origin_of(*results: Result) -> dict[str, str]:
-    """Say which files hold the data, and what their run.json say of command, machine and date."""
-    configs, runs = [_config(result) for result in results], [_run(result) for result in results]
-    seeds = [seed for result, config in zip(results, configs, strict=True) for seed in _seeds(result, config)]
+def origin(
+    data: Iterable[Path],
+    made: Iterable[Made],
+    *,
+    seeds: Iterable[int] = (),
+    commands: Iterable[str] = (),
+    copies: Iterable[Path] = (),
+    seconds: float = 0.0,
+    missing: Iterable[str] = (),
+) -> dict[str, str]:
+    """Say which files hold the data, and what is recorded of command, machine and date.
+
+    Args:
+        data: files or folders.
+        made: how each was made.
+        seeds: of the runs.
+        commands: instead of those that were recorded.
+        copies: files that hold the same.
+        seconds: how long all took.
+        missing: names of runs that are still to do.
+    """
+    made, several = list(made), sorted(set(seeds))
     return gather(
         {
-            "Data": [str(result.path) for result in results],
-            "The same in": [str(copy) for result in results for copy in result.copies],
-            "Command": [str(run.get("command") or command_of(c)) for run, c in zip(runs, configs, strict=True)],
-            "Seed" if len(set(seeds)) < 2 else "Seeds": map(str, sorted(set(seeds))),
-            "Machine": map(machine_of, runs),
-            "Date": map(date_of, runs),
-            "Took": [took(sum(float(run["seconds"]) for run in runs if run.get("seconds") is not None))],
-            "Commit": [str(run.get("commit") or "") for run in runs],
-            "Still to run": [name for result in results for name in _still_to_run(result)],
+            "Data": map(str, data),
+            "The same in": map(str, copies),
+            "Command": [*commands] or [how.command or "" for how in made],
+            "Seeds" if len(several) > 1 else "Seed": map(str, several),
+            "Machine": map(machine_of, made),
+            "Date": map(date_of, made),
+            "Took": [took(seconds)],
+            "Commit": [how.commit or "" for how in made],
+            "Still to run": missing,
         }
     )
 
 
-def _config(result: Result) -> Mapping[str, Json]:
-    config = result.content.get("config") if isinstance(result.content, dict) else None
-    return config if isinstance(config, Mapping) else {}
-
-
-def _run(result: Result) -> Mapping[str, Json]:
-    return result.run if isinstance(result.run, Mapping) else {}
+def origin_of(*results: Result) -> dict[str, str]:
+    """Say the same of figures."""
+    return origin(
+        [result.path for result in results],
+        [how for result in results for how in result.made],
+        seeds=[seed for result in results for seed in _seeds(result, result.config)],
+        commands=[result.made[0].command or command_of(result.config) for result in results],
+        copies=[copy for result in results for copy in result.copies],
+        seconds=sum(result.made[0].seconds or 0 for result in results),
+        missing=[name for result in results for name in _still_to_run(result)],
+    )
 
 
 def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
@@ -70,8 +93,7 @@ def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
 
 def _still_to_run(result: Result) -> list[str]:
     """Name the next planned runs of a figure on text, without the digits that end each name."""
-    missing = result.content.get("missing", []) if isinstance(result.content, dict) else []
-    names = [str(name).rpartition("-")[0] for name in missing]
+    names = [str(name).rpartition("-")[0] for name in result.content.get("missing", [])]
     return names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
 
 
@@ -113,16 +135,16 @@ def took(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def machine_of(run: Mapping[str, Json]) -> str:
+def machine_of(made: Made) -> str:
     """Describe the machine in a few words; nothing if it is not recorded.
 
     Example:
-        >>> machine_of({"cpu": "Intel(R) Xeon(R) Processor (family 6, model 207)", "cores": 2})
+        >>> machine_of(Made(cpu="Intel(R) Xeon(R) Processor (family 6, model 207)", cores=2))
         'Intel Xeon (family 6, model 207), 2 cores'
     """
-    words = [_plain(str(run[key])) for key in ("gpu", "cpu", "machine") if run.get(key)]
-    if run.get("cores"):
-        words.append(f"{run['cores']} core{'s' if run['cores'] != 1 else ''}")
+    words = [_plain(name) for name in (made.gpu, made.cpu, made.machine) if name]
+    if made.cores:
+        words.append(f"{made.cores} core{'s' * (made.cores != 1)}")
     return ", ".join(words)
 
 
@@ -131,20 +153,6 @@ def _plain(machine: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", "", machine)).strip()
 
 
-def date_of(run: Mapping[str, Json]) -> str:
+def date_of(made: Made) -> str:
     """Give date and minute, without what nobody reads; nothing if it is not recorded."""
-    date = str(run.get("date") or "")
-    return date[:16].replace("T", " ") + " UTC" if date else ""
-
-
-def origin_of_rows(path: Path, rows: Sequence[Mapping[str, Json]], command: str) -> dict[str, str]:
-    """Say the same of benchmark rows, which carry machine and date each."""
-    return gather(
-        {
-            "Data": [str(path)],
-            "Command": [command],
-            "Machine": map(machine_of, rows),
-            "Date": map(date_of, rows),
-            "Commit": [str(row.get("commit") or "") for row in rows],
-        }
-    )
+    return made.date[:16].replace("T", " ") + " UTC" if made.date else ""

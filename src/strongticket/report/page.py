@@ -1,24 +1,27 @@
 """Sections to one HTML file: style, script and data inside it, nothing fetched, every text from a file escaped.
 
-The file names its one script and one style by their hashes in a content security policy, so a browser runs nothing
-else in it and asks no network for anything, whatever a name or a caption holds.
+The templates say what the page looks like; the engine escapes whatever they print. The file names its one script and
+one style by their hashes in a content security policy, so a browser runs nothing else in it and asks no network for
+anything, whatever a name or a caption holds.
 """
 
 import base64
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.resources import files
 
-from strongticket._version import __version__
-from strongticket.charts.parts import Block, Chart, Comparison, Drawn, Section, Table
-from strongticket.report.comparison import render_comparison
+from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
+from markupsafe import Markup
 
-TITLE = "strongticket report"
+from strongticket._version import __version__
+from strongticket.charts.parts import Chart, Comparison, Section, Table
+from strongticket.report.axis import axis_of
+
 _MOST_OF_A_CHAPTER = 4  # at a glance
 _LONG = 18  # letters: a column of longer words breaks its lines on a phone
+_WORDY = 60  # letters of words in a line that leave the picture and the numbers too little room, unless they wrap
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "page.js")
 
 
@@ -30,178 +33,95 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
-    body = "\n".join(
-        (
-            _header(sections),
-            _contents(sections),
-            '<main id="main">',
-            *(render_section(section, _under(sections, section)) for section in sections),
-            "" if sections else _empty(),
-            _left_out(left_out),
-            "</main>",
-            _footer(),
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            policy=Markup(policy),
+            style=Markup(style),
+            script=Markup(script),
+            glance=list(_glance(sections)),
+            entries=_entries(sections),
+            sections=sections,
+            left_out=left_out,
+            version=__version__,
         )
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="color-scheme" content="light dark">
-<title>{TITLE}</title>
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the figures</a>
-{body}
-<script>{script}</script>
-</body>
-</html>
-"""
 
 
-def _inert_json(block: Drawn) -> str:
-    text = json.dumps(block.as_json(), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    # Neither an end tag nor a comment can then begin inside the element.
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def render_section(section: Section) -> str:
+    """Give one section as the page shows it."""
+    return _templates().get_template("section.html").render(section=section, entries=_entries([section]))
 
 
-def _header(sections: Sequence[Section]) -> str:
-    items = "\n".join(_findings(sections))
-    glance = f'<ul class="glance" aria-label="At a glance">{items}</ul>' if items else ""
-    return f"""<header>
-<div class="bar"><p class="mark">strongticket</p>
-<div class="switch" role="group" aria-label="Colours">
-<button type="button" data-theme="auto" aria-pressed="true">Auto</button>
-<button type="button" data-theme="light" aria-pressed="false">Light</button>
-<button type="button" data-theme="dark" aria-pressed="false">Dark</button>
-</div></div>
-<h1>The network already inside a random one</h1>
-<p class="lead">A strong lottery ticket is a network hidden in random weights: weights are kept or dropped, none is
-trained. It is stored as a seed and a bit for each weight. This page shows what was measured, and from which files.</p>
-{glance}
-</header>"""
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("strongticket.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    options = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    environment.policies["json.dumps_kwargs"] = options
+    environment.globals["axis_of"] = axis_of
+    environment.filters["column_classes"] = _column_classes
+    environment.tests |= {
+        "table": lambda block: isinstance(block, Table),
+        "comparison": lambda block: isinstance(block, Comparison),
+        "half": lambda block: isinstance(block, Chart) and block.half,
+        "wordy": _is_wordy,
+    }
+    return environment
 
 
-def _findings(sections: Sequence[Section]) -> Iterator[str]:
-    """Give a line for each section that found something; of a long chapter, for the first few."""
+def _printable(value: object) -> object:
+    """Refuse to print what is no text: a file may hold anything, and its names and notes are shown as they are."""
+    if not isinstance(value, str | int | Undefined):
+        raise TypeError(f"a text is needed; got {type(value).__name__}")
+    return value
+
+
+def _glance(sections: Sequence[Section]) -> Iterator[tuple[str, str, str]]:
+    """Give anchor, name and finding of each section that found something; of a long chapter, of the first few."""
     listed: Counter[str] = Counter()
     for section in sections:
         if not section.finding:
             continue
         listed[section.chapter] += 1
-        name, finding = _whole(section.name, "/"), escape(section.finding)
-        if section.chapter and listed[section.chapter] > _MOST_OF_A_CHAPTER:
-            if listed[section.chapter] > _MOST_OF_A_CHAPTER + 1:
-                continue
+        if not section.chapter or listed[section.chapter] <= _MOST_OF_A_CHAPTER:
+            yield section.anchor, section.name, section.finding
+        elif listed[section.chapter] == _MOST_OF_A_CHAPTER + 1:
             more = sum(other.chapter == section.chapter for other in sections) - _MOST_OF_A_CHAPTER
-            name, finding = f"{more} more", f"{escape(section.chapter.lower())}, further down"
-        yield f'<li><a href="#{escape(section.anchor)}">{name}</a><span>{finding}</span></li>'
+            yield section.anchor, f"{more} more", f"{section.chapter.lower()}, further down"
 
 
-def _whole(text: str, between: str) -> str:
-    """Let lines break between the pieces of a path or a command, and nowhere inside them."""
-    pieces = [piece for piece in text.split(between) if piece] or [text]
-    return between.join(f'<span class="whole">{escape(piece)}</span>' for piece in pieces)
-
-
-def _contents(sections: Sequence[Section]) -> str:
-    if not sections:
-        return ""
+def _entries(sections: Sequence[Section]) -> dict[str, str]:
+    """Give the list of contents: each entry with the anchor of the first section under it."""
     entries: dict[str, str] = {}
     for section in sections:
         entries.setdefault(section.chapter or section.name, section.anchor)
-    links = "".join(f'<li><a href="#{escape(anchor)}">{escape(name)}</a></li>' for name, anchor in entries.items())
-    return f'<nav aria-label="Contents"><ol>{links}</ol></nav>'
+    return entries
 
 
-def _under(sections: Sequence[Section], section: Section) -> str:
-    """Give the anchor of the entry a section is listed under."""
-    name = section.chapter or section.name
-    return next(other.anchor for other in sections if (other.chapter or other.name) == name)
+def _column_classes(table: Table) -> list[str]:
+    columns = len(table.columns) or max(map(len, table.rows), default=0)
+    return [_column_class(table, place) for place in range(columns)]
 
 
-def render_section(section: Section, under: str = "") -> str:
-    """Give one section; `under` is the anchor of its entry in the list of contents, if that is another's."""
-    anchor = escape(section.anchor)
-    blocks = "\n".join(_block(block, f"{section.anchor}-{place}") for place, block in enumerate(section.blocks))
-    facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{_whole(fact, ' ') if name == 'Command' else escape(fact)}</dd></div>"
-        for name, fact in section.origin.items()
-    )
-    listed = f' data-under="{escape(under)}"' if under not in ("", section.anchor) else ""
-    return f"""<section id="{anchor}"{listed} aria-labelledby="{anchor}-title">
-<h2 id="{anchor}-title">{escape(section.title)}</h2>
-<p class="lead">{escape(section.lead)}</p>
-<div class="blocks">
-{blocks}
-</div>
-<dl class="origin" aria-label="Where this comes from">{facts}</dl>
-</section>"""
+def _column_class(table: Table, place: int) -> str:
+    if table.remarks and place >= len(table.columns) - table.remarks:
+        return "remark"
+    if place >= table.words:
+        return "n"
+    longest = max((len(row[place]) for row in table.rows), default=0)
+    return "long" if table.columns and longest > _LONG else ""
 
 
-def _block(block: Block, name: str) -> str:
-    if isinstance(block, Table):
-        return _table(block)
-    if isinstance(block, Comparison):
-        return render_comparison(block)
-    half = " half" if isinstance(block, Chart) and block.half else ""
-    tables = "".join(_table(table) for table in block.tables)
-    name = escape(name)
-    return f"""<figure class="drawn{half}" data-from="{name}-data" aria-labelledby="{name}-title">
-<div class="figure-title" id="{name}-title">{escape(block.title)}</div>
-<div class="drawing"><noscript>Figures need JavaScript; the numbers are in the tables below.</noscript></div>
-<figcaption>{escape(block.caption)}</figcaption>
-<details class="numbers"><summary>Show the numbers</summary>{tables}</details>
-<script type="application/json" id="{name}-data">{_inert_json(block)}</script>
-</figure>"""
-
-
-def _table(table: Table) -> str:
-    def side(place: int) -> str:
-        if table.remarks and place >= len(table.columns) - table.remarks:
-            return ' class="remark"'
-        if place >= table.words:
-            return ' class="n"'
-        longest = max((len(row[place]) for row in table.rows), default=0)
-        return ' class="long"' if table.columns and longest > _LONG else ""
-
-    head = "".join(f'<th scope="col"{side(place)}>{escape(text)}</th>' for place, text in enumerate(table.columns))
-    rows = "".join(
-        "<tr>" + "".join(f"<td{side(place)}>{escape(text)}</td>" for place, text in enumerate(row)) + "</tr>"
-        for row in table.rows
-    )
-    top = f"<thead><tr>{head}</tr></thead>" if head else ""
-    # Without heads it is a list of facts, each with its name.
-    kind, caption = "table" if head else "table facts", escape(table.caption)
-    return (
-        f'<div class="{kind}"><p class="caption" aria-hidden="true">{caption}</p>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table aria-label="{caption}">'
-        f"{top}<tbody>{rows}</tbody></table></div></div>"
-    )
-
-
-def _left_out(left_out: Iterable[tuple[str, str]]) -> str:
-    items = "".join(f"<li><code>{escape(name)}</code> {escape(reason)}</li>" for name, reason in left_out)
-    if not items:
-        return ""
-    return (
-        '<section id="left-out" aria-labelledby="left-out-title"><h2 id="left-out-title">Left out</h2>'
-        f'<p class="lead">These were found and are not shown.</p><ul class="left-out">{items}</ul></section>'
-    )
-
-
-def _empty() -> str:
-    return (
-        '<section><h2>Nothing to show yet</h2><p class="lead">No result could be shown. '
-        "<code>strongticket reproduce fig4 --out out</code> makes one in half a minute.</p></section>"
-    )
-
-
-def _footer() -> str:
-    made = f"Made by <code>strongticket report</code>, version {escape(__version__)}."
-    return f"<footer><p>{made} One file; it needs no network.</p></footer>"
+def _is_wordy(comparison: Comparison) -> bool:
+    return max((sum(map(len, row.words)) for row in comparison.rows), default=0) > _WORDY
 
 
 def _asset(name: str) -> str:

@@ -2,21 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
-from strongticket.files import Json
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.report.find import SearchRun
 from strongticket.report.names import distinct_names
-from strongticket.report.origin import date_of, gather, machine_of
+from strongticket.report.origin import date_of, machine_of, origin
+from strongticket.report.records import SearchConfig, typed
 
 _POINTS = 80  # of a training curve, at most: each is the mean of some steps
 _MOST = 500  # validations of one run; of more, every so many are drawn
-_USUAL = Policy()
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
 # What tells runs apart is looked for in this order, and then among all other settings.
 _FIRST = ("steps", "lr", "sequences", "length", "text")
@@ -57,23 +56,25 @@ def search_section(runs: Sequence[SearchRun]) -> Section:
         f"so. Losses are in nats a token.{unfinished}",
         finding=_finding(runs),
         blocks=(chart, table),
-        origin=_origin(runs),
+        origin=origin(
+            [run.folder for run in runs], [run.made for run in runs], seeds=[run.config.seed for run in runs]
+        ),
     )
 
 
 def _lines(runs: Sequence[SearchRun], folders: Sequence[str]) -> list[_Line]:
     seeds: dict[str, list[int]] = {}  # of each setting
     names = [
-        run_name(run, differences.values())
+        run_name(run.config, differences.values())
         for run, differences in zip(runs, differences_of([run.config for run in runs]), strict=True)
     ]
     lines = []
     for run, name, folder in zip(runs, names, folders, strict=True):
-        setting = json.dumps({**run.config, "seed": None}, sort_keys=True)
+        seed, setting = run.config.seed, json.dumps(run.config.settings, sort_keys=True)
         own = seeds.setdefault(setting, [])
-        own += [run.config["seed"]] * (run.config["seed"] not in own)
+        own += [seed] * (seed not in own)
         colour = SERIES[list(seeds).index(setting) % len(SERIES)]
-        dash = _DASHES[own.index(run.config["seed"]) % len(_DASHES)]
+        dash = _DASHES[own.index(seed) % len(_DASHES)]
         shown = name if names.count(name) == 1 else f"{name}, {folder}"
         if run.result is None:
             shown += ", not finished"
@@ -81,78 +82,64 @@ def _lines(runs: Sequence[SearchRun], folders: Sequence[str]) -> list[_Line]:
     return lines
 
 
-def differences_of(configs: Sequence[Json]) -> list[dict[str, str]]:
+def differences_of(configs: Sequence[SearchConfig]) -> list[dict[str, str]]:
     """Say of each run in which settings it differs from those that are otherwise called alike, in as few as tell.
 
     Example:
-        >>> runs = [{"size": "nano", "mode": "dense", "seed": 0, "lr": lr, "final_lr": lr / 10} for lr in (0.1, 0.2)]
-        >>> differences_of([*runs, runs[0] | {"size": "mini"}])
+        >>> same = {"mode": "dense", "seed": 0, "steps": 9, "sequences": 4, "length": 32}
+        >>> runs = [SearchConfig(size="nano", settings={"lr": lr, "final_lr": lr / 10}, **same) for lr in (0.1, 0.2)]
+        >>> differences_of([*runs, SearchConfig(size="mini", settings={"lr": 0.1}, **same)])
         [{'lr': 'learning rate 0.1'}, {'lr': 'learning rate 0.2'}, {}]
     """
-    settings = [dict(_settings(config)) for config in configs]
-    alike: list[tuple[str, ...]] = [(config["mode"], config["size"], scale_words(config)) for config in configs]
+    alike: list[tuple[str, ...]] = [(config.mode, config.size, scale_words(config)) for config in configs]
     said: list[dict[str, str]] = [{} for _ in configs]
-    for name in dict.fromkeys((*_FIRST, *(name for each in settings for name in each))):
-        values = [json.dumps(each.get(name), sort_keys=True) for each in settings]
+    for name in dict.fromkeys((*_FIRST, *(name for config in configs for name in config.settings))):
+        values = [json.dumps(config.settings.get(name), sort_keys=True) for config in configs]
         several = {key for key in alike if len({v for k, v in zip(alike, values, strict=True) if k == key}) > 1}
-        for place, key in enumerate(alike):
-            if key in several and name in settings[place]:
-                said[place][name] = _setting_words(name, settings[place][name])
+        for place, (key, config) in enumerate(zip(alike, configs, strict=True)):
+            if key in several and name in config.settings:
+                said[place][name] = _setting_words(name, config.settings[name])
         alike = [(*key, value) for key, value in zip(alike, values, strict=True)]
     return said
 
 
-def _settings(config: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    for name, value in config.items():
-        if name == "policy" and isinstance(value, Mapping):
-            yield from value.items()
-        elif name != "seed":
-            yield name, value
-
-
-def _setting_words(name: str, value: Json) -> str:
+def _setting_words(name: str, value: object) -> str:
     if name == "text" and isinstance(value, Mapping):
         return f"on {value.get('data', 'another text')}"
     return _LOUD[name].format(value) if name in _LOUD else _change(name, value)
 
 
-def run_name(run: SearchRun, differences: Iterable[str] = ()) -> str:
+def run_name(config: SearchConfig, differences: Iterable[str] = ()) -> str:
     """Name a run in a few words; `differences` are those from others of the name.
 
     Example:
-        >>> from pathlib import Path
-        >>> config = {"size": "nano", "mode": "dense", "seed": 3}
-        >>> run_name(SearchRun(Path("a"), config, [], None, None))
+        >>> run_name(SearchConfig(size="nano", mode="dense", seed=3, steps=9, sequences=4, length=32))
         'nano, trained, seed 3'
     """
-    config = run.config
-    what = "trained" if config["mode"] == "dense" else f"scale {scale_words(config)}"
-    return ", ".join((str(config["size"]), what, *differences, f"seed {config['seed']}"))
+    what = "trained" if config.mode == "dense" else f"scale {scale_words(config)}"
+    return ", ".join((config.size, what, *differences, f"seed {config.seed}"))
 
 
-def scale_words(config: Json) -> str:
+def scale_words(config: SearchConfig) -> str:
     """Write the factor on query and key weights; "auto" is worked out."""
-    if config["mode"] == "dense":
+    if config.mode == "dense":
         return "–"
-    scale = config["policy"]["qk_scale"]
-    if scale != "auto":
-        return f"{float(scale):.3g}"
-    return f"{gpt2_config(str(config['size'])).key_width ** 0.25:.3g} (auto)"
+    scale = config.policy["qk_scale"]
+    if scale == "auto":
+        return f"{gpt2_config(config.size).key_width ** 0.25:.3g} (auto)"
+    return f"{typed(float, scale):.3g}"
 
 
-def policy_words(config: Json) -> str:
+def policy_words(config: SearchConfig) -> str:
     """Say what was done with the weights: density, and what is not as usual."""
-    if config["mode"] == "dense":
+    if config.mode == "dense":
         return "all weights trained"
-    policy = config["policy"]
-    words = [f"density {float(policy['density']):.3g}"]
-    for name, value in policy.items():
-        if name not in ("density", "qk_scale") and value != getattr(_USUAL, name, None):
-            words.append(_change(name, value))
-    return ", ".join(words)
+    usual = asdict(Policy()) | {name: config.policy[name] for name in ("density", "qk_scale")}
+    changed = [_change(name, value) for name, value in config.policy.items() if value != usual.get(name)]
+    return ", ".join((f"density {typed(float, config.policy['density']):.3g}", *changed))
 
 
-def _change(name: str, value: Json) -> str:
+def _change(name: str, value: object) -> str:
     words = name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"not {words}"
@@ -161,31 +148,26 @@ def _change(name: str, value: Json) -> str:
     return f"{words} {value:.3g}" if isinstance(value, float) else f"{words} {value}"
 
 
-def _tokens_a_step(run: SearchRun) -> int:
-    return int(run.config["sequences"]) * int(run.config["length"])
-
-
 def _validation(run: SearchRun) -> list[tuple[float, float]]:
-    if run.result is not None:
-        steps = [(int(step), float(loss)) for step, loss in run.result["curve"]]
-    else:
-        rows = [row for row in run.metrics if "validation_loss" in row]
-        steps = [(int(row["step"]), float(row["validation_loss"])) for row in rows]
     # The last of a long run first, so that it is among those drawn.
+    steps = _validated(run)
     chosen = steps[:: -(-(-len(steps) // _MOST) or 1)][::-1]
-    return [(float(step * _tokens_a_step(run)), loss) for step, loss in chosen]
+    return [(float(step * run.config.tokens_a_step), loss) for step, loss in chosen]
+
+
+def _validated(run: SearchRun) -> list[tuple[int, float]]:
+    if run.result is not None:
+        return run.result.curve
+    return [(line.step, line.validation_loss) for line in run.metrics if line.validation_loss is not None]
 
 
 def _training(run: SearchRun) -> list[tuple[float, float]]:
     """Give the training loss, neighbours averaged so that a long run is a line and not a cloud."""
-    rows = [row for row in run.metrics if "loss" in row]
-    size = -(-len(rows) // _POINTS) or 1
-    points = []
-    for first in range(0, len(rows), size):
-        part = rows[first : first + size]
-        step, loss = (sum(float(row[key]) for row in part) / len(part) for key in ("step", "loss"))
-        points.append((step * _tokens_a_step(run), loss))
-    return points
+    steps = [(line.step, line.loss) for line in run.metrics if line.loss is not None]
+    size = -(-len(steps) // _POINTS) or 1
+    parts = [steps[first : first + size] for first in range(0, len(steps), size)]
+    means = [tuple(sum(column) / len(part) for column in zip(*part, strict=True)) for part in parts]
+    return [(step * run.config.tokens_a_step, loss) for step, loss in means]
 
 
 def _view(lines: Sequence[_Line], name: str) -> View:
@@ -223,22 +205,20 @@ def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
         policy = policy_words(run.config)
         # The state has the steps, the policy its own settings.
         others = [words for name, words in differences.items() if name != "steps" and words not in policy]
-        how: Mapping[str, Json] = run.run if isinstance(run.run, Mapping) else {}
-        rate = how.get("tokens_per_second")
-        best = _best(run)
+        rate, best = run.made.tokens_per_second, _best(run)
         rows.append(
             (
                 folders[run.folder],
                 "–" if best is None else f"{best:.4f}",
-                str(run.config["seed"]),
+                str(run.config.seed),
                 scale_words(run.config),
-                "–" if rate is None else f"{float(rate):,.0f}",
-                str(run.config["size"]),
+                "–" if rate is None else f"{rate:,.0f}",
+                run.config.size,
                 ", ".join((policy, *others)),
                 state_of(run),
                 # The model's numbers stand below, where there is room.
-                re.sub(r" \([^()]*\)", "", machine_of(how)) or "–",
-                date_of(how).removesuffix(" UTC") or "–",
+                re.sub(r" \([^()]*\)", "", machine_of(run.made)) or "–",
+                date_of(run.made).removesuffix(" UTC") or "–",
             )
         )
     columns = ("run", "best loss", "seed", "scale", "tokens/s", "model", "settings", "state", "machine", "date, UTC")
@@ -247,43 +227,26 @@ def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
 
 def state_of(run: SearchRun) -> str:
     """Say whether a run is done, and whether in one go."""
-    steps = int(run.config["steps"])
     if run.result is None:
-        done = max((int(row["step"]) for row in run.metrics), default=0)
-        return f"not finished: step {done:,} of {steps:,}"
-    at = run.run.get("resumed_at_step") if isinstance(run.run, Mapping) else None
-    return f"{steps:,} steps" + (f", resumed at {int(at):,}" if at else "")
+        done = max((line.step for line in run.metrics), default=0)
+        return f"not finished: step {done:,} of {run.config.steps:,}"
+    at = run.made.resumed_at_step
+    return f"{run.config.steps:,} steps" + (f", resumed at {at:,}" if at else "")
 
 
 def _best(run: SearchRun) -> float | None:
     if run.result is not None:
-        return float(run.result["best_validation_loss"])
-    losses = (float(row["validation_loss"]) for row in run.metrics if "validation_loss" in row)
-    return min(losses, default=None)
+        return run.result.best_validation_loss
+    return min((loss for _, loss in _validated(run)), default=None)
 
 
 def _finding(runs: Sequence[SearchRun]) -> str:
-    if len({json.dumps(run.config.get("text"), sort_keys=True) for run in runs}) > 1:
+    if len({json.dumps(run.config.text, sort_keys=True) for run in runs}) > 1:
         return f"{len(runs)} runs, on several texts: their losses are not to be compared"
-    measured = [(best, run) for run in runs if (best := _best(run)) is not None]
     found = []
     for mode, what in (("search", "ticket"), ("dense", "trained model")):
-        own = [(best, run) for best, run in measured if run.config["mode"] == mode]
+        own = [(best, run) for run in runs if run.config.mode == mode and (best := _best(run)) is not None]
         if own:
             best, run = min(own, key=lambda pair: pair[0])
-            found.append(f"best {what} {best:.3f} ({run_name(run)})")
+            found.append(f"best {what} {best:.3f} ({run_name(run.config)})")
     return "validation loss: " + "; ".join(found) if found else ""
-
-
-def _origin(runs: Sequence[SearchRun]) -> dict[str, str]:
-    hows: list[Mapping[str, Json]] = [run.run for run in runs if isinstance(run.run, Mapping)]
-    return gather(
-        {
-            "Data": [str(run.folder) for run in runs],
-            "Command": [str(how["command"]) for how in hows if how.get("command")],
-            "Seeds": [str(run.config["seed"]) for run in runs],
-            "Machine": [machine_of(how) for how in hows],
-            "Date": [date_of(how) for how in hows],
-            "Commit": [str(how["commit"]) for how in hows if how.get("commit")],
-        }
-    )

@@ -4,67 +4,56 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
-from strongticket.files import Json
-from strongticket.report.origin import origin_of_rows
+from strongticket.report.find import Benchmarks
+from strongticket.report.origin import origin
+from strongticket.report.records import SearchSteps, SubsetSums, Timed
 
 _OURS = "strongticket"
 
 
-def speed_sections(path: Path, rows: Sequence[Json]) -> list[Section]:
+Sums = Timed[SubsetSums]
+
+
+def speed_sections(rows: Benchmarks) -> list[Section]:
     """Show what a file of benchmark rows holds: subset sums against peers, search steps against dense ones."""
-    # Rates of several threads are in wall time, and would not compare with the peers' on one.
-    alone = [row for row in rows if row.get("threads", 1) == 1 and row.get("engine") != "strongticket-1"]
-    sums = _latest([row for row in alone if row.get("op") == "subset_sum" and "engine" in row])
-    steps = [row for row in rows if row.get("op") == "search"]
-    sections = []
-    if sums:
-        sections.append(_subset_sums(path, sums))
-    if steps:
-        sections.append(_search_steps(path, steps))
-    return sections
+    # Rates of several threads are in wall time, and would not compare with the peers' on one. Of each engine, device
+    # and number of items the last row counts.
+    alone = [sums for sums in rows.sums if sums.row.threads == 1 and sums.row.engine != "strongticket-1"]
+    latest = list({(*_line(sums), sums.row.n): sums for sums in alone}.values())
+    sections = [_subset_sums(rows.path, latest)] if latest else []
+    return sections + ([_search_steps(rows.path, rows.steps)] if rows.steps else [])
 
 
-def _latest(rows: list[Json]) -> list[Json]:
-    """Keep the last row of each engine, device and number of items."""
-    return list({(row["engine"], row["device"], row["gpu"], row["n"]): row for row in rows}.values())
+def _line(sums: Sums) -> tuple[str, str, str | None]:
+    """Give engine, device and GPU, which make a line of the figure."""
+    return sums.row.engine, sums.row.device, sums.made.gpu
 
 
-def _subset_sums(path: Path, rows: list[Json]) -> Section:
-    lines: dict[tuple[str, str, str | None], list[Json]] = {}
-    for row in sorted(rows, key=lambda row: (row["device"], row["n"])):
-        lines.setdefault((row["engine"], row["device"], row["gpu"]), []).append(row)
+def _subset_sums(path: Path, rows: list[Sums]) -> Section:
+    lines: dict[tuple[str, str, str | None], list[Sums]] = {}
+    for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
+        lines.setdefault(_line(sums), []).append(sums)
     # Ours first, on each device; then the peers, the fastest first.
-    order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1]["median"]))
-    series = []
-    for key, colour in zip(order, _colours(order), strict=True):
-        own = lines[key]
-        series.append(
-            Series(
-                name=_name(own[0]),
-                points=[(row["n"], row["median"]) for row in own],
-                low=[row["p20"] for row in own],
-                high=[row["p80"] for row in own],
-                colour=colour,
-                dash="solid" if own[0]["engine"] == _OURS else "dashed",
-            )
+    order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1].row.median))
+    series = [
+        Series(
+            name=_name(lines[key][0]),
+            points=[(sums.row.n, sums.row.median) for sums in lines[key]],
+            low=[sums.row.p20 for sums in lines[key]],
+            high=[sums.row.p80 for sums in lines[key]],
+            colour=colour,
+            dash="solid" if key[0] == _OURS else "dashed",
         )
+        for key, colour in zip(order, _colours(order), strict=True)
+    ]
     view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
     chart = Chart(
         title="Subset sums, engine by engine",
         caption="Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of "
         "a device on the same random problems in one run.",
         views=(view,),
-        tables=(_sum_table([lines[key] for key in order]),),
+        tables=(_sum_table([sums for key in order for sums in lines[key]]),),
     )
-    cpu = [row for row in rows if row["device"] == "cpu"]
-    finding = ""
-    if cpu and any(row["engine"] == _OURS for row in cpu):
-        largest = max(row["n"] for row in cpu if row["engine"] == _OURS)
-        peers_there = [row for row in cpu if row["n"] == largest and row["engine"] != _OURS]
-        own_rate = next(row["median"] for row in cpu if row["n"] == largest and row["engine"] == _OURS)
-        if peers_there:
-            best = max(peers_there, key=lambda row: float(row["median"]))
-            finding = f"{own_rate / best['median']:,.0f} times the fastest peer ({best['label']}) at {largest} items"
     return Section(
         anchor="speed",
         name="Speed",
@@ -72,10 +61,20 @@ def _subset_sums(path: Path, rows: list[Json]) -> Section:
         lead="Every entry of every merged matrix is one subset-sum problem: pick, from n random numbers, those whose "
         "sum comes closest to a target. All engines solve the same problems; where one stops short of the true "
         "optimum, the table says how often.",
-        finding=finding,
+        finding=_finding([sums.row for sums in rows if sums.row.device == "cpu"]),
         blocks=(chart,),
-        origin=origin_of_rows(path, rows, "strongticket bench subset-sum"),
+        origin=origin([path], [sums.made for sums in rows], commands=["strongticket bench subset-sum"]),
     )
+
+
+def _finding(rows: list[SubsetSums]) -> str:
+    """Compare us with the fastest peer on the most items both solved; nothing where there is none."""
+    ours = max((row for row in rows if row.engine == _OURS), key=lambda row: row.n, default=None)
+    peers = [row for row in rows if ours and row.engine != _OURS and row.n == ours.n]
+    if ours is None or not peers:
+        return ""
+    best = max(peers, key=lambda row: row.median)
+    return f"{ours.median / best.median:,.0f} times the fastest peer ({best.label}) at {ours.n} items"
 
 
 def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
@@ -87,45 +86,42 @@ def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
         yield ours.pop(on_cpu) if engine == _OURS and on_cpu in ours else next(others, "paper")
 
 
-def _name(row: Json) -> str:
-    where = str(row["gpu"]) if row["device"] != "cpu" else "one CPU thread"
-    return f"{row['label']}, {where}"
+def _name(sums: Sums) -> str:
+    return f"{sums.row.label}, {sums.made.gpu if sums.row.device != 'cpu' else 'one CPU thread'}"
 
 
-def _sum_table(lines: list[list[Json]]) -> Table:
-    rows = [
+def _sum_table(rows: list[Sums]) -> Table:
+    cells = [
         (
-            _name(row),
-            str(row["n"]),
-            number(row["median"]),
-            number(row["times_slower"]) + "×" if row.get("times_slower") else "–",
-            share(row["optimal_share"]) if row.get("optimal_share") is not None else "–",
-            f"{row['checked']:,}",
+            _name(sums),
+            str(sums.row.n),
+            number(sums.row.median),
+            number(sums.row.times_slower) + "×",
+            share(sums.row.optimal_share),
+            f"{sums.row.checked:,}",
         )
-        for line in lines
-        for row in line
+        for sums in rows
     ]
     columns = ("engine", "n", "sums a second", "slower than strongticket", "true optima", "checked")
-    return Table(caption="Subset sums a second, medians", columns=columns, rows=rows)
+    return Table(caption="Subset sums a second, medians", columns=columns, rows=cells)
 
 
-def _search_steps(path: Path, rows: list[Json]) -> Section:
+def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
     names = {"search": "search", "dense": "trained", "gpt2": "GPT-2 published"}
     cells = [
         (
-            str(row["model"]),
-            names.get(row["kind"], str(row["kind"])),
-            f"{row['time_ratio']:.3f}" if row.get("time_ratio") else "–",
-            f"{1000 * row['median']:.1f}",
-            f"{row['tokens_per_second']:,.0f}",
-            f"{row['peak_bytes'] / 1e9:.2f}",
+            step.model,
+            names.get(step.kind, step.kind),
+            f"{step.time_ratio:.3f}" if step.time_ratio else "–",
+            f"{1000 * step.median:.1f}",
+            f"{step.tokens_per_second:,.0f}",
+            f"{step.peak_bytes / 1e9:.2f}" if step.peak_bytes is not None else "–",
         )
-        for row in rows
+        for step, _ in rows
     ]
     columns = ("model", "step", "time / trained", "ms a step", "tokens a second", "peak GB")
-    ratios = [row["time_ratio"] for row in rows if row["kind"] == "search" and row.get("time_ratio")]
+    ratios = [step.time_ratio for step, _ in rows if step.kind == "search" and step.time_ratio]
     caption = "One step: a search, the same network trained, and GPT-2 as published"
-    table = Table(caption=caption, columns=columns, rows=cells, words=2)
     return Section(
         anchor="search-speed",
         name="Search speed",
@@ -133,6 +129,6 @@ def _search_steps(path: Path, rows: list[Json]) -> Section:
         lead="A search step ranks all scores, masks all weights and updates the scores. It should cost no more than a "
         "step of ordinary training.",
         finding=f"a search step takes {max(ratios):.2f} times a training step at most" if ratios else "",
-        blocks=(table,),
-        origin=origin_of_rows(path, rows, "strongticket bench search"),
+        blocks=(Table(caption=caption, columns=columns, rows=cells, words=2),),
+        origin=origin([path], [made for _, made in rows], commands=["strongticket bench search"]),
     )

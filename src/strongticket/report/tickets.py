@@ -3,6 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from strongticket.files import Json
 from strongticket.ops.rng import random_chunk
 from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
-from strongticket.report.origin import date_of, gather, machine_of
+from strongticket.report.origin import origin
 from strongticket.report.product import draw_product
+from strongticket.report.records import Made, typed
 from strongticket.tickets.mask import FullMask, PackedMask
 from strongticket.tickets.summary import (
+    Summary,
     besides_words,
     dense_words,
     nonzero_words,
@@ -26,7 +29,7 @@ from strongticket.tickets.summary import (
     summarize,
     weights_words,
 )
-from strongticket.tickets.tensors import RandomTensor
+from strongticket.tickets.tensors import Certificate, RandomTensor
 from strongticket.tickets.ticket import Ticket
 
 CELLS = 96  # of a picture, along each side
@@ -74,7 +77,7 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
         lead=_lead(besides_words(summary)),
-        finding=f"{summary['kept']:,} of {summary['weights']:,} random weights kept, {summary['file_bytes']:,} bytes",
+        finding=f"{summary.kept:,} of {ticket.numel:,} random weights kept, {summary.file_bytes:,} bytes",
         blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
     )
@@ -88,34 +91,29 @@ def _lead(besides: str) -> str:
 
 def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:
     """Say what the ticket's metadata tell of how it was made; a search also left that beside it."""
-    hows = [ticket.metadata, *(part for part in ticket.metadata.values() if isinstance(part, Mapping))]
+    hows = []
+    for facts in (ticket.metadata, *ticket.metadata.values()):
+        with suppress(TypeError):  # metadata are free: what is of another kind tells nothing
+            hows.append(typed(Made, facts))
     for search in searches:
-        found = search.result.get("found") if isinstance(search.result, Mapping) else None
-        same = isinstance(found, Mapping) and found.get("identity") == ticket.identity
-        if same and search.folder.resolve() == path.parent.resolve() and isinstance(search.run, Mapping):
-            hows.append(search.run)
-    return gather(
-        {
-            "Data": [str(path)],
-            "Command": [str(how.get("command") or "") for how in hows],
-            "Seed": [str(ticket.seed)],
-            "Machine": map(machine_of, hows),
-            "Date": map(date_of, hows),
-        }
-    )
+        found = search.result.found if search.result else None
+        if found and found.get("identity") == ticket.identity and search.folder.resolve() == path.parent.resolve():
+            hows.append(search.made)
+    return origin([path], hows, seeds=[ticket.seed])
 
 
-def _facts(summary: dict[str, Json]) -> Table:
+def _facts(summary: Summary) -> Table:
+    ticket = summary.ticket
     facts = {
         "weights": weights_words(summary),
         "nonzero": nonzero_words(summary),
         "dense": dense_words(summary),
         "strong": strong_words(summary),
         "size": size_words(summary),
-        "network": f"{architecture_words(summary['architecture']):.400}" or "not given",
-        "found by": _search_words(summary["metadata"].get("search")),
-        "certificate": _certificate(summary["certificate"]),
-        "identity": summary["identity"],
+        "network": f"{architecture_words(ticket.architecture):.400}" or "not given",
+        "found by": _search_words(ticket.metadata.get("search")),
+        "certificate": _certificate(ticket.certificate),
+        "identity": ticket.identity,
     }
     rows = [(name, fact) for name, fact in facts.items() if fact]
     return Table(caption="What the file says", columns=(), rows=rows, words=2)
@@ -133,10 +131,10 @@ def _search_words(search: Json) -> str:
     return ", ".join(words)
 
 
-def _certificate(certificate: Json) -> str:
+def _certificate(certificate: Certificate | None) -> str:
     if certificate is None:
         return "none"
-    error, norm = number(certificate["error"]), number(certificate["input_norm"])
+    error, norm = number(certificate.error), number(certificate.input_norm)
     return f"error at most {error} for inputs of norm at most {norm}, as stored"
 
 

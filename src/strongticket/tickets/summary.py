@@ -1,5 +1,6 @@
 """What there is to say of a ticket: as plain data for machines, and in words for `show` and the report."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.files import Json
@@ -7,63 +8,80 @@ from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.ticket import Ticket
 
 
-def summarize(ticket: Ticket, file: Path) -> dict[str, Json]:
-    """Collect everything `show` prints, as JSON.
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A ticket, and what is counted once for all who show it."""
 
-    Args:
-        ticket: as loaded.
-        file: what it was loaded from.
-    """
-    certificate = ticket.certificate
-    file_bytes, description_bytes = file.stat().st_size, _description_bytes(file)
-    dense_bytes = sum(dense.value.nbytes for dense in ticket.dense.values())
-    return {
-        "identity": ticket.identity,
-        "seed": ticket.seed,
-        "architecture": ticket.architecture,
-        "weights": ticket.numel,
-        "kept": ticket.kept(),
-        "density": ticket.density,
-        "strong": ticket.strong,
-        "norms_at_one": _norms_at_one(ticket),
-        "file_bytes": file_bytes,
-        "description_bytes": description_bytes,
-        "mask_bytes": file_bytes - description_bytes - dense_bytes,
-        "tensors": [
-            {
-                "name": tensor.name,
-                "shape": list(tensor.shape),
-                "distribution": tensor.distribution,
-                "scale": tensor.scale,
-                "mask": tensor.mask.kind,
-                "density": tensor.density,
-            }
-            for tensor in ticket.tensors.values()
-        ],
-        "dense": [
-            {
-                "name": dense.name,
-                "shape": list(dense.value.shape),
-                "dtype": DTYPE_NAMES[dense.value.dtype],
-                "trained": dense.trained,
-            }
-            for dense in ticket.dense.values()
-        ],
-        "dense_numbers": sum(dense.value.numel() for dense in ticket.dense.values()),
-        "certificate": {
-            "error": certificate.error,
-            "input_norm": certificate.input_norm,
-            "target_sha256": certificate.target_sha256,
-            "details": certificate.details,
+    ticket: Ticket
+    kept: int
+    file_bytes: int
+    description_bytes: int  # of the header: names, shapes, hashes and settings, which a small ticket has mostly
+    dense_bytes: int
+    dense_numbers: int
+    norms_at_one: int  # scales of a searched GPT-2 that stay 1, which no file needs to hold
+
+    @property
+    def mask_bytes(self) -> int:
+        """All that is neither header nor dense numbers."""
+        return self.file_bytes - self.description_bytes - self.dense_bytes
+
+    def as_json(self) -> dict[str, Json]:
+        """Give what `show --json` prints."""
+        ticket, certificate = self.ticket, self.ticket.certificate
+        return {
+            "identity": ticket.identity,
+            "seed": ticket.seed,
+            "architecture": ticket.architecture,
+            "weights": ticket.numel,
+            "kept": self.kept,
+            "density": ticket.density,
+            "strong": ticket.strong,
+            "norms_at_one": self.norms_at_one,
+            "file_bytes": self.file_bytes,
+            "description_bytes": self.description_bytes,
+            "mask_bytes": self.mask_bytes,
+            "tensors": [
+                {
+                    "name": tensor.name,
+                    "shape": list(tensor.shape),
+                    "distribution": tensor.distribution,
+                    "scale": tensor.scale,
+                    "mask": tensor.mask.kind,
+                    "density": tensor.density,
+                }
+                for tensor in ticket.tensors.values()
+            ],
+            "dense": [
+                {
+                    "name": dense.name,
+                    "shape": list(dense.value.shape),
+                    "dtype": DTYPE_NAMES[dense.value.dtype],
+                    "trained": dense.trained,
+                }
+                for dense in ticket.dense.values()
+            ],
+            "dense_numbers": self.dense_numbers,
+            "certificate": asdict(certificate) if certificate else None,
+            "metadata": ticket.metadata,
         }
-        if certificate
-        else None,
-        "metadata": ticket.metadata,
-    }
+
+
+def summarize(ticket: Ticket, file: Path) -> Summary:
+    """Count what `show` and the report say of a ticket and the file it was loaded from."""
+    dense = [each.value for each in ticket.dense.values()]
+    return Summary(
+        ticket=ticket,
+        kept=ticket.kept(),
+        file_bytes=file.stat().st_size,
+        description_bytes=_description_bytes(file),
+        dense_bytes=sum(value.nbytes for value in dense),
+        dense_numbers=sum(value.numel() for value in dense),
+        norms_at_one=_norms_at_one(ticket),
+    )
 
 
 def _description_bytes(file: Path) -> int:
-    """Give the size of the header: names, shapes, hashes and settings, which a small ticket has mostly."""
+    """Give the size of the header."""
     with open(file, "rb") as opened:
         return 8 + int.from_bytes(opened.read(8), "little")
 
@@ -79,54 +97,55 @@ def _norms_at_one(ticket: Ticket) -> int:
     return (2 * layers + 1) * width if isinstance(layers, int) and isinstance(width, int) else 0
 
 
-def weights_words(summary: dict[str, Json]) -> str:
+def weights_words(summary: Summary) -> str:
     """Say how many weights there are, and how many are kept."""
-    return f"{summary['weights']:,} random, {summary['kept']:,} kept (density {summary['density']:.4f})"
+    return f"{summary.ticket.numel:,} random, {summary.kept:,} kept (density {summary.ticket.density:.4f})"
 
 
-def nonzero_words(summary: dict[str, Json]) -> str:
+def nonzero_words(summary: Summary) -> str:
     """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
-    dense, norms = summary["dense_numbers"], summary["norms_at_one"]
-    if not norms and not (dense and "search" in summary["metadata"]):
+    dense, norms = summary.dense_numbers, summary.norms_at_one
+    if not norms and not (dense and "search" in summary.ticket.metadata):
         return ""
-    parts = [f"{summary['kept']:,} kept"]
+    parts = [f"{summary.kept:,} kept"]
     if dense:
         parts.append(f"{dense:,} dense")
     if norms:
         parts.append(f"{norms:,} norm scales, which stay 1")
-    return f"{summary['kept'] + dense + norms:,} as search counts: {' + '.join(parts)}"
+    return f"{summary.kept + dense + norms:,} as search counts: {' + '.join(parts)}"
 
 
-def dense_words(summary: dict[str, Json]) -> str:
+def dense_words(summary: Summary) -> str:
     """Say how many numbers the file holds as they are."""
-    tensors = len(summary["dense"])
-    return f"{summary['dense_numbers']:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
+    tensors = len(summary.ticket.dense)
+    return f"{summary.dense_numbers:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
 
 
-def besides_words(summary: dict[str, Json]) -> str:
+def besides_words(summary: Summary) -> str:
     """Say what the file holds besides random weights and masks; nothing where that is all."""
-    count = summary["dense_numbers"]
+    count = summary.dense_numbers
     if not count:
         return ""
     numbers = f"{count:,} number{'s' * (count != 1)}"
-    if not summary["strong"]:
+    if not summary.ticket.strong:
         return f"{numbers}, trained ones among them"
     # Only a construction has a target, and takes from it what is exact: its biases.
-    return f"{numbers} {'copied from the target' if summary['certificate'] else 'stored in full'}"
+    return f"{numbers} {'copied from the target' if summary.ticket.certificate else 'stored in full'}"
 
 
-def strong_words(summary: dict[str, Json]) -> str:
+def strong_words(summary: Summary) -> str:
     """Say whether nothing was trained to find the ticket."""
-    if not summary["strong"]:
+    if not summary.ticket.strong:
         return "no: some dense tensors were trained"
     besides = besides_words(summary)
     return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
 
 
-def size_words(summary: dict[str, Json]) -> str:
+def size_words(summary: Summary) -> str:
     """Say how large the file is, and how much of it is masks: only that grows with the network."""
-    masks, description = summary["mask_bytes"], summary["description_bytes"]
-    dense = summary["file_bytes"] - masks - description
-    bits = f" ({8 * masks / summary['weights']:.3f} bits a weight)" if summary["weights"] and masks else ""
+    masks, dense = summary.mask_bytes, summary.dense_bytes
+    bits = f" ({8 * masks / summary.ticket.numel:.3f} bits a weight)" if summary.ticket.numel and masks else ""
     numbers = f"{dense:,} of dense numbers, " if dense else ""
-    return f"{summary['file_bytes']:,} bytes: {masks:,} of masks{bits}, {numbers}{description:,} of description"
+    return (
+        f"{summary.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{summary.description_bytes:,} of description"
+    )

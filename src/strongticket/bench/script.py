@@ -1,0 +1,62 @@
+"""What the measurements behind the documents share: options, a table on the terminal, rows in a file."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from strongticket.bench.measure import WrongAnswerError, append_row
+from strongticket.environment import environment
+
+RESULTS = Path("results/bench/results.jsonl")
+
+
+def run_script(
+    doc: str | None,
+    measure: Callable[..., Iterable[Any]],
+    *,
+    op: str,
+    out: Path | None = RESULTS,
+    on: str = "cpu",
+    **defaults: Any,
+) -> None:
+    """Measure, print each row as a line of a table, and append it to a file with machine, versions and date.
+
+    Args:
+        doc: for --help.
+        measure: takes the options and gives rows, named tuples, each after it was checked.
+        op: what the rows are of, for their readers.
+        out: default of --out; None keeps no rows.
+        on: the device, unless --device is one of the options.
+        defaults: the other options by name; a tuple is a list separated by commas.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=out, help="file the rows are appended to")
+    for name, default in defaults.items():
+        kind = _list_of(type(default[0])) if isinstance(default, tuple) else type(default)
+        parser.add_argument(f"--{name}", type=kind, default=default, help=f"default: {default}")
+    options = vars(parser.parse_args())
+    file, heads = options.pop("out"), ""
+    try:
+        for row in measure(**options):
+            fields = row._asdict()
+            if heads != (heads := "  ".join(f"{name:>{_width(name)}}" for name in fields)):
+                print(heads)
+            print("  ".join(f"{_cell(value):>{_width(name)}}" for name, value in fields.items()), flush=True)
+            if file is not None:
+                append_row(file, op=op, **fields, **environment(options.get("device", on)))
+    except WrongAnswerError as error:
+        sys.exit(f"Error: {error}")
+
+
+def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    return lambda text: tuple(map(kind, text.split(",")))
+
+
+def _width(name: str) -> int:
+    return max(10, len(name))
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

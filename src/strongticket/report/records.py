@@ -1,0 +1,200 @@
+"""What files hold, as typed values; a field that is missing or of another kind is an error that names it."""
+
+import functools
+import types
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from strongticket.files import Json
+
+T = TypeVar("T")
+_NONE: dict[str, object] = {}
+
+
+class Made(NamedTuple):
+    """How and where numbers were made, as a run file, a benchmark row or a ticket tells."""
+
+    command: str | None = None
+    date: str | None = None
+    commit: str | None = None
+    gpu: str | None = None
+    cpu: str | None = None
+    machine: str | None = None
+    cores: int | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+    resumed_at_step: int | None = None
+
+
+class SearchConfig(NamedTuple):
+    """The settings of a search that the page names; `settings` has all but the seed, the policy's among them."""
+
+    mode: str
+    size: str
+    seed: int
+    steps: int
+    sequences: int
+    length: int
+    policy: dict[str, object] = _NONE
+    text: dict[str, object] | None = None
+    settings: dict[str, object] = _NONE
+
+    @property
+    def tokens_a_step(self) -> int:
+        """How many tokens one step learns from."""
+        return self.sequences * self.length
+
+
+class Metric(NamedTuple):
+    """A line of metrics.jsonl: a step's training loss, or the validation loss after it."""
+
+    step: int
+    loss: float | None = None
+    validation_loss: float | None = None
+
+
+class SearchResult(NamedTuple):
+    """The result of a finished search."""
+
+    best_validation_loss: float
+    curve: list[tuple[int, float]]  # step and validation loss
+    found: dict[str, object] | None = None  # the ticket, with its identity
+
+
+class PartError(NamedTuple):
+    """One part of a pretrained model: what its certificate allows, and the largest error measured."""
+
+    part: str
+    certified: float
+    error: float
+
+
+class Compared(NamedTuple):
+    """A model beside its ticket, as `compare` prints it: with similarities, or loss and divergence if it is causal."""
+
+    texts: int
+    tokens: int
+    largest_difference: float
+    float32_rounding: float
+    parts: list[PartError]
+    cosine: dict[str, float] | None = None  # mean, min
+    loss: dict[str, float] | None = None  # ticket, original
+    kl: float | None = None
+
+
+class Constructed(NamedTuple):
+    """What `construct` prints of a ticket, where that was kept."""
+
+    worst_entry: float | None = None
+    worst_reached: float | None = None
+    unreachable: int | None = None
+    file_bytes: int | None = None
+
+
+class Pretrained(NamedTuple):
+    """One number of items for one kind of ticket."""
+
+    what: str
+    items: int
+    compare: Compared
+    ticket: Constructed = Constructed()
+
+
+class Collected(NamedTuple):
+    """All of one model, as `strongticket.bench.pretrained` collects them."""
+
+    model: str
+    runs: list[Pretrained]
+
+
+class SubsetSums(NamedTuple):
+    """A row of `bench subset-sum`: one engine at one number of items."""
+
+    engine: str
+    label: str
+    n: int
+    device: str
+    threads: int
+    clock: str  # "cpu" or "wall"
+    rows: int  # a timed run of a batched engine has this many; all runs of a one-at-a-time peer together
+    p20: float
+    median: float
+    p80: float
+    times_slower: float  # our median rate over this one
+    median_error: float
+    optimal_share: float  # of the checked rows
+    checked: int  # rows whose optimum the reference knows
+    timeouts: int
+    unit: str = "problems/s"
+    op: str = "subset_sum"
+
+
+class SearchSteps(NamedTuple):
+    """A row of `bench search`: one kind of step of one model; ratios are to the dense step, where it was timed."""
+
+    model: str
+    kind: str
+    device: str
+    precision: str
+    compiler: str | None
+    micro_batches: int
+    sequences: int
+    length: int
+    trained: int  # numbers the optimizer updates
+    p20: float  # seconds a step
+    median: float
+    p80: float
+    tokens_per_second: float  # by the median
+    loss_error: float  # of the first micro-batch, relative to eager float32
+    gradient_error: float  # of the same, in norm
+    time_ratio: float | None = None  # the median over the turns
+    peak_bytes: int | None = None  # its own, most at any moment of a step; None on a CPU
+    peak_ratio: float | None = None
+    op: str = "search"
+
+
+class Timed(NamedTuple, Generic[T]):
+    """A benchmark row, and where it was measured."""
+
+    row: T
+    made: Made
+
+
+def typed(kind: type[T], value: Json) -> T:
+    """Read a JSON value as a type: a named tuple by its fields, others of the file left aside; lists, pairs, numbers.
+
+    Example:
+        >>> typed(PartError, {"part": "layer.0", "certified": 1, "error": 0.5, "norm": 2.0})
+        PartError(part='layer.0', certified=1.0, error=0.5)
+        >>> typed(PartError, {"part": "layer.0", "certified": "high", "error": 0.5})
+        Traceback (most recent call last):
+        TypeError: certified must be float; got 'high'
+    """
+    read: T = _read(kind, value, kind.__name__)
+    return read
+
+
+def _read(kind: Any, value: Json, name: str) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return None if value is None else _read(parts[0], value, name)
+    if hasattr(kind, "_fields") and isinstance(value, dict):
+        hints = _hints(kind)
+        # KeyError for what is missing and has no default.
+        named = [field for field in kind._fields if field in value or field not in kind._field_defaults]
+        return kind(**{field: _read(hints[field], value[field], field) for field in named})
+    if origin is list and isinstance(value, list):
+        return [_read(parts[0], part, name) for part in value]
+    if origin is tuple and isinstance(value, list) and len(value) == len(parts):
+        return tuple(_read(part, each, name) for part, each in zip(parts, value, strict=True))
+    if origin is dict and isinstance(value, dict):
+        return {key: _read(parts[1], part, key) for key, part in value.items()}
+    if kind is object or type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    raise TypeError(f"{name} must be {getattr(kind, '__name__', kind)}; got {value!r:.40}")
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
