@@ -104,11 +104,6 @@ def construct_pretrained(
         return Ticket.of(ticket, Digests(masks=digest_of_masks(ticket), weights=digest()))
 
 
-def solve_piece(piece: Piece) -> Solved:
-    """Solve a piece, wherever it was sent."""
-    return piece.solve()
-
-
 def _solve_all(
     pieces: list[Piece], kept: Checkpoint, workers: int, dask: str | None, progress: Progress | None
 ) -> dict[str, Solved]:
@@ -124,20 +119,18 @@ def _solve_all(
         kept.keep(solved)
         report(missing[index].sums)
 
-    for solved in run_tasks(solve_piece, missing, workers=workers, dask=dask, progress=finished):
+    for solved in run_tasks(Piece.solve, missing, workers=workers, dask=dask, progress=finished):
         found[solved.name] = solved
     return found
 
 
-def certified_input_norm(name: str, bound: float) -> float:
-    """Round what a part's inputs are bounded by up to what is stored, so that the error is for the stored number."""
-    return up_digits(bound)
-
-
 def certify_parts(
-    target: Target, solved: dict[str, list[Solved]], sha256: str, input_norm: InputNorm = certified_input_norm
+    target: Target,
+    solved: dict[str, list[Solved]],
+    sha256: str,
+    input_norm: InputNorm = lambda name, bound: up_digits(bound),
 ) -> Certificate:
-    """Bound the error of every part, each on inputs as large as it can get."""
+    """Bound the error of every part on inputs as large as it can get, rounded up to what is stored."""
     parts: list[dict[str, Json]] = []
     for name, (layer, part) in target.parts.items():
         alpha = input_norm(name, part.input.largest(layer))
