@@ -11,8 +11,7 @@ from torch import Tensor, nn
 import strongticket as st
 from strongticket.bounds import HeadNorms, attention_error
 from strongticket.construct import certify, recertify
-from strongticket.construct.attention import PrunedHead
-from strongticket.construct.product import Miss, Pruned
+from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from tests.construct.test_construct import draw, random_attention

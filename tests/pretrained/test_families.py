@@ -19,6 +19,7 @@ from strongticket.pretrained import (
     Norm,
     ReluPair,
     construct_pretrained,
+    families,
     register_family,
 )
 from strongticket.pretrained.families import family_of
@@ -34,7 +35,7 @@ def test_the_numbers_found_are_the_attention_and_the_mlp(family: str) -> None:
     model = small(family)
     target = Target(model, "attention+mlp")
     noted: dict[str, Tensor] = {}
-    for layer, part in target.parts():
+    for layer, part in target.parts.values():
         if layer.index == 1:
             part.output(layer).register_forward_hook(lambda _, __, out, name=part.name: noted.update({name: out}))
             if isinstance(part.input, Norm):
@@ -173,7 +174,7 @@ def test_other_layouts_and_wrapped_layers_are_told() -> None:
     with pytest.raises(StrongTicketError, match=r"this vit has no 'layers.0.attention.q_proj'"):
         Target(model).tensors()
     model.layers[0].layernorm_before = nn.GroupNorm(1, 12)
-    layer, part = next(Target(model).parts())
+    layer, part = next(iter(Target(model).parts.values()))
     with pytest.raises(StrongTicketError, match="a LayerNorm was expected where the model has a GroupNorm"):
         part.input.largest(layer)
     with pytest.raises(ValueError, match="a Hugging Face model is needed"):
@@ -190,6 +191,17 @@ def test_a_family_that_makes_no_sense_is_refused() -> None:
         Family({"layers": [up, up]})
     with pytest.raises(ValueError, match=r"mlp.down reads what mlp.up gives, which is no part of the layer"):
         Family({"layers": [ReluPair("mlp.down", "mlp.fc2", Behind(up))]})
+
+
+def test_two_tensors_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash that names a target would see only one of them."""
+    parts = [
+        LinearMap("attention.query", "attention.q_proj", Norm("layernorm_before")),
+        LinearMap("attention.key", "attention.k_proj", Norm("layernorm_after")),
+    ]
+    monkeypatch.setitem(families._FAMILIES, "vit", Family({"layers": parts}))
+    with pytest.raises(ValueError, match=r"two parts of layer\.0 have a attention_norm\.weight each"):
+        Target(small("vit")).tensors()
 
 
 def test_float64_is_taken_if_it_holds_float32_numbers() -> None:

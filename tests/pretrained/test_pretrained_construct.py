@@ -16,7 +16,6 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.construct import solve_piece
 from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
 from strongticket.pretrained.target import Target
 from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
@@ -80,7 +79,7 @@ def test_an_interrupted_run_goes_on_at_the_head(
     def run_here(function: object, pieces: list[Piece], *, progress: Any, **_: object) -> Iterator[Solved]:
         for index, piece in enumerate(pieces):
             solved_now.append(piece.name)
-            result = solve_piece(piece)
+            result = piece.solve()
             progress(index, result)
             yield result
             if len(solved_now) == stop_after:

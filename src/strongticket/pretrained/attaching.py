@@ -36,8 +36,8 @@ def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module
     target = Target(attached, ticket.architecture["what"])
     pieces = target.pieces(ticket.architecture["items"], ticket.seed)
     try:
-        for layer, part in target.parts():
-            part.put(layer, pieces[f"{layer.name}.{part.name}"], ticket, mode)
+        for name, (layer, part) in target.parts.items():
+            part.put(layer, pieces[name], ticket, mode)
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
         raise StrongTicketError(f"the ticket's tensors do not fit the model: {error!r:.200}") from error

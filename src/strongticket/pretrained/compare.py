@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -191,8 +192,7 @@ class _PartErrors:
     """Each part of the ticket on the inputs the original's part had: its own error, nothing handed on from before."""
 
     def __init__(self, original: Target, attached: Target) -> None:
-        self._original = {f"{layer.name}.{part.name}": (layer, part) for layer, part in original.parts()}
-        self._attached = {f"{layer.name}.{part.name}": (layer, part) for layer, part in attached.parts()}
+        self._original, self._attached = original.parts, attached.parts
         self._inputs: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._outputs: dict[str, Tensor] = {}
         self._errors: dict[str, float] = {}
@@ -203,8 +203,9 @@ class _PartErrors:
         """Note what goes into the original's parts and what comes out, while the block runs it."""
         hooks = []
         for name, (layer, part) in self._original.items():
-            hooks.append(self._note_input(layer.module(part.at), name))
-            hooks.append(self._note_output(part.output(layer), name))
+            module, note = layer.module(part.at), partial(self._note_input, name)
+            hooks.append(module.register_forward_pre_hook(note, with_kwargs=True))
+            hooks.append(part.output(layer).register_forward_hook(partial(self._note_output, name)))
         try:
             yield
         finally:
@@ -237,17 +238,11 @@ class _PartErrors:
             for part in ticket.certificate.details["parts"]
         ]
 
-    def _note_input(self, module: nn.Module, name: str) -> Any:
-        def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._inputs[name] = args, kwargs
+    def _note_input(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._inputs[name] = args, kwargs
 
-        return module.register_forward_pre_hook(note, with_kwargs=True)
-
-    def _note_output(self, module: nn.Module, name: str) -> Any:
-        def note(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
-            self._outputs[name] = output
-
-        return module.register_forward_hook(note)
+    def _note_output(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+        self._outputs[name] = output
 
 
 def _embeddings(hidden: Tensor, real: Tensor) -> Tensor:

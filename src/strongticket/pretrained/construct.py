@@ -78,7 +78,7 @@ def construct_pretrained(
     if dask is None:
         check_device(torch.device(device))
     target = Target(model, what)
-    for _, part in target.parts():
+    for _, part in target.parts.values():
         part.check(target.config)
     sha256, architecture = target.sha256(), target.describe(items)
     work = target.pieces(items, seed, str(torch.device(device)))
@@ -104,11 +104,6 @@ def construct_pretrained(
         return Ticket.of(ticket, Digests(masks=digest_of_masks(ticket), weights=digest()))
 
 
-def solve_piece(piece: Piece) -> Solved:
-    """Solve a piece, wherever it was sent."""
-    return piece.solve()
-
-
 def _solve_all(
     pieces: list[Piece], kept: Checkpoint, workers: int, dask: str | None, progress: Progress | None
 ) -> dict[str, Solved]:
@@ -124,23 +119,20 @@ def _solve_all(
         kept.keep(solved)
         report(missing[index].sums)
 
-    for solved in run_tasks(solve_piece, missing, workers=workers, dask=dask, progress=finished):
+    for solved in run_tasks(Piece.solve, missing, workers=workers, dask=dask, progress=finished):
         found[solved.name] = solved
     return found
 
 
-def certified_input_norm(name: str, bound: float) -> float:
-    """Round what a part's inputs are bounded by up to what is stored, so that the error is for the stored number."""
-    return up_digits(bound)
-
-
 def certify_parts(
-    target: Target, solved: dict[str, list[Solved]], sha256: str, input_norm: InputNorm = certified_input_norm
+    target: Target,
+    solved: dict[str, list[Solved]],
+    sha256: str,
+    input_norm: InputNorm = lambda name, bound: up_digits(bound),
 ) -> Certificate:
-    """Bound the error of every part, each on inputs as large as it can get."""
+    """Bound the error of every part on inputs as large as it can get, rounded up to what is stored."""
     parts: list[dict[str, Json]] = []
-    for layer, part in target.parts():
-        name = f"{layer.name}.{part.name}"
+    for name, (layer, part) in target.parts.items():
         alpha = input_norm(name, part.input.largest(layer))
         error, details = part.certify(layer, alpha, solved[name])
         parts.append(

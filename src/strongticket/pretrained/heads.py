@@ -66,8 +66,10 @@ class Heads(Part):
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
         """Name the four maps, the norm before them, and the scale of the scores."""
         named: dict[str, Tensor] = {}
+        # The first kind of attention has always been hashed without its name in front.
+        prefix = "" if self.name == "attention" else f"{self.name}."
         for name, read in zip(("query", "key", "value", "output"), self._read(layer), strict=True):
-            named |= read.named(name)
+            named |= read.named(f"{prefix}{name}")
         named[f"{self.name}.scaling"] = torch.tensor([self._cut(layer)[1]], dtype=torch.float64, device="cpu")
         return named | super().tensors(layer)
 
@@ -178,15 +180,14 @@ class Heads(Part):
 
 def why_not_merged(config: Any) -> str:
     """Say why a model's heads cannot be merged into products, or nothing if they can."""
-    heads, shared = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
-    positions = getattr(config, "position_embedding_type", None) or "absolute"
 
     def has(*names: str) -> bool:
         return any(getattr(config, name, None) for name in names)
 
-    if shared is not None and heads is not None and shared != heads:
+    heads, groups = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    if None not in (heads, groups) and groups != heads:
         return (
-            f"has grouped-query attention: {heads} heads share {shared} keys and values. "
+            f"has grouped-query attention: {heads} heads share {groups} keys and values. "
             "The construction gives every head keys and values of its own; describe its maps as linear ones."
         )
     if has("rope_parameters", "rope_theta", "rotary_dim", "rotary_pct"):
@@ -194,7 +195,7 @@ def why_not_merged(config: Any) -> str:
             "has rotary positions, which turn queries and keys by their place: no single matrix W_QK gives its scores, "
             "so there is none to prune into; describe its maps as linear ones."
         )
-    if positions != "absolute":
+    if (positions := getattr(config, "position_embedding_type", None) or "absolute") != "absolute":
         return f"has position_embedding_type {positions!r}, which adds to the scores; only 'absolute' is covered."
     if has("relative_attention_num_buckets", "relative_attention"):
         return (

@@ -67,12 +67,13 @@ class Layer:
 
     def linear_map(self, path: str) -> Affine:
         """Read a linear map, once."""
+        place = self.place(path)
         kind = type(module := self.module(path)).__name__
         if kind not in _LINEAR_MAPS:
             raise StrongTicketError(
                 f"a linear map was expected where the model has a {kind}; is it quantised, or wrapped?"
             )
-        read = self._numbers(self.place(path), module)
+        read = self._numbers(place, module)
         return read._replace(weight=read.weight.T) if kind == "Conv1D" else read
 
     def norm(self, place: str) -> Affine:

@@ -1,6 +1,5 @@
 """A model seen through its family: its layers, the parts in them, and all numbers a construction depends on."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,36 +34,35 @@ class Target:
         self.model_type: str = config.model_type
         self.backbone: nn.Module = getattr(model, "base_model", model)
         self.n_layers = 0
-        self._places: list[tuple[Layer, list[Part]]] = []
+        # By the name a ticket has for it, in the order of a ticket: every part, and the layer it is in.
+        self.parts: dict[str, tuple[Layer, Part]] = {}
         chosen = self.family.chosen(what)
         for path, parts in chosen.items():
-            layers = len(submodule(self.backbone, path, config))  # type: ignore[arg-type]
-            name, own = ("layer" if len(chosen) == 1 else path), _nearest_config(self.backbone, path, config)
-            self._places += [(Layer(f"{name}.{i}", path, i, self.backbone, own), parts) for i in range(layers)]
-            self.n_layers += layers
+            n_layers = len(submodule(self.backbone, path, config))  # type: ignore[arg-type]
+            prefix, own = ("layer" if len(chosen) == 1 else path), _nearest_config(self.backbone, path, config)
+            for i in range(n_layers):
+                layer = Layer(f"{prefix}.{i}", path, i, self.backbone, own)
+                self.parts |= {f"{layer.name}.{part.name}": (layer, part) for part in parts}
+            self.n_layers += n_layers
         if not self.n_layers:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
         for group in what.split("+"):
-            if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts()):
+            if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts.values()):
                 raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
-
-    def parts(self) -> Iterator[tuple[Layer, Part]]:
-        """Give every part in its layer, in the order of a ticket."""
-        return ((layer, part) for layer, parts in self._places for part in parts)
 
     def pieces(self, items: int, seed: int, device: str = "cpu") -> dict[str, list[Piece]]:
         """Cut the parts into work, by the name of the part."""
         return {
-            f"{layer.name}.{part.name}": [*part.pieces(layer, items=items, seed=seed, device=device)]
-            for layer, part in self.parts()
+            name: [*part.pieces(layer, items=items, seed=seed, device=device)]
+            for name, (layer, part) in self.parts.items()
         }
 
     def biases(self) -> list[DenseTensor]:
         """Give the biases that a ticket keeps exactly."""
         return [
-            DenseTensor(name=f"{layer.name}.{part.name}.{name}", value=bias)
-            for layer, part in self.parts()
-            for name, bias in part.biases(layer).items()
+            DenseTensor(name=f"{name}.{which}", value=bias)
+            for name, (layer, part) in self.parts.items()
+            for which, bias in part.biases(layer).items()
         ]
 
     def sha256(self) -> str:
@@ -74,10 +72,12 @@ class Target:
     def tensors(self) -> dict[str, Tensor]:
         """Name every tensor a construction depends on; numbers that are not finite are refused by name."""
         found: dict[str, Tensor] = {}
-        for layer, part in self.parts():
+        for layer, part in self.parts.values():
             for name, tensor in part.tensors(layer).items():
                 check_target(f"{layer.name.replace('.', ' ')}'s {name}", tensor)
-                found[f"{layer.name}.{name}"] = tensor
+                # Parts may share a norm; two tensors of one name would leave one of them out of the hash.
+                if found.setdefault(f"{layer.name}.{name}", tensor) is not tensor:
+                    raise ValueError(f"two parts of {layer.name} have a {name} each; name one of them otherwise.")
         return found
 
     def describe(self, items: int) -> dict[str, Json]:
@@ -90,7 +90,7 @@ class Target:
             "n_layers": self.n_layers,
             "init": "theory",
         }
-        for layer, part in self.parts():
+        for layer, part in self.parts.values():
             for name, value in part.describe(layer).items():
                 # A number is that of the first layer; names of parts are gathered.
                 listed = isinstance(value, list) and [*settings.get(name, ()), *value]
