@@ -8,7 +8,7 @@ the share of sources with an entry out of reach, because the mean tells mostly o
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import (
     PAPER,
@@ -28,10 +28,9 @@ from strongticket.experiments.statistics import (
     summarize,
 )
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
-from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
 from strongticket.files import Json
 
-SOURCES_A_TASK = 25
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
 SAMPLE_MAPS = 3
@@ -51,16 +50,8 @@ class Config(SourceConfig):
 
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
-    kind, normalize = options.target or "trained", options.normalize or False
-    config = Config(
-        seed=options.seed,
-        targets=options.targets,
-        init=options.init,
-        target=TargetConfig(kind=kind, normalize=normalize),
-    )
-    if options.quick:
-        config = replace(config, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
+    return following(Config(target=target), options, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
 
 
 def run_task(task: Task[Config]) -> Json:
@@ -94,8 +85,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
 
 
 def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns([chunk["sources"] for chunk in chunks])
+    sources = measure.sources_of(rows, target, width)
     count, unreachable = len(sources["seed"]), sources["unreachable"]
     return {
         "target": target,
@@ -111,7 +101,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Json:
         "mean_from_unreachable": _share_of_sum(sources["error"], [n > 0 for n in unreachable]),
         "violations": sum(map(measure.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
-        "maps": next(chunk["maps"] for chunk in chunks if chunk["maps"] is not None),
+        "maps": next(row["maps"] for row in rows if (row["target"], row["width"]) == (target, width) and row["maps"]),
     }
 
 
@@ -320,9 +310,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=lambda config, index: make_target(config.target, config.seed, index),
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=25,
     ),
     describe=describe,
 )

@@ -6,7 +6,7 @@ certificate does not know T: it stands as a line above.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -15,15 +15,13 @@ from torch import Tensor
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import summarize
 from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
-from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
-
-SOURCES_A_TASK = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +47,9 @@ class Inputs(NamedTuple):
 
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths, lengths and inputs, and nothing else."""
-    kind, normalize = options.target or "trained", options.normalize or False
-    config = Config(
-        seed=options.seed,
-        targets=options.targets,
-        init=options.init,
-        target=TargetConfig(kind=kind, normalize=normalize),
-    )
-    if options.quick:
-        lengths = (4, 16, 64, 256, 1024)
-        config = replace(config, sources=10, widths=(16, 32, 48), lengths=lengths, inputs=64, all_tokens_inputs=16)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
+    fewer = {"sources": 10, "widths": (16, 32, 48), "lengths": (4, 16, 64, 256, 1024)}
+    return following(Config(target=target), options, **fewer, inputs=64, all_tokens_inputs=16)
 
 
 def run_task(task: Task[Config]) -> Json:
@@ -114,8 +104,7 @@ def _measure_lengths(config: Config, found: MergedAttention, inputs: list[Inputs
 
 
 def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns(chunks)
+    sources = measure.sources_of(rows, target, width)
     largest = [max(a + b) for a, b in zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)]
     count = len(largest)
     return {
@@ -207,9 +196,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=lambda config, index: make_target(config.target, config.seed, index),
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=10,
     ),
     describe=describe,
 )

@@ -6,7 +6,7 @@ block b is that of the transformer which ends there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,18 +17,17 @@ from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, Vie
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.seeds import derive_seed
 from strongticket.experiments.statistics import Decay, decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.tasks import SourceConfig, Task, cut
+from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
 
 D_MODEL = 2
-SOURCES_A_TASK = 10
 PARTS = ("query", "key", "value", "output")
 
 
@@ -53,12 +52,8 @@ def configure(options: Options) -> Config:
         raise ValueError(
             "fig6 has untrained targets, as in the paper; leave --target out, or run other figures by themselves."
         )
-    config = Config(seed=options.seed, targets=options.targets, init=options.init)
-    if options.normalize is not None:
-        config = replace(config, normalize=options.normalize)
-    if options.quick:
-        config = replace(config, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    config = Config() if options.normalize is None else Config(normalize=options.normalize)
+    return following(config, options, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
 
 
 def make_target(config: Config, index: int) -> Json:
@@ -146,8 +141,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
 
 
 def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns(chunks)
+    sources = measure.sources_of(rows, target, width)
     count = len(sources["seed"])
     return {
         "target": target,
@@ -339,9 +333,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=make_target,
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=10,
     ),
     describe=describe,
 )

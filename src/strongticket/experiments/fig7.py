@@ -8,7 +8,15 @@ from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import paired_difference, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, MEASURES, by_seed, on_common_seeds, on_other_texts, tokens_of
+from strongticket.experiments.text_rows import (
+    BEST,
+    FINAL,
+    MEASURES,
+    by_seed,
+    on_common_seeds,
+    on_other_texts,
+    tokens_of,
+)
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 
@@ -119,7 +127,7 @@ def describe(result: Json) -> Section:
         title="Loss against nonzero parameters",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
         + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
-        + f" Learning rates: {rates_in_words(points)}, trained models at the best of all rates and warm-ups tried.",
+        + f" Learning rates: {_rates(points)}: for trained models the best of those tried.",
         views=[
             _view(points, counted, name)
             for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
@@ -142,8 +150,9 @@ def describe(result: Json) -> Section:
             )
         ],
     )
-    measured = {effect["measure"] for effect in result["effects"] if _shown(effect, points)}
-    effects = [effect for effect in result["effects"] if effect["measure"] in measured]
+    # On the final loss, too, where that is not the best one everywhere.
+    shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
+    effects = [effect for effect in result["effects"] if effect["measure"] in shown]
     best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
     return Section(
         anchor="fig7",
@@ -155,11 +164,6 @@ def describe(result: Json) -> Section:
         finding=_finding(points, best),
         blocks=(chart, *([_effect_lines(effects)] if effects else []), *([_gap_lines(gaps)] if gaps else [])),
     )
-
-
-def _shown(effect: Json, points: Sequence[Json]) -> bool:
-    """Whether an effect says more than that on the best loss: where the final one is another somewhere."""
-    return effect["measure"] == BEST or "final loss" in losses.loss_columns(points)
 
 
 def _finding(points: Sequence[Json], effects: Sequence[Json]) -> str:
@@ -223,25 +227,10 @@ def _text_seen(point: Json) -> str:
     return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
 
 
-def rates_in_words(points: Sequence[Json]) -> str:
-    """Write the learning rates of each model: trained ones may have another than tickets.
-
-    Example:
-        >>> trained = {"size": "small", "kind": "dense", "lr": 3e-3}
-        >>> ticket = {"size": "small", "kind": "scaled", "lr": 1e-3}
-        >>> rates_in_words([ticket, trained]), rates_in_words([ticket | {"lr": 3e-3}, trained])
-        ('small 0.003 (tickets 0.001)', 'small 0.003')
-    """
-    found = []
-    for size in dict.fromkeys(point["size"] for point in points):
-        kinds: dict[bool, set[str]] = {True: set(), False: set()}
-        for point in points:
-            if point["size"] == size and point.get("lr") is not None:
-                kinds[point["kind"] == "dense"].add(f"{point['lr']:.2g}")
-        trained, tickets = (" or ".join(sorted(kinds[dense])) for dense in (True, False))
-        of_tickets = f" (tickets {tickets})" if tickets not in ("", trained) else ""
-        found.append(f"{size} {trained or 'none'}{of_tickets}" if trained else f"{size} tickets {tickets}")
-    return ", ".join(found)
+def _rates(points: Sequence[Json]) -> str:
+    """Write the learning rates: trained models may have another than tickets."""
+    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
+    return ", ".join(dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named))
 
 
 def _effect_lines(effects: Sequence[Json]) -> Comparison:
