@@ -21,7 +21,7 @@ def chart(**look: object) -> Chart:
         each=[(4.9, 5.1), (), (4.8, 5.0)],
         labels=("first", "", ""),
     )
-    other = Series(name="other", points=[(1.0, 5.5), (4.0, 5.4)])
+    other = Series(name="another\xa0line", points=[(1.0, 5.5), (4.0, 5.4)])
     view = View(name="v", x="scale", y="loss", series=(series, other), y_scales=("linear",), **look)  # type: ignore[arg-type]
     return Chart(title="A chart", caption="caption", views=[view], tables=[])
 
@@ -52,7 +52,7 @@ def test_words_names_and_numbers_are_there(tmp_path: Path) -> None:
         "A chart",
         "scale",
         "loss",
-        "other",
+        "another line",
         "first",
         "theory",
         "Compared",

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,14 +139,14 @@ def test_dask_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
-    cluster: tuple[str, list["subprocess.Popen[bytes]"]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: tuple[str, list["subprocess.Popen[bytes]"]], tmp_path: Path
 ) -> None:
     from distributed import Client
 
     address, workers = cluster
     with Client(address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=90)
-    monkeypatch.setattr(fig4, "SOURCES_A_TASK", 3)
+    figure = replace(fig4.FIGURE, plan=replace(fig4.FIGURE.plan, sources_a_task=3))  # type: ignore[type-var]
     config = fig4.Config(sources=30, widths=(8, 16, 24), inputs=2000, target=UNTRAINED)
     alive_before: list[int] = []
 
@@ -156,7 +157,7 @@ def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
             workers[0].send_signal(signal.SIGKILL)
             workers[0].wait()
 
-    reproduce_figure(fig4.FIGURE, config, tmp_path / "dask", How(dask=address, progress=kill_one))
+    reproduce_figure(figure, config, tmp_path / "dask", How(dask=address, progress=kill_one))
     assert alive_before == [2]
     assert [worker.poll() for worker in workers] == [-signal.SIGKILL, None]
     reproduce_figure(fig4.FIGURE, config, tmp_path / "here")

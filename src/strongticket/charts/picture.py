@@ -192,7 +192,7 @@ def _set_ticks(axes: Axes, view: View, xs: Sequence[float]) -> None:
         axes.margins(x=0.04)
         return
     axes.set_xscale("log")
-    axes.margins(x=0.1, y=0.1)
+    axes.margins(x=0.1, y=0.15)
     low, high = axes.get_xlim()
     ticks = list(view.x_ticks) or _round_numbers(low, high)
     axes.set_xticks(ticks, [_short(x) for x in ticks])
@@ -332,6 +332,6 @@ def _set(text: str) -> str:
         >>> print(_set("times n_K^(1/4)"), _set("2^(−n/2)"), _set("a $ b"))
         times $n_{K}^{1/4}$ $2^{-n/2}$ a \$ b
     """
-    text = printable(text).replace("$", r"\$")
+    text = printable(text.replace("\xa0", " ")).replace("$", r"\$")
     text = re.sub(r"\b(\w)_(\w+)\^\((.*?)\)", r"$\1_{\2}^{\3}$", text)
     return re.sub(r"\b(\w)\^\((.*?)\)", lambda found: f"${found[1]}^{{{found[2].replace('−', '-')}}}$", text)

@@ -25,11 +25,14 @@ _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
 _TEXT_OPTIONS = ("schedule", "models", "seeds", "data", *_RUN_OPTIONS)
 
 
+def _on_text(help: str, **more: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=_TEXT, **more)
+
+
 def reproduce(
     context: typer.Context,
     figures: Annotated[
-        list[str],
-        typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}."),
+        list[str], typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}.")
     ],
     quick: Annotated[
         bool,
@@ -61,71 +64,45 @@ def reproduce(
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
     ] = None,
     schedule: Annotated[
-        Literal["short", "paper"],
-        typer.Option(help="Minutes a run on one GPU, or the paper's 6e9 tokens.", rich_help_panel=_TEXT),
+        Literal["short", "paper"], _on_text("Minutes a run on one GPU, or the paper's 6e9 tokens.")
     ] = "short",
     models: Annotated[
         str,
-        typer.Option(
+        _on_text(
+            "GPT-2 sizes, separated by commas.",
             metavar="LIST",
-            help="GPT-2 sizes, separated by commas.",
-            rich_help_panel=_TEXT,
             show_default="mini and small, or what the figure needs; quick: nano",
         ),
     ] = "",
     seeds: Annotated[
         int | None,
-        typer.Option(
+        _on_text(
+            "Runs of each setting; beyond the first, larger models and ablation have fewer settings.",
             min=1,
-            help="Runs of each setting; beyond the first, larger models and ablation have fewer settings.",
-            rich_help_panel=_TEXT,
             show_default="3",
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        _on_text(
+            "Text for the missing runs, as in `search`; without it finished runs are drawn.",
             metavar="NAME_OR_DIR",
-            help="Text for the missing runs, as in `search`; without it finished runs are drawn.",
-            rich_help_panel=_TEXT,
             show_default="none; quick: sample",
         ),
     ] = None,
     also: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME_OR_DIR", help="Another text whose validation part is measured too.", rich_help_panel=_TEXT
-        ),
+        str | None, _on_text("Another text whose validation part is measured too.", metavar="NAME_OR_DIR")
     ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME_OR_DIR", help="As in `search`.", rich_help_panel=_TEXT)
-    ] = None,
+    tokenizer: Annotated[str | None, _on_text("As in `search`.", metavar="NAME_OR_DIR")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            help="Begin no run that would end after this time, as far as earlier ones on this machine tell.",
-            rich_help_panel=_TEXT,
-        ),
+        _on_text("Begin no run that would end after this time, as far as earlier ones on this machine tell.", min=0),
     ] = None,
     only: Annotated[
-        str,
-        typer.Option(
-            metavar="REGEX",
-            help="Begin only runs whose name has this in it.",
-            rich_help_panel=_TEXT,
-            show_default=False,
-        ),
+        str, _on_text("Begin only runs whose name has this in it.", metavar="REGEX", show_default=False)
     ] = "",
     device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="DEVICE",
-            help="cpu or cuda.",
-            show_default="cuda if there is one",
-            rich_help_panel=_TEXT,
-        ),
+        str | None, _on_text("cpu or cuda.", "--device", metavar="DEVICE", show_default="cuda if there is one")
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)

@@ -3,21 +3,41 @@
 Mostly one seed: enough for large effects, and no others should be read off it (`spread` says how much seeds differ).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 from strongticket.charts.parts import Colour, Comparison, Section
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
-from strongticket.experiments.text_rows import FINAL
-from strongticket.files import Json
+from strongticket.experiments.text_rows import FINAL, RunRow, TextResult
 from strongticket.learn.config import RunConfig
 
 TICKET, MASKED, TRAINED = "ticket", "embeddings masked", "trained model"
+
+
+Losses = dict[tuple[str, str], dict[int, float]]  # by model, variant and seed
+
+
+class Outcome(TypedDict):
+    """What a run came to, and the name of what it is a variant of."""
+
+    size: str
+    seed: int
+    variant: str
+    base: str | None
+    final_validation_loss: float
+    curve: list[tuple[int, float]]
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    usual: NotRequired[str]  # what a run is that nothing is changed in; older files do not say
+    variants: list[Outcome]
 
 
 class Variant(NamedTuple):
@@ -184,7 +204,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """Each run's loss, and the name of what it is a variant of."""
     usual = {row["config"]["size"]: _usual(row) for row in rows}
     alike = len(set(usual.values())) == 1
@@ -194,7 +214,7 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
     }
 
 
-def _usual(row: Json) -> str:
+def _usual(row: RunRow) -> str:
     """Say what a run is that nothing is changed in."""
     found = variants(row["config"]["size"], _schedule_of(row), 0)
     ticket, trained = (found[name].config for name in (TICKET, TRAINED))
@@ -202,7 +222,7 @@ def _usual(row: Json) -> str:
     return f"scale {ticket.policy.qk_scale:g}, {_steps(ticket)}, learning rate {ticket.lr:.2g}, {warmup}"
 
 
-def _line(row: Json) -> dict[str, Json]:
+def _line(row: RunRow) -> Outcome:
     found = variants(row["config"]["size"], _schedule_of(row), row["config"]["seed"])
     label = next(label for label, variant in found.items() if variant.config.as_json() == row["config"])
     return {
@@ -215,7 +235,7 @@ def _line(row: Json) -> dict[str, Json]:
     }
 
 
-def _schedule_of(row: Json) -> schedules.ScheduleName:
+def _schedule_of(row: RunRow) -> schedules.ScheduleName:
     """Find the schedule that a row is from: every one has its own variants."""
     for schedule in schedules.NAMES:
         found = variants(row["config"]["size"], schedule, row["config"]["seed"])
@@ -224,9 +244,9 @@ def _schedule_of(row: Json) -> schedules.ScheduleName:
     raise ValueError("no schedule has this run among its variants")
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Final losses, the lowest first, and what each change does, seed by seed."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    found: Losses = {}
     for line in result["variants"]:
         found.setdefault((line["size"], line["variant"]), {})[line["seed"]] = float(line[FINAL])
     means = {key: spread([*of_seeds.values()]) for key, of_seeds in found.items()}
@@ -262,19 +282,19 @@ def _colour(variant: str) -> Colour:
     return "mean" if variant.startswith(TRAINED) else "median"
 
 
-def _changes(result: Json, found: Mapping[tuple[str, str], Mapping[int, float]], more: int) -> list[losses.Line]:
+def _changes(result: Result, found: Losses, more: int) -> list[losses.Line[Pair]]:
     """Hold each variant against its base, where that was run; a ticket's own settings name what they add to it."""
-    lines: list[losses.Line] = []
+    lines: list[losses.Line[Pair]] = []
     bases = {(line["size"], line["variant"]): line["base"] for line in result["variants"]}
     for (size, variant), base in bases.items():
-        pair = paired_difference(found.get((size, base), {}), found[size, variant])
-        if pair is not None:
+        pair = paired_difference(found.get((size, base), {}), found[size, variant]) if base is not None else None
+        if base is not None and pair is not None:
             change = variant.removeprefix(base).removeprefix(", ")
             lines.append(((change, base, size)[: 2 + more], pair, _colour(variant)))
     return sorted(lines, key=lambda line: float(line[1]["mean"]))
 
 
-def _change_lines(changes: Sequence[losses.Line], more: tuple[str, ...]) -> Comparison:
+def _change_lines(changes: Sequence[losses.Line[Pair]], more: tuple[str, ...]) -> Comparison:
     return losses.compare_pairs(
         "Each change, seed by seed",
         "Left of zero: the change lowers the loss. Settings whose base was not run are not here.",

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from strongticket.environment import command_line, environment
 from strongticket.experiments.figure import How, Options
 from strongticket.experiments.results import ResultFolder
-from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.experiments.tasks import SourceConfig, Task, cut
 from strongticket.files import Json, as_json
 from strongticket.parallel import run_tasks
 
@@ -23,16 +23,16 @@ class Constructions(Generic[C]):
     Args:
         configure: options to configuration.
         make_target: configuration and index to a target, in JSON.
-        make_tasks: one for each target, width and chunk of sources.
         run_task: a task to its rows, in JSON; a pure function, importable by name.
         summarize: configuration, targets and the rows of all tasks to everything else in the result.
+        sources_a_task: how many sources of one target and width are done together.
     """
 
     configure: Callable[[Options], C]
     make_target: Callable[[C, int], Json]
-    make_tasks: Callable[[C, Sequence[Json]], list[Task[C]]]
     run_task: Callable[[Task[C]], Json]
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
+    sources_a_task: int
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the tasks that are left; a finished result is read."""
@@ -44,7 +44,7 @@ class Constructions(Generic[C]):
             if partial.targets is None:
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
             targets = partial.targets or []
-            tasks = self.make_tasks(config, targets)
+            tasks = cut(config, targets, self.sources_a_task)
             left = [task for task in tasks if task.name not in partial.rows]
             found = len(tasks) - len(left)
 
@@ -69,3 +69,10 @@ class Constructions(Generic[C]):
             }
             folder.finish(result, run | {"command": command_line(), **environment()})
         return result
+
+
+def following(config: C, options: Options, **quick: Any) -> C:
+    """Fill a configuration in as asked; `quick` is what a quick look has less of, which is all that it changes."""
+    asked: dict[str, Any] = {"seed": options.seed, "targets": options.targets, "init": options.init}
+    asked |= quick if options.quick else {}
+    return replace(config, **asked | ({} if options.sources is None else {"sources": options.sources}))

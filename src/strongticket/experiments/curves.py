@@ -1,14 +1,15 @@
 """What Figures 4 to 6 are described with: errors over sources, shares of them, and fitted curves."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar
 
 from strongticket.charts.parts import Colour, Dash, Series, View, above_zero, minus, number
 from strongticket.experiments import bootstrap
-from strongticket.experiments.statistics import PAPER, Decay, formula
+from strongticket.experiments.statistics import PAPER, Decay, Summary, formula
 from strongticket.files import Json
 
 Statistic = Literal["mean", "median"]
+STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
 HALF_BARS = "On the log scale a bar has no lower half where mean − deviation is below zero."
 FIT_CAPTION = (
@@ -17,20 +18,33 @@ FIT_CAPTION = (
 _STEPS = 60
 
 
-def of_target(result: Json, target: int) -> list[Json]:
+class Width(TypedDict):
+    """What every figure says of the sources of one target and width."""
+
+    target: int
+    width: int
+    violations: int  # of certificates
+
+
+W = TypeVar("W", bound=Width)
+
+
+def of_target(widths: Sequence[W], target: int) -> list[W]:
     """Give one target's widths."""
-    return [point for point in result["widths"] if point["target"] == target]
+    return [point for point in widths if point["target"] == target]
 
 
 def errors(
-    name: str, places: Sequence[float], found: Sequence[Json], what: Statistic, *, spread: bool = False, **look: Any
+    name: str, places: Sequence[float], found: Sequence[Summary], what: Statistic, *, spread: bool = False, **look: Any
 ) -> Series:
     """Draw a statistic of the errors at each place; with its spread: quartiles around a median, deviations else."""
     points = list(zip(places, above_zero(error[what] for error in found), strict=False))
     if not spread:
         return Series(name=name, points=points, **look)
     if what == "median":
-        low, high = (above_zero(error[quartile] for error in found) for quartile in ("quartile_low", "quartile_high"))
+        low, high = (
+            above_zero(ends) for ends in zip(*((e["quartile_low"], e["quartile_high"]) for e in found), strict=True)
+        )
         return Series(name=name, points=points, low=low, high=high, spread="band", **look)
     low, high = ([error["mean"] + sign * error["std"] for error in found] for sign in (-1, 1))
     return Series(name=name, points=points, low=low, high=high, line=False, **look)

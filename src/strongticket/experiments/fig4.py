@@ -8,19 +8,21 @@ the share of sources with an entry out of reach, because the mean tells mostly o
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
 
 import torch
 
 from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import (
     PAPER,
     Decay,
+    Fit,
+    Summary,
     decay_json,
     decay_of,
     fit_decay,
@@ -28,10 +30,9 @@ from strongticket.experiments.statistics import (
     summarize,
 )
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
-from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
 from strongticket.files import Json
 
-SOURCES_A_TASK = 25
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
 SAMPLE_MAPS = 3
@@ -49,18 +50,52 @@ class Config(SourceConfig):
     inputs: int = 10_000  # of the test split
 
 
+class Point(curves.Width):
+    """One target's sources of one width."""
+
+    items: int
+    error: Summary
+    worst: Summary
+    certificate: Summary
+    unreachable_sources: float  # shares of sources with any entry out of reach, and of all entries
+    unreachable_entries: float
+    mean_from_unreachable: float  # how much of the mean error comes from these sources
+    sources: dict[str, list[Json]]
+    maps: Json
+
+
+class Slope(TypedDict):
+    """How fast the median falls in logarithms between two widths, and how fast it should."""
+
+    widths: list[int]
+    slope: float | None
+    predicted: float
+    ratio: float | None
+
+
+class Fits(TypedDict):
+    """One target's curves: fitted as the paper does, and on logarithms."""
+
+    target: int
+    mean: Fit | None
+    mean_in_logs: Fit | None
+    median: Fit | None
+    median_in_logs: Fit | None
+    median_slope: Slope
+
+
+class Result(TypedDict):
+    """What `result.json` holds, as far as it is shown."""
+
+    config: Json
+    fits: list[Fits]
+    widths: list[Point]
+
+
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
-    kind, normalize = options.target or "trained", options.normalize or False
-    config = Config(
-        seed=options.seed,
-        targets=options.targets,
-        init=options.init,
-        target=TargetConfig(kind=kind, normalize=normalize),
-    )
-    if options.quick:
-        config = replace(config, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
+    return following(Config(target=target), options, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
 
 
 def run_task(task: Task[Config]) -> Json:
@@ -93,9 +128,8 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns([chunk["sources"] for chunk in chunks])
+def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
+    sources = measure.sources_of(rows, target, width)
     count, unreachable = len(sources["seed"]), sources["unreachable"]
     return {
         "target": target,
@@ -104,14 +138,12 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Json:
         "error": summarize(sources["error"]),
         "worst": summarize(sources["worst"]),
         "certificate": summarize(sources["certificate"]),
-        # Shares of sources with any entry out of reach, and of all entries.
         "unreachable_sources": sum(n > 0 for n in unreachable) / count,
         "unreachable_entries": sum(unreachable) / (count * ENTRIES),
-        # How much of the mean error comes from the sources with an entry out of reach.
         "mean_from_unreachable": _share_of_sum(sources["error"], [n > 0 for n in unreachable]),
         "violations": sum(map(measure.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
-        "maps": next(chunk["maps"] for chunk in chunks if chunk["maps"] is not None),
+        "maps": next(row["maps"] for row in rows if (row["target"], row["width"]) == (target, width) and row["maps"]),
     }
 
 
@@ -120,26 +152,28 @@ def _share_of_sum(values: Sequence[float], chosen: Sequence[bool]) -> float:
     return math.fsum(value for value, wanted in zip(values, chosen, strict=True) if wanted) / total if total else 0.0
 
 
-def _fit_target(target: int, points: Sequence[Json]) -> Json:
+def _fit_target(target: int, points: Sequence[Point]) -> Fits:
     """Fit mean and median as the paper does, and on logarithms; the slope of the median has a prediction."""
     own = [point for point in points if point["target"] == target]
     widths = [point["width"] for point in own]
-    fits: Json = {"target": target}
-    for what in ("mean", "median"):
-        errors = [point["error"][what] for point in own]
-        fits[what] = decay_json(fit_decay(widths, errors))
-        fits[f"{what}_in_logs"] = decay_json(fit_decay_in_logs(widths, errors))
+    means, medians = ([point["error"][what] for point in own] for what in curves.STATISTICS)
     low, high = SLOPE_WIDTHS
     between = [(n, point["error"]["median"]) for n, point in zip(widths, own, strict=True) if low <= n <= high]
     slope = fit_decay_in_logs([n for n, _ in between], [e for _, e in between])
     predicted = math.log(2) / D_MODEL
-    fits["median_slope"] = {
-        "widths": [low, high],
-        "slope": slope.delta if slope else None,
-        "predicted": predicted,
-        "ratio": slope.delta / predicted if slope else None,
+    return {
+        "target": target,
+        "mean": decay_json(fit_decay(widths, means)),
+        "mean_in_logs": decay_json(fit_decay_in_logs(widths, means)),
+        "median": decay_json(fit_decay(widths, medians)),
+        "median_in_logs": decay_json(fit_decay_in_logs(widths, medians)),
+        "median_slope": {
+            "widths": [low, high],
+            "slope": slope.delta if slope else None,
+            "predicted": predicted,
+            "ratio": slope.delta / predicted if slope else None,
+        },
     }
-    return fits
 
 
 def _target_maps(config: Config, content: Json) -> Json:
@@ -149,10 +183,12 @@ def _target_maps(config: Config, content: Json) -> Json:
         return measure.rounded_maps(target.attention.merged().weights(x[:SAMPLE_MAPS])[:, 0])
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Errors as the paper has them and on a logarithmic scale, the slope of the median, and what misses do."""
     config = result["config"]
-    (first, points), *others = [(found, curves.of_target(result, found["target"])) for found in result["fits"]]
+    (first, points), *others = [
+        (found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]
+    ]
     widths = [point["width"] for point in points]
     thin = [own for _, own in others]
     chart = Chart(
@@ -191,7 +227,7 @@ def describe(result: Json) -> Section:
     )
 
 
-def _median_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[Json]]) -> View:
+def _median_view(points: Sequence[Point], found: Fits, others: Sequence[Sequence[Point]]) -> View:
     series = [
         _line("median source, with quartiles", points, "median", spread=True, colour="median"),
         _line("mean", points, "mean", colour="mean"),
@@ -203,9 +239,9 @@ def _median_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[
     return View(name="Median", x=curves.WIDTH, y="error", series=series)
 
 
-def _mean_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[Json]]) -> View:
+def _mean_view(points: Sequence[Point], found: Fits, others: Sequence[Sequence[Point]]) -> View:
     widths = [point["width"] for point in points]
-    fitted = {what: decay_of(found[what]) for what in ("mean", "median")}
+    fitted = {what: decay_of(found[what]) for what in curves.STATISTICS}
     series = [
         _line("mean ± standard deviation over sources", points, "mean", spread=True, colour="mean"),
         *([curves.curve("its fit", fitted["mean"], widths, "mean")] if fitted["mean"] else []),
@@ -219,12 +255,18 @@ def _mean_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[Js
     return View(name="Mean", x=curves.WIDTH, y="error", series=series, note=curves.HALF_BARS, printed="linear")
 
 
-def _line(name: str, points: Sequence[Json], what: curves.Statistic, measured: str = "error", **look: Any) -> Series:
+def _line(
+    name: str,
+    points: Sequence[Point],
+    what: curves.Statistic,
+    measured: Literal["error", "certificate"] = "error",
+    **look: Any,
+) -> Series:
     found = [point[measured] for point in points]
     return curves.errors(name, [point["width"] for point in points], found, what, **look)
 
 
-def _thin(others: Sequence[Sequence[Json]], what: curves.Statistic) -> list[Series]:
+def _thin(others: Sequence[Sequence[Point]], what: curves.Statistic) -> list[Series]:
     """Draw other targets' errors thin, in the colour of the first one's, which the figure is about."""
     return [
         _line(f"target {points[0]['target']}, {what}", points, what, colour=what, thin=True, marks=False)
@@ -232,7 +274,7 @@ def _thin(others: Sequence[Sequence[Json]], what: curves.Statistic) -> list[Seri
     ]
 
 
-def _predicted(points: Sequence[Json], slope: Json) -> list[Series]:
+def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
     """Draw the predicted halving per item beside the median, and name both slopes."""
     low, high = slope["widths"]
     inside = [point for point in points if low <= point["width"] <= high and point["error"]["median"] > 0]
@@ -245,13 +287,14 @@ def _predicted(points: Sequence[Json], slope: Json) -> list[Series]:
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
 
-def _width_table(points: Sequence[Json], found: Json) -> Table:
+def _width_table(points: Sequence[Point], found: Fits) -> Table:
     columns = ("n", "items", "mean", "std", "median", "quartiles", "largest", "median certificate", "out of reach")
     rows = [
         (
-            *(str(point[key]) for key in ("width", "items")),
-            *(number(point["error"][what]) for what in ("mean", "std", "median")),
-            " to ".join(number(point["error"][f"quartile_{end}"]) for end in ("low", "high")),
+            str(point["width"]),
+            str(point["items"]),
+            *map(number, (point["error"]["mean"], point["error"]["std"], point["error"]["median"])),
+            " to ".join(map(number, (point["error"]["quartile_low"], point["error"]["quartile_high"]))),
             number(point["worst"]["max"]),
             number(point["certificate"]["median"]),
             share(point["unreachable_sources"]),
@@ -262,13 +305,13 @@ def _width_table(points: Sequence[Json], found: Json) -> Table:
     return Table(caption=caption, columns=columns, rows=rows, words=0)
 
 
-def _fit_table(points: Sequence[Json], found: Json) -> Table:
+def _fit_table(points: Sequence[Point], found: Fits) -> Table:
     """Set the fits beside the paper's and the theory's, with bootstrap intervals."""
     widths = [point["width"] for point in points]
     sources = [point["sources"]["error"] for point in points]
     means, medians = (bootstrap.redraw(sources, of) for of in (bootstrap.mean_of_rows, bootstrap.median_of_rows))
     rows = []
-    for what, drawn, paper in (("mean", means, PAPER), ("median", medians, None)):
+    for what, drawn, paper in zip(curves.STATISTICS, (means, medians), (PAPER, None), strict=True):
         fit, intervals = decay_of(found[what]), curves.redrawn_fits(widths, drawn)
         for symbol, part in (("γ", "gamma"), ("δ", "delta")):
             ours, theirs = (number(getattr(decay, part, None)) for decay in (fit, paper))
@@ -284,7 +327,7 @@ def _fit_table(points: Sequence[Json], found: Json) -> Table:
     return Table(caption=curves.FIT_CAPTION, columns=("fit", "value", "95 % interval", "the paper"), rows=rows)
 
 
-def carried_in_words(points: Sequence[Json]) -> str:
+def carried_in_words(points: Sequence[Point]) -> str:
     """Say how much of the mean error comes from sources with an entry out of reach; nothing where there are none."""
     missed = [point for point in points if point["unreachable_sources"] > 0]
     if not missed:
@@ -294,7 +337,7 @@ def carried_in_words(points: Sequence[Json]) -> str:
     return f"Up to width {missed[-1]['width']} some sources cannot reach some entry at all; they carry {carried}."
 
 
-def rate_in_words(slope: Json, widths: Sequence[int]) -> str:
+def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     """Hold the rate at which the median source's error falls against the theory's.
 
     Example:
@@ -320,9 +363,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=lambda config, index: make_target(config.target, config.seed, index),
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=25,
     ),
     describe=describe,
 )

@@ -6,8 +6,8 @@ certificate does not know T: it stands as a line above.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -15,15 +15,13 @@ from torch import Tensor
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.statistics import summarize
+from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
-from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
-
-SOURCES_A_TASK = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +36,25 @@ class Config(SourceConfig):
     all_tokens_inputs: int = 32
 
 
+class Line(curves.Width):
+    """One target's sources of one width, length by length."""
+
+    certificate: Summary
+    lengths: list[int]
+    token: list[Summary]
+    all_tokens: list[Summary]  # up to `all_tokens_up_to`
+    unreachable_sources: float
+    sources: dict[str, list[Json]]
+
+
+class Result(TypedDict):
+    """What `result.json` holds, as far as it is shown."""
+
+    config: Json
+    targets: list[Json]
+    widths: list[Line]
+
+
 class Inputs(NamedTuple):
     """Sequences of one length, with what the target makes of them."""
 
@@ -49,17 +66,9 @@ class Inputs(NamedTuple):
 
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths, lengths and inputs, and nothing else."""
-    kind, normalize = options.target or "trained", options.normalize or False
-    config = Config(
-        seed=options.seed,
-        targets=options.targets,
-        init=options.init,
-        target=TargetConfig(kind=kind, normalize=normalize),
-    )
-    if options.quick:
-        lengths = (4, 16, 64, 256, 1024)
-        config = replace(config, sources=10, widths=(16, 32, 48), lengths=lengths, inputs=64, all_tokens_inputs=16)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
+    fewer = {"sources": 10, "widths": (16, 32, 48), "lengths": (4, 16, 64, 256, 1024)}
+    return following(Config(target=target), options, **fewer, inputs=64, all_tokens_inputs=16)
 
 
 def run_task(task: Task[Config]) -> Json:
@@ -113,9 +122,8 @@ def _measure_lengths(config: Config, found: MergedAttention, inputs: list[Inputs
     return measured
 
 
-def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns(chunks)
+def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Line:
+    sources = measure.sources_of(rows, target, width)
     largest = [max(a + b) for a, b in zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)]
     count = len(largest)
     return {
@@ -124,7 +132,6 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
         "certificate": summarize(sources["certificate"]),
         "lengths": list(config.lengths),
         "token": [summarize(errors) for errors in zip(*sources["token"], strict=True)],
-        # One for each length up to `all_tokens_up_to`.
         "all_tokens": [summarize(errors) for errors in zip(*sources["all_tokens"], strict=True)],
         "unreachable_sources": sum(n > 0 for n in sources["unreachable"]) / count,
         "violations": sum(map(measure.violated, sources["certificate"], largest)),
@@ -132,13 +139,13 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
     }
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Error against length for the mean and the median source, the certificates above."""
     config = result["config"]
-    targets = [curves.of_target(result, target["index"]) for target in result["targets"]]
+    targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines = targets[0]
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
-    widths, missed = ([line[key] for line in lines] for key in ("width", "unreachable_sources"))
+    widths, missed = [line["width"] for line in lines], [line["unreachable_sources"] for line in lines]
     chart = Chart(
         title="Error of tickets against the length of the input",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
@@ -150,7 +157,7 @@ def describe(result: Json) -> Section:
             _length_view(lines, "mean"),
             curves.shares(widths, {"sources with an entry out of reach": ("miss", missed)}),
         ),
-        tables=[_length_table(own, what) for own in targets for what in ("median", "mean")],
+        tables=[_length_table(own, what) for own in targets for what in reversed(curves.STATISTICS)],
     )
     return Section(
         anchor="fig5",
@@ -165,7 +172,7 @@ def describe(result: Json) -> Section:
     )
 
 
-def _length_view(lines: Sequence[Json], what: curves.Statistic) -> View:
+def _length_view(lines: Sequence[Line], what: curves.Statistic) -> View:
     series: list[Series] = []
     for line, colour in zip(lines, SERIES, strict=False):
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
@@ -180,7 +187,7 @@ def _length_view(lines: Sequence[Json], what: curves.Statistic) -> View:
     return View(name=what.capitalize(), x="length T", y="error", series=series, x_scale="log", x_ticks=ticks)
 
 
-def _length_table(lines: Sequence[Json], what: curves.Statistic) -> Table:
+def _length_table(lines: Sequence[Line], what: curves.Statistic) -> Table:
     rows = [
         (f"{length:,}", *(number(line["token"][place][what]) for line in lines))
         for place, length in enumerate(lines[0]["lengths"])
@@ -190,7 +197,7 @@ def _length_table(lines: Sequence[Json], what: curves.Statistic) -> Table:
     return Table(caption=caption, columns=("T", *(f"n = {line['width']}" for line in lines)), rows=rows)
 
 
-def lengths_in_words(lines: Sequence[Json]) -> str:
+def lengths_in_words(lines: Sequence[Line]) -> str:
     """Say at which widths the median error is larger at the greatest length than at the smallest."""
     changes: dict[str, list[str]] = {}
     for line in lines:
@@ -207,9 +214,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=lambda config, index: make_target(config.target, config.seed, index),
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=10,
     ),
     describe=describe,
 )

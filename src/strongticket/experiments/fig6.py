@@ -6,9 +6,9 @@ block b is that of the transformer which ends there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -17,18 +17,26 @@ from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, Vie
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, measure
-from strongticket.experiments.constructions import Constructions
+from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.seeds import derive_seed
-from strongticket.experiments.statistics import Decay, decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.tasks import SourceConfig, Task, cut
+from strongticket.experiments.statistics import (
+    Decay,
+    Fit,
+    Summary,
+    decay_json,
+    decay_of,
+    fit_decay,
+    fit_decay_in_logs,
+    summarize,
+)
+from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
 
 D_MODEL = 2
-SOURCES_A_TASK = 10
 PARTS = ("query", "key", "value", "output")
 
 
@@ -47,18 +55,54 @@ class Config(SourceConfig):
     inputs: int = 2000  # of the test split
 
 
+class Blocks(TypedDict):
+    """Errors after some blocks."""
+
+    error: Summary
+    worst: Summary
+    certificate: Summary
+    unreachable_sources: float  # with an entry out of reach in these blocks
+
+
+class Point(curves.Width):
+    """One target's sources of one width, after 1, 2, ... blocks."""
+
+    blocks: list[Blocks]
+    sources: dict[str, list[Json]]
+
+
+class Curves(TypedDict):
+    """Fits to each number of blocks: with the first one's rate, as in the paper, with its own, and in logarithms."""
+
+    shared_rate: list[Fit | None]
+    own_rate: list[Fit | None]
+    in_logs: list[Fit | None]
+
+
+class Fits(TypedDict):
+    """One target's curves."""
+
+    target: int
+    mean: Curves
+    median: Curves
+
+
+class Result(TypedDict):
+    """What `result.json` holds, as far as it is shown."""
+
+    config: Json
+    fits: list[Fits]
+    widths: list[Point]
+
+
 def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
     if options.target == "trained":
         raise ValueError(
             "fig6 has untrained targets, as in the paper; leave --target out, or run other figures by themselves."
         )
-    config = Config(seed=options.seed, targets=options.targets, init=options.init)
-    if options.normalize is not None:
-        config = replace(config, normalize=options.normalize)
-    if options.quick:
-        config = replace(config, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
-    return replace(config, sources=options.sources) if options.sources is not None else config
+    config = Config() if options.normalize is None else Config(normalize=options.normalize)
+    return following(config, options, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
 
 
 def make_target(config: Config, index: int) -> Json:
@@ -145,9 +189,8 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Json:
-    chunks = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
-    sources = measure.join_columns(chunks)
+def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Point:
+    sources = measure.sources_of(rows, target, width)
     count = len(sources["seed"])
     return {
         "target": target,
@@ -157,7 +200,6 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
                 "error": summarize(errors),
                 "worst": summarize(worst),
                 "certificate": summarize(certificates),
-                # The share of sources with an entry out of reach in this block or one before it.
                 "unreachable_sources": sum(n > 0 for n in unreachable) / count,
             }
             for errors, worst, certificates, unreachable in zip(
@@ -174,21 +216,22 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
     }
 
 
-def _fit_target(config: Config, target: int, points: Sequence[Json]) -> Json:
+def _fit_target(config: Config, target: int, points: Sequence[Point]) -> Fits:
     """Fit each number of blocks twice: with the first one's rate, as in the paper, and with its own."""
     own = [point for point in points if point["target"] == target]
     widths = [point["width"] for point in own]
-    fits: Json = {"target": target}
-    for what in ("mean", "median"):
-        curves = [[point["blocks"][b]["error"][what] for point in own] for b in range(config.n_blocks)]
-        first = fit_decay(widths, curves[0])
-        shared = [fit_decay(widths, curve, delta=first.delta) if first else None for curve in curves]
-        fits[what] = {
-            "shared_rate": [decay_json(fit) for fit in shared],
-            "own_rate": [decay_json(fit_decay(widths, curve)) for curve in curves],
-            "in_logs": [decay_json(fit_decay_in_logs(widths, curve)) for curve in curves],
+
+    def fit(what: curves.Statistic) -> Curves:
+        errors = [[point["blocks"][b]["error"][what] for point in own] for b in range(config.n_blocks)]
+        first = fit_decay(widths, errors[0])
+        shared = [fit_decay(widths, curve, delta=first.delta) if first else None for curve in errors]
+        return {
+            "shared_rate": [decay_json(decay) for decay in shared],
+            "own_rate": [decay_json(fit_decay(widths, curve)) for curve in errors],
+            "in_logs": [decay_json(fit_decay_in_logs(widths, curve)) for curve in errors],
         }
-    return fits
+
+    return {"target": target, "mean": fit("mean"), "median": fit("median")}
 
 
 def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
@@ -212,16 +255,18 @@ def _blocks_of(network: Transformer) -> list[Block]:
     return [block for block in network.blocks if isinstance(block, Block)]
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Means as the paper has them, with one rate for all; means and medians in logs; misses; each depth's own rate."""
     config, found = result["config"], result["fits"][0]
-    points = curves.of_target(result, found["target"])
+    points = curves.of_target(result["widths"], found["target"])
     widths = [point["width"] for point in points]
     depths = [(b, _blocks(b), colour) for b, colour in zip(range(config["n_blocks"]), SERIES, strict=False)]
     missed = {
         name: (colour, [point["blocks"][b]["unreachable_sources"] for point in points]) for b, name, colour in depths
     }
-    intervals = {own["target"]: _fit_intervals(curves.of_target(result, own["target"])) for own in result["fits"]}
+    intervals = {
+        own["target"]: _fit_intervals(curves.of_target(result["widths"], own["target"])) for own in result["fits"]
+    }
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
         caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
@@ -236,7 +281,7 @@ def describe(result: Json) -> Section:
             table
             for own in result["fits"]
             for table in (
-                _block_table(curves.of_target(result, own["target"])),
+                _block_table(curves.of_target(result["widths"], own["target"])),
                 _fit_table(own, intervals[own["target"]]),
             )
         ],
@@ -260,7 +305,7 @@ def _blocks(b: int) -> str:
     return f"{b + 1} block{'s' if b else ''}"
 
 
-def _block_view(points: Sequence[Json], found: Json, what: curves.Statistic) -> View:
+def _block_view(points: Sequence[Point], found: Fits, what: curves.Statistic) -> View:
     widths, series, mean = [point["width"] for point in points], list[Series](), what == "mean"
     for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
         errors = [point["blocks"][b]["error"] for point in points]
@@ -273,7 +318,7 @@ def _block_view(points: Sequence[Json], found: Json, what: curves.Statistic) -> 
     return View(name=what.capitalize(), x=curves.WIDTH, y="error", series=series, **look)
 
 
-def _fit_intervals(points: Sequence[Json]) -> list[dict[str, bootstrap.Interval]]:
+def _fit_intervals(points: Sequence[Point]) -> list[dict[str, bootstrap.Interval]]:
     """Say how sure each depth's own fit is, from sources drawn again."""
     widths, found = [point["width"] for point in points], []
     for b in range(len(points[0]["blocks"])):
@@ -282,7 +327,7 @@ def _fit_intervals(points: Sequence[Json]) -> list[dict[str, bootstrap.Interval]
     return found
 
 
-def _rate_view(found: Json, intervals: Sequence[dict[str, bootstrap.Interval]]) -> View:
+def _rate_view(found: Fits, intervals: Sequence[dict[str, bootstrap.Interval]]) -> View:
     rates = [(b + 1, decay_of(fit)) for b, fit in enumerate(found["mean"]["own_rate"])]
     fitted = [(b, fit.delta, intervals[b - 1]["delta"]) for b, fit in rates if fit is not None]
     series = Series(
@@ -295,18 +340,18 @@ def _rate_view(found: Json, intervals: Sequence[dict[str, bootstrap.Interval]]) 
     return View(name="Rate", x="blocks", y="rate δ", series=[series], y_scales=("linear",), minor=True)
 
 
-def _block_table(points: Sequence[Json]) -> Table:
+def _block_table(points: Sequence[Point]) -> Table:
     depth = range(len(points[0]["blocks"]))
-    names = [f"{what}, {_blocks(b)}" for what in ("mean", "median") for b in depth]
+    names = [f"{what}, {_blocks(b)}" for what in curves.STATISTICS for b in depth]
     rows = [
-        (str(point["width"]), *(number(point["blocks"][b]["error"][w]) for w in ("mean", "median") for b in depth))
+        (str(point["width"]), *(number(point["blocks"][b]["error"][w]) for w in curves.STATISTICS for b in depth))
         for point in points
     ]
     caption = f"Errors over sources, width by width, target {points[0]['target']}"
     return Table(caption=caption, columns=("n", *names), rows=rows, words=0)
 
 
-def _fit_table(found: Json, intervals: Sequence[dict[str, bootstrap.Interval]]) -> Table:
+def _fit_table(found: Fits, intervals: Sequence[dict[str, bootstrap.Interval]]) -> Table:
     """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
     rows = []
     for b, fits in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
@@ -339,9 +384,9 @@ FIGURE = Figure(
     plan=Constructions(
         configure=configure,
         make_target=make_target,
-        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
         run_task=run_task,
         summarize=summarize_rows,
+        sources_a_task=10,
     ),
     describe=describe,
 )

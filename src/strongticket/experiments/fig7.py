@@ -2,14 +2,25 @@
 
 import math
 from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from strongticket.charts.parts import Chart, Colour, Comparison, Section, Series, View, number
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, MEASURES, by_seed, on_common_seeds, on_other_texts, tokens_of
-from strongticket.files import Json
+from strongticket.experiments.text_rows import (
+    BEST,
+    FINAL,
+    MEASURES,
+    Measure,
+    RunRow,
+    TextResult,
+    by_seed,
+    on_common_seeds,
+    on_other_texts,
+    tokens_of,
+)
 from strongticket.learn.config import RunConfig
 
 SCALED = "n_K^(1/4)"
@@ -20,6 +31,50 @@ LABELS = {
 }
 COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
 NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
+
+
+class Point(TypedDict):
+    """A model over seeds: found as a ticket or trained."""
+
+    size: str
+    kind: str
+    embeddings: str
+    scale: float | None
+    lr: float
+    warmup: int
+    tokens: int
+    nonzero: dict[str, int]
+    seeds: list[int]
+    best_validation_loss: Spread
+    final_validation_loss: Spread
+    also: dict[str, Spread]
+
+
+class Effect(Pair):
+    """What the scale changes."""
+
+    size: str
+    embeddings: str
+    measure: Measure
+
+
+class Gap(Pair):
+    """How far a ticket is above a trained model."""
+
+    size: str
+    kind: str
+    embeddings: str
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    points: list[Point]
+    effects: list[Effect]
+    gaps: NotRequired[list[Gap]]
+
+
+Groups = dict[tuple[str, str, str], list[RunRow]]  # by model, kind and treatment of the embeddings
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -34,13 +89,13 @@ def plan(choice: Choice) -> list[RunConfig]:
     return runs
 
 
-def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """Means and deviations over seeds, and the effect of the scale seed by seed."""
-    groups: dict[tuple[str, str, str], list[Json]] = {}
+    groups: Groups = {}
     for row in rows:
         groups.setdefault(_group(row), []).append(row)
     groups = {group: _at_best_settings(members) for group, members in groups.items()}
-    points = []
+    points: list[Point] = []
     for (size, kind, embeddings), members in groups.items():
         points.append(
             {
@@ -53,19 +108,20 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
                 "tokens": tokens_of(members[0]["config"]),
                 "nonzero": members[0]["nonzero"],
                 "seeds": [row["config"]["seed"] for row in members],
-                **{measure: spread([row[measure] for row in members]) for measure in MEASURES},
+                "best_validation_loss": spread([row[BEST] for row in members]),
+                "final_validation_loss": spread([row[FINAL] for row in members]),
                 "also": on_other_texts(members),
             }
         )
     return {"points": points, "effects": _effects(groups), "gaps": _gaps(groups)}
 
 
-def _at_best_settings(rows: Sequence[Json]) -> list[Json]:
+def _at_best_settings(rows: Sequence[RunRow]) -> list[RunRow]:
     """Keep the runs with the best learning rate and warm-up: trained models may have been given several.
 
     Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
     """
-    settings: dict[tuple[float, int], list[Json]] = {}
+    settings: dict[tuple[float, int], list[RunRow]] = {}
     for row in rows:
         settings.setdefault((row["config"]["lr"], row["config"]["warmup"]), []).append(row)
     losses = {setting: by_seed(found, BEST) for setting, found in settings.items()}
@@ -80,8 +136,8 @@ def _at_best_settings(rows: Sequence[Json]) -> list[Json]:
     return settings[min(settings, key=rank)]
 
 
-def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
-    effects = []
+def _effects(groups: Groups) -> list[Effect]:
+    effects: list[Effect] = []
     for (size, kind, embeddings), members in groups.items():
         if kind != "scaled" or (size, "unscaled", embeddings) not in groups:
             continue
@@ -92,9 +148,9 @@ def _effects(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
     return effects
 
 
-def _gaps(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
+def _gaps(groups: Groups) -> list[Gap]:
     """How far tickets are above trained models of the same seed, which saw the same text in the same order."""
-    gaps = []
+    gaps: list[Gap] = []
     for (size, kind, embeddings), members in groups.items():
         trained = groups.get((size, "dense", "trained"), [])
         if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
@@ -102,7 +158,7 @@ def _gaps(groups: dict[tuple[str, str, str], list[Json]]) -> list[Json]:
     return gaps
 
 
-def _group(row: Json) -> tuple[str, str, str]:
+def _group(row: RunRow) -> tuple[str, str, str]:
     config = row["config"]
     if config["mode"] == "dense":
         return config["size"], "dense", "trained"
@@ -110,7 +166,7 @@ def _group(row: Json) -> tuple[str, str, str]:
     return config["size"], "unscaled" if policy["qk_scale"] == 1 else "scaled", policy["embeddings"]
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Losses over all nonzero parameters and over those outside the embeddings; the scale's effect; the gap left."""
     points = result["points"]
     several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
@@ -119,7 +175,7 @@ def describe(result: Json) -> Section:
         title="Loss against nonzero parameters",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
         + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
-        + f" Learning rates: {rates_in_words(points)}, trained models at the best of all rates and warm-ups tried.",
+        + f" Learning rates: {_rates(points)}: for trained models the best of those tried.",
         views=[
             _view(points, counted, name)
             for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
@@ -142,8 +198,9 @@ def describe(result: Json) -> Section:
             )
         ],
     )
-    measured = {effect["measure"] for effect in result["effects"] if _shown(effect, points)}
-    effects = [effect for effect in result["effects"] if effect["measure"] in measured]
+    # On the final loss, too, where that is not the best one everywhere.
+    shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
+    effects = [effect for effect in result["effects"] if effect["measure"] in shown]
     best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
     return Section(
         anchor="fig7",
@@ -157,12 +214,7 @@ def describe(result: Json) -> Section:
     )
 
 
-def _shown(effect: Json, points: Sequence[Json]) -> bool:
-    """Whether an effect says more than that on the best loss: where the final one is another somewhere."""
-    return effect["measure"] == BEST or "final loss" in losses.loss_columns(points)
-
-
-def _finding(points: Sequence[Json], effects: Sequence[Json]) -> str:
+def _finding(points: Sequence[Point], effects: Sequence[Effect]) -> str:
     if effects:
         found = [
             f"{losses.difference(effect)} ({effect['size']}, embeddings {effect['embeddings']}, "
@@ -179,7 +231,7 @@ def _finding(points: Sequence[Json], effects: Sequence[Json]) -> str:
     return ""
 
 
-def _view(points: Sequence[Json], counted: str, name: str) -> View:
+def _view(points: Sequence[Point], counted: str, name: str) -> View:
     series: list[Series] = []
     kinds = [point["kind"] for point in points]
     labelled = "dense" if "dense" in kinds else kinds[0]  # one name for each model is enough, and leaves room
@@ -209,42 +261,27 @@ def _view(points: Sequence[Json], counted: str, name: str) -> View:
     )
 
 
-def _label(point: Json, points: Sequence[Json]) -> str:
+def _label(point: Point, points: Sequence[Point]) -> str:
     """Name a model, with the text it saw where models differ in that."""
     return str(point["size"]) if _comparable(points) else f"{point['size']}, {_text_seen(point)}"
 
 
-def _comparable(points: Sequence[Json]) -> bool:
+def _comparable(points: Sequence[Point]) -> bool:
     """A line says that larger is better or worse, which nobody can say of models that saw different amounts of text."""
     return len({point.get("tokens") for point in points}) == 1
 
 
-def _text_seen(point: Json) -> str:
+def _text_seen(point: Point) -> str:
     return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
 
 
-def rates_in_words(points: Sequence[Json]) -> str:
-    """Write the learning rates of each model: trained ones may have another than tickets.
-
-    Example:
-        >>> trained = {"size": "small", "kind": "dense", "lr": 3e-3}
-        >>> ticket = {"size": "small", "kind": "scaled", "lr": 1e-3}
-        >>> rates_in_words([ticket, trained]), rates_in_words([ticket | {"lr": 3e-3}, trained])
-        ('small 0.003 (tickets 0.001)', 'small 0.003')
-    """
-    found = []
-    for size in dict.fromkeys(point["size"] for point in points):
-        kinds: dict[bool, set[str]] = {True: set(), False: set()}
-        for point in points:
-            if point["size"] == size and point.get("lr") is not None:
-                kinds[point["kind"] == "dense"].add(f"{point['lr']:.2g}")
-        trained, tickets = (" or ".join(sorted(kinds[dense])) for dense in (True, False))
-        of_tickets = f" (tickets {tickets})" if tickets not in ("", trained) else ""
-        found.append(f"{size} {trained or 'none'}{of_tickets}" if trained else f"{size} tickets {tickets}")
-    return ", ".join(found)
+def _rates(points: Sequence[Point]) -> str:
+    """Write the learning rates: trained models may have another than tickets."""
+    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
+    return ", ".join(dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named))
 
 
-def _effect_lines(effects: Sequence[Json]) -> Comparison:
+def _effect_lines(effects: Sequence[Effect]) -> Comparison:
     both = len({effect["measure"] for effect in effects}) > 1
     return losses.compare_pairs(
         "What the scale of Q and K changes, seed by seed",
@@ -263,7 +300,7 @@ def _effect_lines(effects: Sequence[Json]) -> Comparison:
     )
 
 
-def _gap_lines(gaps: Sequence[Json]) -> Comparison:
+def _gap_lines(gaps: Sequence[Gap]) -> Comparison:
     return losses.compare_pairs(
         "How far tickets are above trained models, seed by seed",
         "At zero a ticket is as good as the trained model that saw the same text in the same order. "

@@ -1,17 +1,45 @@
 """Figure 8: loss against the scale of query and key weights; is the optimum at n_K^(1/4)?"""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
 
 from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, View, span
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import paired_difference
+from strongticket.experiments.paired import Pair, paired_difference
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, by_scale, by_seed, lowest_in_words, on_common_seeds, scale_points
-from strongticket.files import Json
+from strongticket.experiments.text_rows import (
+    BEST,
+    DIFFERENCE,
+    Lowest,
+    RunRow,
+    ScalePoint,
+    TextResult,
+    by_scale,
+    by_seed,
+    lowest_in_words,
+    on_common_seeds,
+    scale_points,
+)
 from strongticket.learn.config import RunConfig
+
+
+class Curve(TypedDict):
+    """Losses of one model and treatment of its embeddings over the scale."""
+
+    size: str
+    embeddings: str
+    lr: float
+    theory: float
+    lowest: Lowest | None
+    points: list[ScalePoint]
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    curves: list[Curve]
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tuple[float, ...]:
@@ -32,21 +60,26 @@ def plan(choice: Choice) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
     """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
-    groups: dict[tuple[str, str], list[Json]] = {}
+    groups: dict[tuple[str, str], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
     return {"curves": [_curve(size, embeddings, members) for (size, embeddings), members in groups.items()]}
 
 
-def _curve(size: str, embeddings: str, rows: Sequence[Json]) -> dict[str, Json]:
-    found = {"lowest": lowest(rows), "points": scale_points(rows)}
-    of = {"size": size, "embeddings": embeddings, "lr": rows[0]["config"]["lr"]}
-    return {**of, "theory": schedules.theory_scale(size), **found}
+def _curve(size: str, embeddings: str, rows: Sequence[RunRow]) -> Curve:
+    return {
+        "size": size,
+        "embeddings": embeddings,
+        "lr": rows[0]["config"]["lr"],
+        "theory": schedules.theory_scale(size),
+        "lowest": lowest(rows),
+        "points": scale_points(rows),
+    }
 
 
-def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
+def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     """Say where the mean loss is lowest, and which scales the seeds do not tell from it: their interval holds zero.
 
     None without a seed that all scales were run with.
@@ -69,7 +102,7 @@ def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
     }
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """The losses themselves, and their difference to scale 1 seed by seed."""
     curves = result["curves"]
     counts = [len(point["seeds"]) for curve in curves for point in curve["points"]]
@@ -99,7 +132,7 @@ def describe(result: Json) -> Section:
     )
 
 
-def _finding(curves: Sequence[Json]) -> str:
+def _finding(curves: Sequence[Curve]) -> str:
     """Say where each loss is lowest, and where the theory has it: once, if that is the same for all models."""
     lowest = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
     theories = [f"the theory’s is {float(curve['theory']):.3g}" for curve in curves]
@@ -108,14 +141,14 @@ def _finding(curves: Sequence[Json]) -> str:
     return "; ".join(f"{found}, {theory}" for found, theory in zip(lowest, theories, strict=True))
 
 
-def _differences(curves: Sequence[Json]) -> list[Chart]:
+def _differences(curves: Sequence[Curve]) -> list[Chart]:
     """Draw the paired differences beside the losses; a curve without scale 1 has none."""
     pairs = [found for curve in curves for _, found in _pairs(curve)]
     if not pairs:
         return []
     alone = [curve_name(curve) for curve in curves if not _pairs(curve)]
     missing = f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""
-    columns = {
+    columns: dict[str, Callable[[tuple[float, Pair]], str]] = {
         "scale": lambda pair: f"{pair[0]:.3g}",
         "seeds": lambda pair: str(pair[1]["n"]),
         "best − that of scale 1": lambda pair: losses.difference(pair[1]),
@@ -133,7 +166,7 @@ def _differences(curves: Sequence[Json]) -> list[Chart]:
     return [chart]
 
 
-def _loss_view(curves: Sequence[Json]) -> View:
+def _loss_view(curves: Sequence[Curve]) -> View:
     series = [
         losses.over_seeds(
             curve_name(curve),
@@ -147,7 +180,7 @@ def _loss_view(curves: Sequence[Json]) -> View:
     return _view("Loss", losses.BEST_LOSS, series, curves, y_scales=("linear", "log"))
 
 
-def _difference_view(curves: Sequence[Json]) -> View:
+def _difference_view(curves: Sequence[Curve]) -> View:
     series, values, reached = list[Series](), [0.0], [0.0]
     for curve, colour, dash in _styles(curves):
         if pairs := _pairs(curve):
@@ -159,7 +192,7 @@ def _difference_view(curves: Sequence[Json]) -> View:
     return _view("Difference to scale 1", "difference of the loss to scale 1", series, curves, **look)
 
 
-def _view(name: str, y: str, series: Sequence[Series], curves: Sequence[Json], **look: Any) -> View:
+def _view(name: str, y: str, series: Sequence[Series], curves: Sequence[Curve], **look: Any) -> View:
     theories = sorted({float(curve["theory"]) for curve in curves})
     return View(
         name=name,
@@ -174,32 +207,32 @@ def _view(name: str, y: str, series: Sequence[Series], curves: Sequence[Json], *
     )
 
 
-def _pairs(curve: Json) -> list[tuple[float, Json]]:
-    found = [(float(point["scale"]), point[f"{BEST}_difference"]) for point in curve["points"]]
+def _pairs(curve: Curve) -> list[tuple[float, Pair]]:
+    found = [(float(point["scale"]), point[DIFFERENCE]) for point in curve["points"]]
     return [(scale, pair) for scale, pair in found if pair is not None]
 
 
-def _styles(curves: Sequence[Json]) -> list[tuple[Json, Colour, Dash]]:
+def _styles(curves: Sequence[Curve]) -> list[tuple[Curve, Colour, Dash]]:
     """Give each model a colour; masked embeddings are dashed."""
     colours: dict[str, Colour] = {}
-    styled = list[tuple[Json, Colour, Dash]]()
+    styled = list[tuple[Curve, Colour, Dash]]()
     for curve in curves:
         colour = colours.setdefault(curve["size"], SERIES[len(colours) % len(SERIES)])
         styled.append((curve, colour, "dashed" if curve["embeddings"] == "masked" else "solid"))
     return styled
 
 
-def curve_name(curve: Json) -> str:
+def curve_name(curve: Curve) -> str:
     """Name a curve by its model and what was done with the embeddings."""
     return f"{curve['size']}, embeddings {curve['embeddings']}"
 
 
-def scale_of(point: Json) -> str:
+def scale_of(point: ScalePoint) -> str:
     """Write a point's scale."""
     return f"{float(point['scale']):.3g}"
 
 
-def _ticks(curves: Sequence[Json]) -> list[float]:
+def _ticks(curves: Sequence[Curve]) -> list[float]:
     scales = sorted({float(point["scale"]) for curve in curves for point in curve["points"]})
     # Labels closer than a quarter of an octave would touch.
     return [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19]

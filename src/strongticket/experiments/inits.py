@@ -4,14 +4,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import get_args
+from typing import TypedDict, get_args
 
 from strongticket.charts.parts import SERIES, Chart, Section, View
 from strongticket.experiments import fig8, losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, mean_of, on_common_seeds, scale_points
-from strongticket.files import Json
+from strongticket.experiments.text_rows import (
+    BEST,
+    DIFFERENCE,
+    RunRow,
+    ScalePoint,
+    TextResult,
+    mean_of,
+    on_common_seeds,
+    scale_points,
+)
 from strongticket.learn.config import RunConfig
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.policy import Init, Policy
@@ -22,6 +30,21 @@ from strongticket.models.gpt2 import GPT2, gpt2_config
 INITS: tuple[Init, ...] = tuple(init for init in get_args(Init) if init != "normal")
 # Trained, since masked ones would be drawn from the init as well, which moves the largest logit they can give.
 EMBEDDINGS: schedules.Embeddings = "trained"
+
+
+class Drawn(TypedDict):
+    """Losses of one model with weights drawn in one way, over the scale."""
+
+    size: str
+    init: str
+    embeddings: str
+    points: list[ScalePoint]
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    inits: list[Drawn]
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -55,17 +78,18 @@ def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
     return replace(config, policy=replace(config.policy, init=init))
 
 
-def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
     """Losses of each init at its scales over seeds, and their difference to scale 1 seed by seed."""
-    groups: dict[tuple[str, Init], list[Json]] = {}
+    groups: dict[tuple[str, Init], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["policy"]["init"]), []).append(row)
-    found = []
+    found: list[Drawn] = []
     for (size, init), members in groups.items():
         points = scale_points(members)
         # A single scale has nothing to be held against yet; its row counts once another is there.
-        if any(point[f"{BEST}_difference"] is not None for point in points):
-            points = [point | {"deviation": deviation(size, init, point["scale"])} for point in points]
+        if any(point[DIFFERENCE] is not None for point in points):
+            for point in points:
+                point["deviation"] = deviation(size, init, point["scale"])
             found.append({"size": size, "init": label(init), "embeddings": EMBEDDINGS, "points": points})
     if not found:
         raise NothingToDrawError("inits has no way to draw the weights with a seed at two scales yet.")
@@ -91,7 +115,7 @@ def label(init: str) -> str:
     return {"own": "normal", "sign": "signed constant"}.get(init, init)
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """The losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
     lines = result["inits"]
     several = len({line["size"] for line in lines}) > 1
@@ -114,7 +138,7 @@ def describe(result: Json) -> Section:
         ((line["init"], line["size"], f"{point['scale']:g}"), pair, SERIES[place % len(SERIES)])
         for place, line in enumerate(lines)
         for point in line["points"]
-        if (pair := point[f"{BEST}_difference"])
+        if (pair := point[DIFFERENCE])
     ]
     counts = [int(pair["n"]) for _, pair, _ in differences]
     chart = Chart(
@@ -164,7 +188,7 @@ def describe(result: Json) -> Section:
     )
 
 
-def _lowest(line: Json) -> str:
+def _lowest(line: Drawn) -> str:
     found = on_common_seeds(
         {point["scale"]: dict(zip(point["seeds"], point[BEST]["values"], strict=True)) for point in line["points"]}
     )

@@ -1,10 +1,11 @@
 """What figures on text are described with: losses and their differences over seeds, in words, series and lines."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, Table, minus, number, signed
-from strongticket.experiments.text_rows import BEST, FINAL
+from strongticket.experiments.paired import Pair, Spread
+from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
 
 BEST_LOSS, FINAL_LOSS = (f"{which} validation loss, nats a token" for which in ("best", "final"))
@@ -16,10 +17,11 @@ _SCHEDULES = {
 
 Ends = tuple[float, float]
 # What a line of a comparison is about, and the mean over seeds that it shows.
-Line = tuple[tuple[str, ...], Json, Colour]
+Over = TypeVar("Over", bound=Spread)
+Line = tuple[tuple[str, ...], Over, Colour]
 
 
-def setting(result: Json) -> str:
+def setting(result: TextResult) -> str:
     """Say on what the runs of a figure were, and how many there are of those it has planned."""
     runs, missing = int(result["runs"]), len(result["missing"])
     count = f"{runs} of {runs + missing} planned runs" if missing else f"all {runs} runs"
@@ -27,30 +29,30 @@ def setting(result: Json) -> str:
     return f"{schedule} on {result['text']['data']}, {count}"
 
 
-def loss(found: Json | None) -> str:
+def loss(found: Spread | None) -> str:
     """Write a mean loss with its deviation over seeds, if it has one."""
     if found is None:
         return "–"
     return f"{found['mean']:.3f}" + ("" if found["std"] is None else f" ± {found['std']:.3f}")
 
 
-def difference(found: Json | None) -> str:
+def difference(found: Pair | None) -> str:
     """Write a mean difference."""
     return "–" if found is None else signed(found["mean"])
 
 
-def interval(found: Json | None) -> str:
+def interval(found: Pair | None) -> str:
     """Write a 95 % interval; a single pair of runs has none."""
     between = ends(found) if found is not None else None
     return "–" if between is None else " to ".join(map(signed, between))
 
 
-def ends(found: Json) -> Ends | None:
+def ends(found: Pair) -> Ends | None:
     """Give a difference's interval."""
     return None if found["interval"] is None else (float(found["interval"][0]), float(found["interval"][1]))
 
 
-def deviations(found: Json) -> Ends | None:
+def deviations(found: Spread) -> Ends | None:
     """Give a loss's mean less and plus its deviation over seeds."""
     return None if found["std"] is None else (found["mean"] - found["std"], found["mean"] + found["std"])
 
@@ -58,8 +60,8 @@ def deviations(found: Json) -> Ends | None:
 def over_seeds(
     name: str,
     places: Sequence[float],
-    found: Sequence[Json],
-    reach: Callable[[Json], Ends | None] = deviations,
+    found: Sequence[Over],
+    reach: Callable[[Over], Ends | None] = deviations,
     **look: Any,
 ) -> Series:
     """Draw means over seeds with bars and each seed's value; what was run once has neither."""
@@ -94,7 +96,9 @@ def table(
     return Table(caption=caption, columns=[*columns], rows=rows, words=words, remarks=remarks)
 
 
-def compare_losses(title: str, words: Sequence[str], axis: str, lines: Iterable[Line], **more: Any) -> Comparison:
+def compare_losses(
+    title: str, words: Sequence[str], axis: str, lines: Iterable[Line[Spread]], **more: Any
+) -> Comparison:
     """Show losses line by line, each seed's and their mean."""
     rows = [
         Row(
@@ -115,15 +119,17 @@ def compare_pairs(
     caption: str,
     words: Sequence[str],
     axis: str,
-    lines: Sequence[Line],
+    lines: Sequence[Line[Pair]],
     *,
     standard_error: bool = False,
     **more: Any,
 ) -> Comparison:
     """Show differences seed by seed with their intervals; without these where there is one seed everywhere."""
-    numbers = {"seeds": lambda pair: str(pair["n"]), "mean": difference}
+    numbers: dict[str, Callable[[Pair], str]] = {"seeds": lambda pair: str(pair["n"]), "mean": difference}
     if any(pair["interval"] for _, pair, _ in lines):
-        error = {"standard error": lambda pair: number(pair["standard_error"])} if standard_error else {}
+        error: dict[str, Callable[[Pair], str]] = (
+            {"standard error": lambda pair: number(pair["standard_error"])} if standard_error else {}
+        )
         numbers |= {**error, "95 % interval": interval}
     rows = [
         Row(

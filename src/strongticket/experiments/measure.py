@@ -1,5 +1,7 @@
 """How far a ticket is from its target: errors over inputs, the certificate beside them, and entries out of reach."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -48,8 +50,9 @@ def columns(rows: list[dict[str, Json]]) -> dict[str, list[Json]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def join_columns(parts: list[dict[str, list[Json]]]) -> dict[str, list[Json]]:
-    """Put columns of several chunks one below another."""
+def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[Json]]:
+    """Put the columns of all chunks of one target and width one below another."""
+    parts = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 

@@ -2,22 +2,38 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from strongticket.errors import MissingExtraError
-from strongticket.files import Json
 
 _CERTAIN = 100.0  # standard errors: where two pairs are enough, whose quantile is 12.7
 
 
-def spread(values: Sequence[float]) -> dict[str, Json]:
+class Spread(TypedDict):
+    """A measure over seeds."""
+
+    n: int
+    mean: float
+    std: float | None  # of a single one there is none
+    values: list[float]
+
+
+class Pair(Spread):
+    """The difference of two settings, seed by seed."""
+
+    seeds: list[int]
+    standard_error: float | None
+    interval: list[float] | None
+
+
+def spread(values: Sequence[float]) -> Spread:
     """Give mean and standard deviation over seeds (n - 1 in the denominator; None of a single one)."""
     n, mean = len(values), math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
     return {"n": n, "mean": mean, "std": deviation, "values": list(values)}
 
 
-def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> dict[str, Json] | None:
+def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Pair | None:
     """Compare the seeds both have: mean of second - first, its standard error and a 95 % t-interval.
 
     Example:
@@ -29,11 +45,11 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     if not seeds:
         return None
     found = spread([second[seed] - first[seed] for seed in seeds])
-    error, interval = None, None
-    if found["std"] is not None:
-        error = found["std"] / math.sqrt(found["n"])
-        reach = _t_quantile(found["n"] - 1) * error
-        interval = [found["mean"] - reach, found["mean"] + reach]
+    if found["std"] is None:
+        return {"seeds": seeds, **found, "standard_error": None, "interval": None}
+    error = found["std"] / math.sqrt(found["n"])
+    reach = _t_quantile(found["n"] - 1) * error
+    interval = [found["mean"] - reach, found["mean"] + reach]
     return {"seeds": seeds, **found, "standard_error": error, "interval": interval}
 
 

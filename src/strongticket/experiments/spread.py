@@ -6,17 +6,42 @@ many seeds tell an effect of 0.03 nats from none.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from strongticket.charts.parts import Section, number
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import paired_difference, pairs_needed, spread
+from strongticket.experiments.paired import Pair, Spread, paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import FINAL, by_scale, by_seed, tokens_of
-from strongticket.files import Json
+from strongticket.experiments.text_rows import FINAL, RunRow, TextResult, by_scale, by_seed, tokens_of
 from strongticket.learn.config import RunConfig
 
 EFFECT = 0.03  # nats
+
+
+class ScaleLosses(Spread):
+    """Final losses at one scale, seed by seed."""
+
+    scale: float
+    seeds: list[int]
+
+
+class Length(TypedDict):
+    """Runs of one length: their losses, the scale's effect, and the seeds it takes to see `EFFECT`."""
+
+    size: str
+    steps: int
+    tokens: int
+    losses: list[ScaleLosses]
+    difference: Pair | None
+    seeds_needed: int | None
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    effect: float
+    lengths: list[Length]
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -33,16 +58,16 @@ def plan(choice: Choice) -> list[RunConfig]:
     return runs
 
 
-def summarize(rows: Sequence[Json]) -> dict[str, Json]:
+def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """For each length: the spread of each kind of ticket, of their difference, and the seeds it asks for."""
-    groups: dict[tuple[str, int], list[Json]] = {}
+    groups: dict[tuple[str, int], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
     lengths = [_length(members) for _, members in sorted(groups.items())]
     return {"effect": EFFECT, "lengths": lengths}
 
 
-def _length(rows: Sequence[Json]) -> dict[str, Json]:
+def _length(rows: Sequence[RunRow]) -> Length:
     config = rows[0]["config"]
     by_scales = {scale: by_seed(members, FINAL) for scale, members in by_scale(rows).items()}
     difference = paired_difference(*by_scales.values()) if len(by_scales) == 2 else None
@@ -58,17 +83,17 @@ def _length(rows: Sequence[Json]) -> dict[str, Json]:
     }
 
 
-def _seeds_needed(difference: Json | None) -> int | None:
+def _seeds_needed(difference: Pair | None) -> int | None:
     if difference is None or difference["std"] is None:
         return None
     return pairs_needed(EFFECT, difference["std"])
 
 
-def describe(result: Json) -> Section:
+def describe(result: Result) -> Section:
     """Each seed's losses at both scales, their differences, and how many seeds the effect asks for."""
     lengths, effect = result["lengths"], number(result["effect"])
     names = [(str(line["size"]), losses.million(line["tokens"]), f"{int(line['steps']):,}") for line in lengths]
-    single: list[losses.Line] = [
+    single: list[losses.Line[Spread]] = [
         ((*name, f"{float(found['scale']):.3g}"), found, "miss" if found["scale"] == 1 else "median")
         for name, length in zip(names, lengths, strict=True)
         for found in length["losses"]

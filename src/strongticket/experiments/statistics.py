@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -24,7 +24,26 @@ class Decay(NamedTuple):
 PAPER = Decay(0.8, 0.06)  # section 4.2
 
 
-def summarize(values: Sequence[float]) -> dict[str, float]:
+class Summary(TypedDict):
+    """A measure over sources."""
+
+    mean: float
+    std: float
+    median: float
+    quartile_low: float
+    quartile_high: float
+    min: float
+    max: float
+
+
+class Fit(TypedDict):
+    """A `Decay` in JSON."""
+
+    gamma: float
+    delta: float
+
+
+def summarize(values: Sequence[float]) -> Summary:
     """Describe the values of all sources.
 
     Example:
@@ -79,12 +98,12 @@ def fit_decay_in_logs(widths: Sequence[int], errors: Sequence[float]) -> Decay |
     return Decay(float(np.exp(intercept)), float(-slope))
 
 
-def decay_json(decay: Decay | None) -> dict[str, float] | None:
+def decay_json(decay: Decay | None) -> Fit | None:
     """Give a fit as JSON."""
-    return decay._asdict() if decay is not None else None
+    return {"gamma": decay.gamma, "delta": decay.delta} if decay is not None else None
 
 
-def decay_of(content: dict[str, float] | None) -> Decay | None:
+def decay_of(content: Fit | None) -> Decay | None:
     """Read a fit from JSON."""
     return Decay(**content) if content is not None else None
 

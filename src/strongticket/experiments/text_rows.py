@@ -2,13 +2,61 @@
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, Literal, NotRequired, TypedDict, TypeVar
 
-from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
 from strongticket.files import Json
 
 Setting = TypeVar("Setting", bound=Hashable)
-BEST, FINAL = MEASURES = ("best_validation_loss", "final_validation_loss")
+BEST: Final = "best_validation_loss"
+FINAL: Final = "final_validation_loss"
+DIFFERENCE: Final = "best_validation_loss_difference"
+Measure = Literal["best_validation_loss", "final_validation_loss"]
+MEASURES: tuple[Measure, ...] = (BEST, FINAL)
+
+
+class RunRow(TypedDict):
+    """A finished run: its settings, and what was measured of it."""
+
+    config: Json
+    text: dict[str, str]
+    best_validation_loss: float
+    final_validation_loss: float
+    nonzero: dict[str, int]
+    also: dict[str, float]  # losses on other texts
+    curve: list[tuple[int, float]]
+    run: dict[str, Json]
+
+
+class ScalePoint(TypedDict):
+    """Runs at one scale of Q and K, over seeds; differences are to scale 1."""
+
+    scale: float
+    seeds: list[int]
+    best_validation_loss: Spread
+    best_validation_loss_difference: Pair | None
+    final_validation_loss: Spread
+    final_validation_loss_difference: Pair | None
+    also: dict[str, Spread]
+    deviation: NotRequired[float]  # of the weights of Q and K
+
+
+class Lowest(TypedDict):
+    """Where a loss is lowest, and which scales the seeds do not tell from it."""
+
+    scale: float
+    seeds: list[int]
+    not_told_apart: list[float]
+    one_seed: list[float] | Literal["all"]
+
+
+class TextResult(TypedDict):
+    """What every figure on text has in its result."""
+
+    config: Json
+    text: dict[str, str]
+    runs: int
+    missing: list[str]
 
 
 def tokens_of(config: Json) -> int:
@@ -16,20 +64,20 @@ def tokens_of(config: Json) -> int:
     return int(config["steps"] * config["sequences"] * config["length"])
 
 
-def by_seed(rows: Iterable[Json], measure: str) -> dict[int, float]:
+def by_seed(rows: Iterable[RunRow], measure: Measure) -> dict[int, float]:
     """Give a measure of each row by its seed."""
     return {row["config"]["seed"]: row[measure] for row in rows}
 
 
-def by_scale(rows: Iterable[Json]) -> dict[float, list[Json]]:
+def by_scale(rows: Iterable[RunRow]) -> dict[float, list[RunRow]]:
     """Sort rows by the scale of their Q and K."""
-    found: dict[float, list[Json]] = {}
+    found: dict[float, list[RunRow]] = {}
     for row in rows:
         found.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
     return dict(sorted(found.items()))
 
 
-def on_other_texts(rows: Sequence[Json]) -> dict[str, Json]:
+def on_other_texts(rows: Sequence[RunRow]) -> dict[str, Spread]:
     """Give the losses on each other text that all of some rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
@@ -51,23 +99,30 @@ def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setti
     return {setting: {seed: found[seed] for seed in common} for setting, found in losses.items()}
 
 
-def scale_points(rows: Sequence[Json]) -> list[Json]:
+def scale_points(rows: Sequence[RunRow]) -> list[ScalePoint]:
     """Sort rows that differ in scale and seed alone: for each scale the losses, and the difference to scale 1."""
     found = by_scale(rows)
     return [_point(scale, members, found.get(1.0, [])) for scale, members in found.items()]
 
 
-def _point(scale: float, rows: Sequence[Json], plain: Sequence[Json]) -> dict[str, Json]:
-    point: dict[str, Json] = {"scale": scale, "seeds": [row["config"]["seed"] for row in rows]}
-    for measure in MEASURES:
-        point[measure] = spread([row[measure] for row in rows])
-        point[f"{measure}_difference"] = (
-            paired_difference(by_seed(plain, measure), by_seed(rows, measure)) if scale != 1 else None
-        )
-    return point | {"also": on_other_texts(rows)}
+def _point(scale: float, rows: Sequence[RunRow], plain: Sequence[RunRow]) -> ScalePoint:
+    def over_seeds(measure: Measure) -> tuple[Spread, Pair | None]:
+        paired = paired_difference(by_seed(plain, measure), by_seed(rows, measure)) if scale != 1 else None
+        return spread([row[measure] for row in rows]), paired
+
+    best, final = over_seeds(BEST), over_seeds(FINAL)
+    return {
+        "scale": scale,
+        "seeds": [row["config"]["seed"] for row in rows],
+        "best_validation_loss": best[0],
+        "best_validation_loss_difference": best[1],
+        "final_validation_loss": final[0],
+        "final_validation_loss_difference": final[1],
+        "also": on_other_texts(rows),
+    }
 
 
-def lowest_in_words(found: Json | None) -> str:
+def lowest_in_words(found: Lowest | None) -> str:
     """Write where a loss is lowest, as far as the seeds can tell.
 
     Example:
@@ -78,6 +133,8 @@ def lowest_in_words(found: Json | None) -> str:
         return "no seed at all scales"
     if found["one_seed"] == "all":
         return f"lowest at {found['scale']:g} (one seed)"
-    alike, once = (", ".join(f"{scale:g}" for scale in found[key]) for key in ("not_told_apart", "one_seed"))
+    alike, once = (
+        ", ".join(f"{scale:g}" for scale in found_at) for found_at in (found["not_told_apart"], found["one_seed"])
+    )
     doubts = ([f"{alike} not ruled out"] if alike else []) + ([f"one seed at {once}"] if once else [])
     return f"lowest at {found['scale']:g}" + (f" ({', '.join(doubts)})" if doubts else "")
