@@ -93,36 +93,25 @@ def collect(folder: Path, results: Path) -> None:
 
 def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
     """Lay the runs out as Markdown."""
-    head = (
-        "items",
-        "cosine, mean",
-        "cosine, least",
-        "largest difference",
-        "worst entry",
-        "worst in reach",
-        "out of reach",
-        "ticket",
-        "units",
-        "at least",
-        "CPU seconds",
-    )
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---:' for _ in head)} |"]
+    lines: list[str] = []
     for run, spent in zip(runs, cost, strict=True):
         ticket, compared = run["ticket"], run["compare"]
-        cells = (
-            f"{run['items']}" + (" with MLPs" if run["what"] != "attention" else ""),
-            f"{compared['cosine']['mean']:.7f}",
-            f"{compared['cosine']['min']:.7f}",
-            f"{compared['largest_difference']:.1e}",
-            f"{ticket['worst_entry']:.1e}",
-            f"{ticket['worst_reached']:.1e}",
-            f"{ticket['unreachable']:,}",
-            f"{ticket['file_bytes'] / 1e6:.1f} MB",
-            f"{run['hidden_units']:,}" if "hidden_units" in run else "",
-            f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
-            f"{spent['construct']['cpu_seconds']:.0f}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
+        cells = {
+            "items": f"{run['items']}" + " with MLPs" * (run["what"] != "attention"),
+            "cosine, mean": f"{compared['cosine']['mean']:.7f}",
+            "cosine, least": f"{compared['cosine']['min']:.7f}",
+            "largest difference": f"{compared['largest_difference']:.1e}",
+            "worst entry": f"{ticket['worst_entry']:.1e}",
+            "worst in reach": f"{ticket['worst_reached']:.1e}",
+            "out of reach": f"{ticket['unreachable']:,}",
+            "ticket": f"{ticket['file_bytes'] / 1e6:.1f} MB",
+            "units": f"{run['hidden_units']:,}" if "hidden_units" in run else "",
+            "at least": f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
+            "CPU seconds": f"{spent['construct']['cpu_seconds']:.0f}",
+        }
+        if not lines:
+            lines += [f"| {' | '.join(cells)} |", f"| {' | '.join('---:' for _ in cells)} |"]
+        lines.append(f"| {' | '.join(cells.values())} |")
     return "\n".join(lines)
 
 
