@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 
-.PHONY: help setup demo docs test test-other-cpu test-slow check fuzz bench-exact clean
+.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz mutants bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -22,11 +23,26 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 	$(BIN)/python examples/hide_a_matrix.py --out out/hidden.ticket
 	$(BIN)/strongticket report out/fig4 out/hidden.ticket results --out out/report.html
 
+# One process a core and one thread each: threads of several processes would only wait for each other.
+# A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
+TEST := -m pytest -m 'not slow' -n auto --dist loadfile \
+	-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+
 test: setup  ## run the whole test suite (slow ones excepted)
-	@# One process a core and one thread each: threads of several processes would only wait for each other.
-	@# A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile \
-		-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+	OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
+
+# All at once: versions that old have to fit each other as well. There is no plain build of the oldest torch on PyPI, so
+# its CUDA comes along: 6.6 GB on disk, and some minutes. Too long for CI; run it after a change of pyproject.toml, and
+# before a release.
+$(OLDEST)/.ready: pyproject.toml constraints.txt tests/oldest.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(PYTHON) -m tests.oldest > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --constraint $(OLDEST)/constraints.txt \
+		--editable '.[bench,cluster,dev,hf,report]'
+	touch $@
+
+test-oldest: $(OLDEST)/.ready  ## run the whole test suite with the oldest versions pyproject.toml allows
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TEST)
 
 # What depends on how numbers are added up: construct and its certificates, and every page and example with a number.
 SENSITIVE := tests/construct tests/models tests/ops tests/pretrained tests/bounds tests/tickets \
@@ -51,6 +67,9 @@ check: setup  ## ruff, mypy --strict, README examples
 fuzz: setup  ## a million mutated tickets (about 7 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
 
+mutants: setup  ## change the source in 400 places: the tests must notice (about 30 minutes of two cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
+
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
 	$(BIN)/python -m strongticket.bench.exact
 
@@ -59,5 +78,5 @@ docs: setup  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "$(CURDIR)/site/index.html"
 
-clean:  ## remove the environment and caches
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove the environments and caches
+	rm -rf $(VENV) $(OLDEST) build dist site .pytest_cache .mypy_cache .ruff_cache

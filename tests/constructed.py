@@ -20,8 +20,7 @@ from strongticket.construct.source import RandomMatrix
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.pretrained import construct_pretrained
-from strongticket.pretrained.adapters import Target
-from strongticket.pretrained.parts import HeadPart, parts_of
+from strongticket.pretrained.target import Target
 from strongticket.tickets.content import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention, worst_error
 from tests.pretrained.small_models import make_bert
@@ -86,11 +85,10 @@ def sums() -> dict[str, str]:
         *(draw(3, *shape, seed=i) for i, shape in enumerate([(24, 16), (24, 16), (24, 16), (16, 24)]))
     )
     merged = attention.merged()
-    part = parts_of(Target(bert(hidden_size=48)), "attention", 8, 0, "cpu")[0]
-    assert isinstance(part, HeadPart)
+    head, *_ = Target(bert(hidden_size=48)).pieces(items=8, seed=0)["layer.0.attention"]
     matrices = (RandomMatrix(name=name, coordinates=24, units=480, unit_axis=1, scale=1.0) for name in "bf")
     pruned = prune_product(merged.qk[0].detach(), *matrices, (20,) * 24, seed=0, divisor=3.0)
-    made = {"qk": merged.qk, "vo": merged.vo, "errors": pruned.error, "part": torch.cat(part.merged())}
+    made = {"qk": merged.qk, "vo": merged.vo, "errors": pruned.error, "part": torch.cat([*head.targets().values()])}
     return {name: digest_of_tensors({name: tensor}) for name, tensor in made.items()}
 
 

@@ -1,8 +1,8 @@
 from strongticket import Ticket
 from strongticket.data.text import Text
 from strongticket.files import Json
-from strongticket.learn.edge_popup import hide
 from strongticket.learn.evaluate import validation_loss
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.learn.recorded import record
 from strongticket.models.gpt2 import GPT2, gpt2_config

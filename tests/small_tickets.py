@@ -49,7 +49,7 @@ def take_apart(data: bytes) -> tuple[dict[str, Any], dict[str, Any], bytes]:
 def put_together(header: dict[str, Any], description: Any, data: bytes) -> bytes:
     """Assemble and seal a ticket, however wrong its parts are."""
     metadata = description if isinstance(description, str) else canonical_json(description)
-    body = header_bytes({**header, "__metadata__": {"strongticket": metadata}}) + data
+    body = header_bytes({**header, "__metadata__": {**header["__metadata__"], "strongticket": metadata}}) + data
     return body + hashlib.sha256(body).digest()
 
 

@@ -32,3 +32,20 @@ def test_commit_without_git_comes_from_the_environment(monkeypatch: pytest.Monke
     environment.commit.cache_clear()
     assert environment.commit() == "abc123"
     environment.commit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["/usr/bin/strongticket", "search", "--out", "a b"], "strongticket search --out 'a b'"),
+        (["/lib/strongticket/__main__.py", "report"], "strongticket report"),
+        (["./mine.py", "3"], "./mine.py 3"),
+        ([""], None),
+        (["-c"], None),
+    ],
+)
+def test_a_command_is_what_was_typed(
+    arguments: list[str], command: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", arguments)
+    assert environment.command_line() == command

@@ -1,5 +1,6 @@
 """How files are written: whole or not at all, where a link leads, under any name the disk takes."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -44,6 +45,22 @@ def test_what_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
         file.writelines([b"half of the new", "and no bytes"])  # type: ignore[list-item]
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("durable", [True, False, None])
+def test_files_are_on_the_disk_before_they_take_their_place(
+    durable: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut leaves the old file or the new one, unless that is not asked for."""
+    path, seen = tmp_path / "file", []
+
+    def fsync(descriptor: int) -> None:
+        seen.append((os.fstat(descriptor).st_size, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic_write(path) if durable is None else atomic_write(path, durable=durable) as file:
+        file.write(b"new")
+    assert seen == ([] if durable is False else [(3, False)])
 
 
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:

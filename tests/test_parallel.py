@@ -78,6 +78,29 @@ def test_threads_are_given_back() -> None:
     assert threads_in_use() == before
 
 
+NUMBAS_FIRST_CALL = {
+    "subset sum": "st.subset_sum(torch.ones(1), torch.ones(1, 4))",
+    "task on Dask": "_OneThread(abs)(-1); print(torch.get_num_threads() == 1); torch.set_num_threads(2)",
+}
+
+
+@pytest.mark.parametrize("call", NUMBAS_FIRST_CALL.values(), ids=NUMBAS_FIRST_CALL)
+def test_numba_leaves_torch_its_number_of_threads(call: str) -> None:
+    """In a process of its own: numba sets OpenMP's number, which is torch's too, the first time it is asked for its."""
+    script = f"""
+import torch, strongticket as st
+from strongticket.parallel import _OneThread
+torch.set_num_threads(2)
+print(torch.get_num_threads() == 2)  # only from now on, as from a first operation, does torch rely on OpenMP's number
+{call}
+print(torch.get_num_threads() == 2)
+"""
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"True"}
+
+
 @pytest.mark.parametrize(
     ("weights", "device", "threads"),
     [(FEW_WEIGHTS - 1, "cpu", 1), (FEW_WEIGHTS, "cpu", 2), (1, "cuda", 2), (1, torch.device("cuda:1"), 2)],

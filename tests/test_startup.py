@@ -70,6 +70,16 @@ def test_a_use_of_a_name_imports_what_it_needs_and_no_more() -> None:
     assert done.stdout == "False <class 'strongticket.tickets.ticket.Ticket'> False\n"
 
 
+def test_settings_need_no_torch() -> None:
+    script = """
+import sys
+import strongticket as st
+from strongticket.learn.config import RunConfig
+print(RunConfig(policy=st.Policy(density=0.5)).schedule.at(0) > 0, *{"torch", "numpy"} & set(sys.modules))
+"""
+    assert python(script).stdout == "True\n"
+
+
 def test_type_checkers_read_what_python_imports() -> None:
     """Both halves of the file name the same things, and no submodule takes the place of one of them."""
     (block,) = [

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from strongticket.construct import construct_feedforward as construct_feedforward
     from strongticket.construct import construct_linear as construct_linear
     from strongticket.construct import construct_transformer as construct_transformer
-    from strongticket.learn.edge_popup import hide as hide
     from strongticket.learn.hidden import Hidden as Hidden
+    from strongticket.learn.hide import hide as hide
     from strongticket.learn.modules import search as search
     from strongticket.learn.policy import Policy as Policy
+    from strongticket.learn.rules.rule import Rule as Rule
     from strongticket.ops.rng import random_weights as random_weights
     from strongticket.ops.subset_sum import Status as Status
     from strongticket.ops.subset_sum import SubsetSumResult as SubsetSumResult
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 else:
     _NAMES = {
         "construct": "construct_attention construct_feedforward construct_linear construct_transformer",
-        "learn.edge_popup": "hide",
+        "learn.hide": "hide",
         "learn.hidden": "Hidden",
         "learn.modules": "search",
         "learn.policy": "Policy",
+        "learn.rules.rule": "Rule",
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",

@@ -33,9 +33,12 @@ def environment(device: str = "cpu") -> dict[str, object]:
     }
 
 
-def command_line() -> str:
-    """What was typed, to be kept beside what it gave."""
-    return shlex.join(["strongticket", *sys.argv[1:]])
+def command_line() -> str | None:
+    """What was typed, to be kept beside what it gave: our command, or the script that calls us; None in a session."""
+    program = Path(sys.argv[0])
+    if "strongticket" in (program.stem, program.parent.name):  # as installed, or by python -m
+        return shlex.join(["strongticket", *sys.argv[1:]])
+    return shlex.join(sys.argv) if program.suffix else None
 
 
 @functools.cache

@@ -69,13 +69,28 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def numba_threads() -> int:
+    """Count the threads numba is set to use, and leave torch its own number.
+
+    Both keep it in OpenMP, where numba writes all cores the first time it is asked.
+    """
+    import numba
+    import torch
+
+    before = torch.get_num_threads()
+    threads: int = numba.get_num_threads()
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+    return threads
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch and numba use one thread inside the block."""
     import numba
     import torch
 
-    before = torch.get_num_threads(), numba.get_num_threads()
+    before = torch.get_num_threads(), numba_threads()
     _use_one_thread()
     try:
         yield
@@ -101,8 +116,8 @@ def _use_one_thread() -> None:
     import numba
     import torch
 
-    torch.set_num_threads(1)
     numba.set_num_threads(1)
+    torch.set_num_threads(1)  # last, as in `numba_threads`
 
 
 def _in_order(finished: Iterable[tuple[int, R]], progress: Callable[[int, R], object] | None) -> Iterator[R]:

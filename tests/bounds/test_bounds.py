@@ -3,8 +3,10 @@
 import json
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
 from itertools import pairwise
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from typer.testing import CliRunner
 
 from strongticket import bounds
 from strongticket.bounds import Bound, Stack, Variant
+from strongticket.bounds.perturbation import largest
+from strongticket.bounds.upward import Up, up_digits, up_sqrt
 from strongticket.cli.bound import bound_app
 
 VARIANTS = get_args(Variant)
@@ -109,26 +113,38 @@ def test_failure_is_at_most_the_error(
     assert stack.failure(stack.widths(tol)) <= tol * (1 + 1e-9)
 
 
+# So many items in a sum that a scale which is off by a millionth shows.
+FINE = 2e6
+
+
 def width(items: float, blocks: int) -> int:
     return math.ceil(items) * blocks
 
 
 def test_lemma_2_widths() -> None:
-    widths = bounds.relu_bound(d_model=8, d_out=3, constant=2.0).widths(0.01)
-    assert widths == {"hidden_width": width(2 * math.log(2 * 8 * 3 / 0.01), 8)}
+    widths = bounds.relu_bound(d_model=8, d_out=3, constant=FINE).widths(0.01)
+    assert widths == {"hidden_width": width(FINE * math.log(2 * 8 * 3 / 0.01), 8)}
+
+
+def test_lemma_2_counts_short_inputs_as_of_norm_one() -> None:
+    short, one, long = (
+        bounds.relu_bound(d_model=8, d_out=3, input_norm=alpha, constant=FINE).widths(0.01) for alpha in (0.1, 1, 3)
+    )
+    assert short == one
+    assert long == {"hidden_width": width(FINE * math.log(2 * 8 * 3 * 3 / 0.01), 8)}
 
 
 def test_lemma_7_widths() -> None:
-    widths = bounds.linear_bound(d_model=8, d_out=3, constant=2.0).widths(0.01)
-    assert widths == {"hidden_width": width(2 * math.log(8 * 3 / 0.01), 8)}
+    widths = bounds.linear_bound(d_model=8, d_out=3, constant=FINE).widths(0.01)
+    assert widths == {"hidden_width": width(FINE * math.log(8 * 3 / 0.01), 8)}
 
 
 def test_theorem_9_widths() -> None:
     H, alpha, d1, d2, eps = 3, 5.0, 8, 4, 0.01
-    bound = bounds.attention_bound(d_model=d1, d_out=d2, n_heads=H, input_norm=alpha, constant=2.0)
+    bound = bounds.attention_bound(d_model=d1, d_out=d2, n_heads=H, input_norm=alpha, constant=FINE)
     assert bound.widths(eps) == {
-        "key_width": width(2 * math.log(8 * H * alpha**3 * d1**1.5 / eps), d1),
-        "value_width": width(2 * math.log(2 * H * alpha * d1 * math.sqrt(d2) / eps), d1),
+        "key_width": width(FINE * math.log(8 * H * alpha**3 * d1**1.5 / eps), d1),
+        "value_width": width(FINE * math.log(2 * H * alpha * d1 * math.sqrt(d2) / eps), d1),
     }
     assert bound.notes == ()
 
@@ -149,17 +165,17 @@ def test_theorem_9_raises_alpha_and_says_so() -> None:
 def test_theorem_10_widths() -> None:
     L, alpha, tol = 2, 3.0, 0.01
     eps = 2 * math.log1p(tol) / alpha
-    stack = bounds.feedforward_bound([8, 5, 2], input_norm=alpha, constant=2.0)
+    stack = bounds.feedforward_bound([8, 5, 2], input_norm=alpha, constant=FINE)
     assert stack.widths(tol) == [
-        {"hidden_width": width(2 * math.log(4 * L * d * e / eps), d)} for d, e in pairwise([8, 5, 2])
+        {"hidden_width": width(FINE * math.log(4 * L * d * e / eps), d)} for d, e in pairwise([8, 5, 2])
     ]
 
 
 def test_theorem_11_widths() -> None:
     d, H, L, alpha, eps = 4, 3, 2, 5.0, 0.01
-    n_mha = width(2 * math.log(32 * alpha**3 * H * d**1.5 / eps), d)
-    n_fc = width(2 * math.log(24 * alpha * L * H * d**2.5 / eps), d)
-    bound = bounds.block_bound(d_model=d, n_heads=H, layers=L, input_norm=alpha, constant=2.0)
+    n_mha = width(FINE * math.log(32 * alpha**3 * H * d**1.5 / eps), d)
+    n_fc = width(FINE * math.log(24 * alpha * L * H * d**2.5 / eps), d)
+    bound = bounds.block_bound(d_model=d, n_heads=H, layers=L, input_norm=alpha, constant=FINE)
     assert bound.widths(eps) == {"key_width": n_mha, "value_width": n_mha, "hidden_width": n_fc}
 
 
@@ -171,10 +187,10 @@ def test_theorem_14_widths() -> None:
         # As printed in the paper: 2^(B-1), 2^(B-1), 2^(B-2), ..., 2 in front of the product.
         share = 2 ** (B - max(b, 1)) * math.prod(16 * H * math.sqrt(d) * beta[j] ** 2 for j in range(b + 1, B))
         norm = beta[0] if b == 0 else 2 * beta[b]
-        n_mha = width(2 * math.log(32 * norm**3 * H * d**1.5 * share / eps), d)
-        n_fc = width(2 * math.log(24 * norm * L * H * d**2.5 * share / eps), d)
+        n_mha = width(FINE * math.log(32 * norm**3 * H * d**1.5 * share / eps), d)
+        n_fc = width(FINE * math.log(24 * norm * L * H * d**2.5 * share / eps), d)
         expected.append({"key_width": n_mha, "value_width": n_mha, "hidden_width": n_fc})
-    stack = bounds.transformer_bound(d_model=d, n_heads=H, layers=L, blocks=B, input_norm=alpha, constant=2.0)
+    stack = bounds.transformer_bound(d_model=d, n_heads=H, layers=L, blocks=B, input_norm=alpha, constant=FINE)
     assert stack.widths(eps) == expected
 
 
@@ -182,14 +198,14 @@ def test_tight_widths() -> None:
     d, d_out, H, L, eps = 4, 6, 3, 2, 0.01
 
     def items(scale: float) -> int:
-        return math.ceil(2 * math.log(scale / eps))
+        return math.ceil(FINE * math.log(scale / eps))
 
-    relu = bounds.relu_bound(d_model=d, d_out=d_out, input_norm=50.0, constant=2.0, variant="tight")
+    relu = bounds.relu_bound(d_model=d, d_out=d_out, input_norm=50.0, constant=FINE, variant="tight")
     assert relu.widths(eps) == {"hidden_width": d * items(50 * math.sqrt(d * d_out))}
-    layers = bounds.feedforward_bound([d, d_out, d], input_norm=50.0, constant=2.0, variant="tight")
+    layers = bounds.feedforward_bound([d, d_out, d], input_norm=50.0, constant=FINE, variant="tight")
     assert layers.widths(eps)[1] == {"hidden_width": d_out * items(L * 51 * math.sqrt(d * d_out))}
     for alpha, key, value in ((0.1, 2 * H * d * d, 2 * H * d * d_out), (9.0, 2 * H * 9**3 * d, 2 * H * 9 * 24**0.5)):
-        settings = {"d_model": d, "n_heads": H, "input_norm": alpha, "constant": 2.0, "variant": "tight"}
+        settings = {"d_model": d, "n_heads": H, "input_norm": alpha, "constant": FINE, "variant": "tight"}
         bound = bounds.attention_bound(**settings, d_out=d_out)
         assert bound.widths(eps) == {"key_width": d * items(key), "value_width": d * items(value)}
         hidden = L * max((2 * alpha * (1 + H) + 1.5) * d, 4 * d * d)
@@ -199,6 +215,51 @@ def test_tight_widths() -> None:
         assert first["hidden_width"] == d * items(hidden * 4 * (1 + H + H * a * (2 * a + 1 / 8)))
         hidden = L * max((2 * (a + 1 / 8) * (1 + H) + 1.5) * d, 4 * d * d)
         assert second["hidden_width"] == d * items(2 * hidden)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_failure_counts_every_subset_sum(variant: Variant) -> None:
+    d, d_out, H, L, B, C, items = 3, 5, 4, 2, 3, 2.0, 40
+
+    def sums(bound: Bound | Stack) -> float:
+        stack = as_stack(bound)
+        widths = [{line.name: items * line.blocks for line in part.requirements} for part in stack.parts]
+        return stack.failure(widths) / math.exp(-items / C)
+
+    settings = {"d_model": d, "constant": C, "variant": variant}
+    assert sums(bounds.linear_bound(d_model=d, d_out=d_out, constant=C)) == pytest.approx(d * d_out)
+    # A ReLU passes either sign, so each entry is met twice.
+    assert sums(bounds.relu_bound(**settings, d_out=d_out)) == pytest.approx(2 * d * d_out)
+    layers = bounds.feedforward_bound([d, d_out, 2], constant=C, variant=variant)
+    assert sums(layers) == pytest.approx(2 * (d * d_out + d_out * 2))
+    attention = bounds.attention_bound(**settings, d_out=d_out, n_heads=H)
+    assert sums(attention) == pytest.approx(H * d * d + H * d * d_out)
+    block = 2 * H * d * d + 2 * L * d * d
+    assert sums(bounds.block_bound(**settings, n_heads=H, layers=L)) == pytest.approx(block)
+    assert sums(bounds.transformer_bound(**settings, n_heads=H, layers=L, blocks=B)) == pytest.approx(B * block)
+
+
+def test_a_stack_speaks_of_its_first_part() -> None:
+    """Whose inputs are those of the whole."""
+    first, second = bounds.attention_bound(d_model=9, d_out=9), bounds.attention_bound(d_model=4, d_out=4, constant=2.0)
+    stack = Stack(statement="both", parts=(first, second))
+    assert (stack.notes, stack.input_norm, stack.constants) == (first.notes, 3.0, first.constants)
+
+
+def test_what_is_left_out_is_one() -> None:
+    """One head, one layer, inputs of norm 1."""
+    heads, layers, alpha = {"n_heads": 1}, {"layers": 1}, {"input_norm": 1.0}
+    for statement, sizes, defaults in (
+        (bounds.relu_bound, {"d_model": 1, "d_out": 1}, alpha),
+        (bounds.attention_bound, {"d_model": 1, "d_out": 1}, heads | alpha),
+        (bounds.block_bound, {"d_model": 1}, heads | layers | alpha),
+        (bounds.transformer_bound, {"d_model": 1, "blocks": 2}, heads | layers | alpha),
+    ):
+        for variant in VARIANTS:
+            assert statement(**sizes, variant=variant) == statement(**sizes, **defaults, variant=variant)
+    assert bounds.feedforward_bound([2, 1], variant="tight") == bounds.feedforward_bound(
+        [2, 1], **alpha, variant="tight"
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -263,6 +324,22 @@ def test_lemma_8_and_its_inverse(variant: Variant, tol: float, alpha: float, d: 
         return
     assert bounds.softmax_error(s, input_norm=alpha, d_model=d, variant=variant) <= tol
     assert bounds.softmax_error(s * (1 + 1e-9) + 1e-9, input_norm=alpha, d_model=d, variant=variant) > tol * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.1, 0.5, 0.95, 1 - 1e-6, 1 - 1e-12, 1 - 1e-15, math.nextafter(1, 0)])
+def test_lemma_8_up_to_the_most_that_weights_can_move(share: float) -> None:
+    """Weights move by less than 2 in 1-norm, whatever the scores do; close to that, rounded arguments say little."""
+    alpha = 1.5
+    s = bounds.largest_score_error(2 * alpha * share, input_norm=alpha, d_model=3)
+    assert s == pytest.approx(2 * math.atanh(share), rel=1e-9 if share < 0.99 else 0.1)
+    assert bounds.softmax_error(s, input_norm=alpha, d_model=3) <= 2 * alpha * share
+    assert bounds.largest_score_error(2 * alpha, input_norm=alpha, d_model=3) == math.inf
+
+
+def test_the_largest_argument_is_found_to_the_last_bit() -> None:
+    assert largest(lambda x: x, 0.3) == 0.3
+    assert largest(lambda x: x / 8, 0.3) == 8 * 0.3
+    assert largest(lambda x: 8 * x, 0.3) == 0.3 / 8
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -352,6 +429,27 @@ def test_softmax_shift_is_rounded_up() -> None:
         assert exact <= bounds.softmax_shift(s) <= exact * (1 + mpmath.mpf(2) ** -48)
 
 
+@given(x=st.floats(0, 1e150), y=st.floats(0, 1e150))
+def test_sums_products_and_roots_are_rounded_up_by_at_most_two_steps(x: float, y: float) -> None:
+    def two_steps_up(exact: Fraction) -> Fraction:
+        return Fraction(math.nextafter(math.nextafter(float(exact), math.inf), math.inf))
+
+    added, multiplied = Fraction(x) + Fraction(y), Fraction(x) * Fraction(y)
+    assert added <= Fraction((Up(x) + y).value) <= two_steps_up(added)
+    assert multiplied <= Fraction((y * Up(x)).value) <= two_steps_up(multiplied)
+    assert Fraction(x) <= Fraction(up_sqrt(x).value) ** 2
+    # Nothing is added to what is exact, and what is not known does not matter where it is not used.
+    assert Up(x) + 0.0 == 0.0 + Up(x) == Up(x)
+    assert Up(math.inf) * 0.0 == Up(0.0) * math.inf == Up(0.0)
+
+
+@given(x=st.floats(0, 1e300), digits=st.integers(1, 12))
+def test_digits_are_rounded_up(x: float, digits: int) -> None:
+    rounded = up_digits(x, digits)
+    assert x <= rounded <= x * (1 + 10.0 ** (1 - digits)) * (1 + 1e-15) + 5e-324
+    assert float(f"{rounded:.{digits - 1}e}") == rounded == up_digits(rounded, digits)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -370,6 +468,44 @@ def test_softmax_shift_is_rounded_up() -> None:
 def test_bad_arguments_are_named(wrong: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+SOME: dict[str, Any] = {"d_model": 2, "d_out": 2, "n_heads": 2, "layers": 2, "blocks": 2, "input_norm": 3.0}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("function", "names", "norms"),
+    [
+        (bounds.linear_bound, "d_model d_out constant", ""),
+        (bounds.relu_bound, "d_model d_out input_norm constant", ""),
+        (partial(bounds.feedforward_bound, [2, 2]), "input_norm constant", ""),
+        (bounds.attention_bound, "d_model d_out n_heads input_norm constant", ""),
+        (bounds.block_bound, "d_model n_heads layers input_norm constant", ""),
+        (bounds.transformer_bound, "d_model n_heads layers blocks input_norm constant", ""),
+        (bounds.softmax_error, "d_model", "score_error input_norm"),
+        (bounds.largest_score_error, "tol d_model input_norm", ""),
+        (bounds.attention_drift, "d_model n_heads", "input_error input_norm"),
+        (bounds.block_drift, "d_model n_heads", "input_error input_norm"),
+        (bounds.largest_attention_input_error, "tol d_model n_heads input_norm", ""),
+        (bounds.largest_block_input_error, "tol d_model n_heads input_norm", ""),
+    ],
+)
+def test_every_argument_is_checked(function: Callable[..., Any], names: str, norms: str, variant: Variant) -> None:
+    """Sizes and what must be positive refuse 0; a norm may be 0, and neither may be less."""
+    right = {name: SOME.get(name, 0.1) for name in (*names.split(), *norms.split())}
+    if function is not bounds.linear_bound:
+        right["variant"] = variant
+        with pytest.raises(ValueError, match="variant must be one of paper, tight; got 'loose'"):
+            function(**{**right, "variant": "loose"})
+    function(**right)
+    for name in names.split():
+        with pytest.raises(ValueError, match=f"^{name} must be (at least 1|positive and finite); got 0"):
+            function(**{**right, name: 0})
+    for name in norms.split():
+        assert function(**{**right, name: 0.0}) == 0 or name == "input_norm"
+        with pytest.raises(ValueError, match=f"^{name} must be a norm, 0 or more; got -1"):
+            function(**{**right, name: -1.0})
 
 
 COMMANDS = {

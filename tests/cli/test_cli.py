@@ -1,3 +1,4 @@
+import inspect
 import json
 import re
 import subprocess
@@ -12,7 +13,7 @@ import torch
 import typer.main
 from safetensors.torch import load_file, save_file
 from tests.command import Run
-from tests.small_tickets import edited, small_ticket
+from tests.small_tickets import edited, put_together, small_ticket, take_apart
 
 from strongticket import FullMask, RandomTensor, Ticket, __version__, construct_linear
 from strongticket.cli.main import app
@@ -79,6 +80,18 @@ def test_help_is_whole_and_its_lines_are_full(
 
 
 @pytest.mark.parametrize(("path", "command"), HELP_PAGES)
+def test_options_are_the_parameters_in_lower_case(path: tuple[str, ...], command: Any) -> None:
+    """Typer 0.27 took an option's placeholder for its name where they differ in case only: --DEVICE DEVICE."""
+    taken = {param.name: [*param.opts, *param.secondary_opts] for param in command.params}
+    declared = inspect.signature(command.callback).parameters if command.callback else {}
+    assert set(declared) - {"context"} <= set(taken)
+    names = [name for given in taken.values() for name in given]
+    assert len(names) == len(set(names))
+    # One letter may be a capital: -V is --version.
+    assert [name for name in names if len(name) > 2 and name != name.lower()] == []
+
+
+@pytest.mark.parametrize(("path", "command"), HELP_PAGES)
 def test_help_speaks_no_python(run: Run, path: tuple[str, ...], command: Any) -> None:
     """Options take FILE, N or a choice of words; limits that only keep a number within 64 bits are not told."""
     page = run(*path, "-h").stdout
@@ -87,7 +100,8 @@ def test_help_speaks_no_python(run: Run, path: tuple[str, ...], command: Any) ->
 
 def test_help_names_arguments_as_they_are_typed(run: Run) -> None:
     assert "strongticket show [OPTIONS] FILE\n" in run("show", "-h").stdout
-    assert "strongticket report [OPTIONS] DIR...\n" in run("report", "-h").stdout
+    # Typer has the dots since 0.29.
+    assert re.search(r"strongticket report \[OPTIONS\] DIR(\.\.\.)?\n", run("report", "-h").stdout)
     assert re.search(r"\n  --tokens N +How many to make\.  \[default: 200; at least 1\]", run("generate", "-h").stdout)
     assert "FIGURE  One or more of fig4, " in run("reproduce", "-h").stdout
 
@@ -238,3 +252,30 @@ def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
+
+
+ESCAPE = "\x1b]0;owned\x07\x9b31m\r\n"
+
+
+def with_escapes(value: Any) -> Iterator[Any]:
+    """Give a description once for each text in it, names of fields included, with that text made hostile."""
+    if isinstance(value, str):
+        yield value + ESCAPE
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from ([*value[:i], changed, *value[i + 1 :]] for changed in with_escapes(item))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield {other if other != key else key + ESCAPE: content for other, content in value.items()}
+            yield from ({**value, key: changed} for changed in with_escapes(item))
+
+
+def test_no_text_of_a_ticket_drives_the_terminal(run: Run, tmp_path: Path) -> None:
+    header, description, payload = take_apart(small_ticket().to_bytes())
+    count = 0
+    for count, changed in enumerate(with_escapes(description)):  # noqa: B007
+        (file := tmp_path / "hostile.ticket").write_bytes(put_together(header, changed, payload))
+        for command in (("show", "--all"), ("verify",), ("generate",)):
+            done = run(command[0], file, *command[1:])
+            assert not re.search(r"[^\n -~\xa0-\U0010ffff]", done.stdout + done.stderr), done
+    assert count > 60

@@ -16,7 +16,7 @@ from strongticket import parallel
 from strongticket.cli.main import app
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig4, fig6
-from strongticket.experiments.figure import reproduce_figure
+from strongticket.experiments.figure import How, reproduce_figure
 
 QUICK = ("fig6", "--quick", "--sources", 20)
 
@@ -149,14 +149,14 @@ def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
     config = fig4.Config(sources=30, widths=(8, 16, 24), inputs=2000, target=UNTRAINED)
     alive_before: list[int] = []
 
-    def kill_one(done: int, total: int) -> None:
+    def kill_one(done: int, total: int, name: str) -> None:
         # Both workers have their queues full at this moment: what this one holds has to be done again.
         if done == 4:
             alive_before.append(sum(worker.poll() is None for worker in workers))
             workers[0].send_signal(signal.SIGKILL)
             workers[0].wait()
 
-    reproduce_figure(fig4.FIGURE, config, tmp_path / "dask", dask=address, progress=kill_one)
+    reproduce_figure(fig4.FIGURE, config, tmp_path / "dask", How(dask=address, progress=kill_one))
     assert alive_before == [2]
     assert [worker.poll() for worker in workers] == [-signal.SIGKILL, None]
     reproduce_figure(fig4.FIGURE, config, tmp_path / "here")

@@ -1,22 +1,24 @@
-import inspect
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 from strongticket import parallel
 from strongticket.cli import main as command_line
 from strongticket.cli import search as cli
+from strongticket.cli.help_page import Command
 from strongticket.cli.main import app
-from strongticket.cli.search import search
-from strongticket.learn import policy, step
+from strongticket.cli.options import with_settings
 from strongticket.learn.config import RunConfig
 from strongticket.learn.run import Means, StoppedError
 from strongticket.learn.shared import Share
 from strongticket.models.gpt2 import GPT2, gpt2_config
+from strongticket.settings import setting
 
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
 
@@ -25,24 +27,64 @@ def invoke(*more: str) -> Any:
     return CliRunner().invoke(app, [*RUN, *more])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cup:
+    sugar: float | Literal["some"] = setting("some", "Spoons of sugar.")
+    handle: bool = setting(True, "With a handle.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tea:
+    kind: Literal["black", "green"] = setting("black", "Leaves.")
+    cup: Cup = field(default_factory=Cup, metadata={"panel": "Table"})
+    minutes: int = setting(4, "Minutes to wait.", panel="Kitchen", least=1, shown="until it is done")
+    hot_milk: bool = setting(False, "Milk.")
+    brand: str = "no option"
+
+
+def brew(*arguments: str) -> Any:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+    @app.command(cls=Command)
+    @with_settings(Tea)
+    def tea(context: typer.Context, pots: int = 1, **settings: Any) -> None:
+        """Make tea."""
+        typer.echo(json.dumps([pots, settings]))
+
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+
+
+def test_options_are_made_of_the_fields_of_settings() -> None:
+    defaults = {"kind": "black", "sugar": "some", "handle": True, "minutes": None, "hot_milk": False}
+    assert json.loads(brew().stdout) == [1, defaults]
+    given = brew("--kind", "green", "--sugar", "2", "--no-handle", "--minutes", "3", "--hot-milk", "--pots", "2")
+    chosen = {"kind": "green", "sugar": 2.0, "handle": False, "minutes": 3, "hot_milk": True}
+    assert json.loads(given.stdout) == [2, chosen]
+    *_, options, table, kitchen = brew("--help").stdout.split("\n\n")
+    names = [line.split()[0] for line in options.splitlines()]
+    assert names == ["Options:", "--kind", "--hot-milk", "--pots", "--help"]
+    assert "--kind black|green  Leaves.  [default: black]" in options
+    assert table.splitlines()[0] == "Table:"
+    assert "--sugar X|some          Spoons of sugar.  [default: some]" in table
+    assert "--minutes N  Minutes to wait.  [default: (until it is done); at least 1]" in kitchen
+
+
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("arguments", "told"),
     [
-        ("attention", policy.Treatment),
-        ("scope", policy.Scope),
-        ("init", policy.Init),
-        ("score_init", policy.ScoreInit),
-        ("precision", step.Precision),
+        (["--sugar", "lots"], "Error: --sugar must be some or a number; got 'lots'.\n"),
+        (["--minutes", "0"], "Invalid value for '--minutes'"),
+        (["--brand", "x"], "No such option: --brand"),
+        (["--no-hot-milk"], "No such option: --no-hot-milk"),
     ],
 )
-def test_the_command_knows_the_words_of_the_library(option: str, words: Any) -> None:
-    annotation = inspect.signature(search).parameters[option].annotation.__origin__
-    literals = [annotation, *get_args(annotation)]
-    assert get_args(words) in [get_args(literal) for literal in literals if get_origin(literal) is Literal]
+def test_options_refuse_what_their_fields_do_not_take(arguments: list[str], told: str) -> None:
+    done = brew(*arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
 
 
 def test_the_defaults_of_the_command_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command writes them again, since importing them means importing torch, too slow for `-h`."""
     asked: list[Any] = []
     monkeypatch.setattr(cli, "_run_seeds", lambda *run: asked.append(run))
     done = CliRunner().invoke(app, ["search", "--device", "cpu"])
@@ -104,7 +146,7 @@ def test_what_was_not_kept_is_not_promised(tmp_path: Path) -> None:
         (["--warmup", "9", "--steps", "4"], "the warm-up must be 0 steps to all 4; got 9."),
         (["--steps", "4", "--epochs", "2"], "--steps and --epochs both say how long the run is"),
         (["--mode", "dense", "--density", "0.3"], "--density is for --mode search, not dense."),
-        (["--mode", "dense", "--qk-scale", "2", "--signed"], "--qk-scale and --signed are for --mode search"),
+        (["--mode", "dense", "--qk-scale", "2", "--signed"], "--signed and --qk-scale are for --mode search"),
         (["--lr", "-1"], "the learning rate must be above 0 and finite; got -1."),
         (["--final-lr", "1"], "the last learning rate must be 0 to the highest, 0.0001; got 1."),
         (["--clip", "0"], "clip must be a positive norm"),

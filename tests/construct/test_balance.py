@@ -5,19 +5,24 @@ import torch
 from torch import Tensor
 
 from strongticket.construct.balance import balanced_blocks
-from strongticket.construct.feedforward import layer_matrices, prune_layer
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.plan import Product
 
 OUTPUTS, INPUTS = 400, 40
 
 
+def layers(weight: Tensor, items: int) -> Product:
+    return relu_product("map", weight.shape, 2 * items * weight.shape[1], "theory")
+
+
 def blocks(weight: Tensor, items: int, seed: int = 0) -> tuple[int, ...]:
-    first, second = layer_matrices("map", weight.shape[1], len(weight), 2 * items * weight.shape[1], "theory")
+    first, second = layers(weight, items).matrices()
     return balanced_blocks(first, second, weight, items, seed, None)
 
 
 def halves(weight: Tensor, items: int, seed: int, start: int, size: int, j: int) -> list[tuple[int, bool]]:
     """Tell of each sign how many units of a block have it, and whether they reach all weights of input j."""
-    first, second = layer_matrices("map", weight.shape[1], len(weight), 2 * items * weight.shape[1], "theory")
+    first, second = layers(weight, items).matrices()
     units = slice(start, start + size)
     u, v = first.draw(seed, None)[j, units].double(), second.draw(seed, None)[:, units].double()
     found = []
@@ -65,8 +70,7 @@ def test_balanced_blocks_come_closer_than_equal_ones() -> None:
     weight[3, 4] = 5.0
     items = 14
     equal, balanced = (
-        prune_layer(weight, "map", 2 * items * 120, seed=0, init="theory", sizes=sizes, device=None)
-        for sizes in (None, blocks(weight, items))
+        layers(weight, items).prune(weight, seed=0, sizes=sizes) for sizes in (None, blocks(weight, items))
     )
     assert len(equal.unreachable) > 0
     assert not balanced.unreachable
@@ -78,5 +82,5 @@ def test_balanced_blocks_come_closer_than_equal_ones() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_gpu_gives_the_same_sizes() -> None:
     weight = 0.15 * torch.randn(OUTPUTS, INPUTS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    first, second = layer_matrices("map", INPUTS, OUTPUTS, 40 * INPUTS, "theory")
+    first, second = layers(weight, 20).matrices()
     assert balanced_blocks(first, second, weight.cuda(), 20, 0, "cuda") == blocks(weight, 20)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.construct.test_construct import draw, random_attention
 from tests.small_tickets import edited, small_ticket
 
 
+@cache
 def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
     torch.manual_seed(0)
     attention = random_attention(2, 3, 2, bias=True, seed=0)
@@ -51,6 +53,17 @@ def test_certificate_comes_out_the_same_from_the_file(name: str) -> None:
     boasting = edited(ticket.to_bytes(), lambda d: d["certificate"].update(error=ticket.certificate.error * 0.999))
     (failure,) = failures(st.Ticket.from_bytes(boasting), target)
     assert "the masks and the target give" in failure
+
+
+def test_a_certificate_may_not_be_too_small_by_more_than_norms_differ() -> None:
+    ticket, target = constructed()["feedforward"]
+    recomputed = recertify(ticket, target).error
+
+    def told(error: float) -> list[str]:
+        return failures(forged(ticket, certificate=replace(ticket.certificate, error=error)), target)
+
+    assert told(recomputed) == told(recomputed * (1 - 5e-10)) == []
+    assert len(told(recomputed * (1 - 2e-9))) == 1
 
 
 @pytest.mark.parametrize(("d_out", "items", "rows"), [(1, 28, 1), (2, 24, 2), (8, 24, 1)])
@@ -110,6 +123,13 @@ def test_no_part_of_the_target_can_be_left_out(tensors: str) -> None:
         assert told == [[f"the ticket has no tensor {name}, and the target needs one."] for name in missing]
 
 
+@pytest.mark.parametrize("said", [1, [], None, {"attention": 1}])
+def test_blocks_may_be_called_anything_and_are_refused(said: Any) -> None:
+    ticket, target = constructed()["transformer"]
+    (failure,) = failures(forged(ticket, settings={"blocks": [said, said]}), target)
+    assert failure.startswith("the ticket's architecture.blocks.0")
+
+
 def test_tensors_must_be_those_the_target_needs() -> None:
     ticket, target = constructed()["feedforward"]
     more = [*ticket.tensors.values(), st.RandomTensor(name="layer.2.first", mask=st.FullMask((2, 2)))]
@@ -127,6 +147,15 @@ def test_no_tensor_of_the_target_is_passed_over() -> None:
     certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(layer.state_dict()))
     (failure,) = failures(forged(ticket, certificate=certificate), layer.state_dict())
     assert "the target has a tensor bias, which the ticket does not stand for" in failure
+
+
+@pytest.mark.parametrize("name", constructed())
+def test_a_target_with_one_more_tensor_is_another_one(name: str) -> None:
+    ticket, target = constructed()[name]
+    target = {**target, "extra": torch.ones(1)}
+    certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(target))
+    (failure,) = failures(forged(ticket, certificate=certificate), target)
+    assert "the target has a tensor extra, which the ticket does not stand for" in failure or name == "torch"
 
 
 @pytest.mark.parametrize("heads", [0, 3])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strongticket.experiments import fig4, fig5, fig6
-from strongticket.experiments.figure import Figure, reproduce_figure
+from strongticket.experiments.figure import Figure, How, reproduce_figure
 from strongticket.experiments.targets import TargetConfig
 
 # A second of training: fewer and shorter sequences, otherwise as in the paper.
@@ -35,7 +35,7 @@ SMALL: dict[str, tuple[Figure[Any], Any]] = {
 def run_small(name: str, out: Path, **how: Any) -> Any:
     """Run a small figure and give its result."""
     figure, config = SMALL[name]
-    return reproduce_figure(figure, config, out, **how)
+    return reproduce_figure(figure, config, out, How(**how))
 
 
 def command(*arguments: object) -> list[str]:

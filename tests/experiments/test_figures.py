@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from strongticket.charts.parts import Chart
 from strongticket.construct import construct_attention, construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.errors import StrongTicketError
@@ -50,7 +51,7 @@ def test_a_finished_result_is_drawn_again_not_computed(
     picture = out / name / f"{name}.svg"
     before = picture.read_bytes()
     picture.unlink()
-    monkeypatch.setattr("strongticket.experiments.figure.run_tasks", None)
+    monkeypatch.setattr("strongticket.experiments.constructions.run_tasks", None)
     assert run_small(name, out) == results[name]
     assert picture.read_bytes() == before
 
@@ -74,7 +75,34 @@ def test_the_size_of_tasks_does_not_show(out: Path, results: dict[str, Any], nam
 
 @pytest.mark.parametrize("name", SMALL)
 def test_tables_show_every_target(results: dict[str, Any], name: str) -> None:
-    assert len(load_figure(name).tables(results[name])) == SMALL[name][1].targets
+    (chart,) = load_figure(name).describe(results[name]).blocks
+    assert isinstance(chart, Chart)
+    shown = [table.caption[-1] for table in chart.tables if "target" in table.caption]
+    assert sorted(set(shown)) == [str(target) for target in range(SMALL[name][1].targets)]
+
+
+def test_a_median_and_a_mean_are_drawn_as_they_are_in_the_result(results: dict[str, Any]) -> None:
+    (chart,) = fig4.describe(results["fig4"]).blocks
+    assert isinstance(chart, Chart)
+    median, mean, missed = chart.views
+    errors = [point["error"] for point in results["fig4"]["widths"] if point["target"] == 0]
+    assert [y for _, y in median.series[0].points] == [error["median"] for error in errors]
+    assert list(mean.series[0].high or ()) == [error["mean"] + error["std"] for error in errors]
+    assert (median.y_scales[0], mean.printed, missed.minor) == ("log", "linear", True)
+    # The predicted slope lies beside the median, where it can be seen.
+    (line,) = (series for series in median.series if "slope of 2^(−n/2)" in series.name)
+    assert line.points[0][1] < 0.05 * errors[1]["median"]
+
+
+def test_each_depth_has_its_own_rate(results: dict[str, Any]) -> None:
+    (chart,) = fig6.describe(results["fig6"]).blocks
+    assert isinstance(chart, Chart)
+    (rates,) = chart.views[-1].series
+    assert rates.low is not None
+    assert rates.high is not None
+    fits = results["fig6"]["fits"][0]["mean"]["own_rate"]
+    assert rates.points == [(b + 1, fit["delta"]) for b, fit in enumerate(fits)]
+    assert all(low <= high for low, high in zip(rates.low, rates.high, strict=True))
 
 
 def test_fig4_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> None:
@@ -139,6 +167,27 @@ def test_fig5_certificate_stands_above_every_length(results: dict[str, Any]) -> 
         assert line["all_tokens"][0]["max"] > 0
 
 
+def test_fig5_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> None:
+    """Of the second source: the token over all inputs, and every token over as many inputs as the settings say."""
+    config, line, source = SMALL["fig5"][1], results["fig5"]["widths"][0], 1
+    target = Target.from_json(results["fig5"]["targets"][0])
+    ticket = construct_attention(
+        target.attention,
+        key_width=16,
+        value_width=16,
+        seed=line["sources"]["seed"][source],
+        input_norm=target.input_norm(),
+    )
+    found = ticket.build("merged", dtype=torch.float64)
+    for place, length in enumerate(config.lengths[:2]):
+        x = with_token(target.token, draw_angular("test", config.inputs).sequences(length))
+        errors = (found(x) - target.attention(x)).norm(dim=-1)  # (inputs, tokens)
+        of_token, of_all = errors[:, 0], errors[: config.all_tokens_inputs].amax(dim=-1)
+        for name, each in (("token", of_token), ("all_tokens", of_all)):
+            recorded, worst = (line["sources"][key][source][place] for key in (name, f"{name}_worst"))
+            assert (recorded, worst) == pytest.approx((each.mean().item(), each.max().item()), rel=1e-9)
+
+
 def test_fig6_first_blocks_are_a_transformer_of_their_own(results: dict[str, Any]) -> None:
     """One source serves every number of blocks: a source of two blocks has the recorded error and certificate."""
     result = results["fig6"]
@@ -166,7 +215,7 @@ def test_fig6_fits_share_the_first_rate(results: dict[str, Any]) -> None:
 def test_quick_is_only_smaller() -> None:
     for name in SMALL:
         figure = load_figure(name)
-        quick, full = (figure.configure(Options(quick=quick)) for quick in (True, False))
+        quick, full = (figure.plan.configure(Options(quick=quick)) for quick in (True, False))
         assert quick.sources < full.sources == 100
         assert set(quick.widths) < set(full.widths)
     full = fig4.configure(Options())

@@ -2,11 +2,11 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.axes
 import numpy as np
 import pytest
 import scipy.stats
@@ -15,34 +15,38 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from strongticket import Policy, hide
+from strongticket.charts import picture
+from strongticket.charts.parts import Chart, Comparison
+from strongticket.charts.terminal import show
 from strongticket.cli.terminal import console
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import ablation, fig7, fig8, inits, plotting, schedules, spread
+from strongticket.experiments import ablation, fig7, fig8, inits, schedules, spread
+from strongticket.experiments.figure import Figure, Options, reproduce_figure
 from strongticket.experiments.language import Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
-from strongticket.experiments.text_figure import Choice, TextFigure, reproduce_text_figure
+from strongticket.experiments.text_figure import Choice
 from strongticket.experiments.text_rows import lowest_in_words
 from strongticket.files import Json
 from strongticket.learn.policy import Init
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
+from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_finished_runs_are_drawn_without_text(figure: TextFigure, tmp_path: Path) -> None:
+def test_finished_runs_are_drawn_without_text(figure: Figure[Choice], tmp_path: Path) -> None:
     plan = fill(tmp_path, figure, QUICK, leave_out=1)
-    result = reproduce_text_figure(figure, QUICK, tmp_path, None)
+    result = reproduce_figure(figure, QUICK, tmp_path)
     assert (result["runs"], len(result["missing"])) == (len(plan) - 1, 1)
     assert json.loads((tmp_path / figure.name / "result.json").read_text()) == result
     for ending in ("png", "svg"):
         assert (tmp_path / figure.name / f"{figure.name}.{ending}").stat().st_size > 5000
-    assert figure.tables(result)
+    assert len([*show(figure.describe(result))]) > 1
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 @pytest.mark.parametrize("schedule", ["quick", "short", "paper"])
-def test_plans_have_no_run_twice(figure: TextFigure, schedule: schedules.ScheduleName) -> None:
-    plan = figure.plan(Choice(schedule=schedule, models={"mini": 3, "small": 2}))
+def test_plans_have_no_run_twice(figure: Figure[Choice], schedule: schedules.ScheduleName) -> None:
+    plan = runs_of(figure, Choice(schedule=schedule, models={"mini": 3, "small": 2}))
     settings = [json.dumps(config.as_json(), sort_keys=True) for config in plan]
     assert len(set(settings)) == len(settings)
 
@@ -62,7 +66,7 @@ def test_the_paper_schedule_is_the_papers() -> None:
 
 def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:
     fill(tmp_path, fig7.FIGURE, QUICK)
-    result = reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    result = reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     effect = next(e for e in result["effects"] if e["measure"] == "best_validation_loss")
     assert effect["mean"] == pytest.approx(-0.01 * (schedules.theory_scale("nano") - 1))
     assert effect["standard_error"] == pytest.approx(0, abs=1e-12)
@@ -77,21 +81,21 @@ def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:
 
 def test_a_figure_says_how_its_runs_were_made(tmp_path: Path) -> None:
     plan = fill(tmp_path, fig8.FIGURE, QUICK)
-    reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+    reproduce_figure(fig8.FIGURE, QUICK, tmp_path)
     made = json.loads((tmp_path / "fig8" / "run.json").read_text())
     assert made == {"runs": len(plan), "seconds": 2.0 * len(plan), "commit": "c0, c1", "date": "2021"}
 
 
 def test_figures_share_their_runs(tmp_path: Path) -> None:
     fill(tmp_path, fig7.FIGURE, QUICK)
-    result = reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+    result = reproduce_figure(fig8.FIGURE, QUICK, tmp_path)
     assert result["runs"] == 4
     assert [point["scale"] for point in result["curves"][0]["points"]] == [1.0, schedules.theory_scale("nano")]
 
 
 def test_inits_are_compared_at_their_scales(tmp_path: Path) -> None:
     fill(tmp_path, inits.FIGURE, QUICK)
-    result = reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
+    result = reproduce_figure(inits.FIGURE, QUICK, tmp_path)
     assert [line["init"] for line in result["inits"]] == ["normal", "uniform", "xavier", "kaiming", "signed constant"]
     theory = schedules.theory_scale("nano")
     for line in result["inits"]:
@@ -171,7 +175,8 @@ def test_pairs_needed_are_the_fewest_with_the_power(effect: float, deviation: fl
 def test_what_is_not_asked_for_is_as_usual(
     schedule: schedules.ScheduleName, sizes: tuple[str, ...], seeds: int | None, models: dict[str, int]
 ) -> None:
-    assert fig7.FIGURE.choose(schedule, sizes, seeds).models == models
+    options = Options(quick=schedule == "quick", schedule=schedule, sizes=sizes, seeds=seeds)
+    assert fig7.FIGURE.plan.configure(options).models == models
 
 
 def test_models_are_gone_through_seed_by_seed() -> None:
@@ -231,58 +236,59 @@ def test_seeds_that_not_all_have_do_not_decide(tmp_path: Path) -> None:
     assert (point["lr"], point["seeds"]) == (slow.lr, [0, 1])
 
 
-def test_figure_8_draws_no_scale_that_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[list[float]] = []
-    monkeypatch.setattr(matplotlib.axes.Axes, "errorbar", lambda axes, x, y, **style: drawn.append(list(x)))
-    result = {"curves": [curve_of({4.0: [5.0, 5.1]})], "config": {"schedule": "short"}, "runs": 2, "missing": []}
-    fig8.draw(result | {"text": {"data": "a text"}}, tmp_path / "fig8")
-    assert drawn == [[4.0]]
+ON_TEXT = {"config": {"schedule": "short"}, "text": {"data": "a text"}, "runs": 2, "missing": []}
 
 
-def test_what_was_run_once_is_hollow() -> None:
-    axes = plotting.new_figure(3, 3).subplots()
-    plotting.draw_means(axes, [1.0, 2.0, 4.0], [5.0, 4.8, 4.9], [0.1, math.nan, 0.2], color="#1f4e79")
-    *_, before, after, once = axes.lines
-    assert (list(once.get_xdata()), once.get_markerfacecolor()) == ([2.0], "white")
-    # A mean and a single run are joined by dots.
-    assert [line.get_linestyle() for line in (before, after)] == [":", ":"]
+def test_figure_8_draws_no_scale_that_was_not_run() -> None:
+    (chart,) = fig8.describe({"curves": [curve_of({4.0: [5.0, 5.1]})], **ON_TEXT}).blocks
+    assert isinstance(chart, Chart)
+    assert [x for x, _ in chart.views[0].series[0].points] == [4.0]
+
+
+def test_what_was_run_once_has_no_bar_and_no_dots() -> None:
+    chart, *_ = fig8.describe({"curves": [curve_of({1.0: [5.2, 5.4], 4.0: [5.0]})], **ON_TEXT}).blocks
+    assert isinstance(chart, Chart)
+    (series,) = chart.views[0].series
+    assert list(series.each or ()) == [[5.2, 5.4], ()]
+    assert series.low is not None
+    assert series.high is not None
+    assert (series.low[1], series.high[1]) == (5.0, 5.0)
 
 
 def test_a_single_run_has_a_spread_without_complaint(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    rows = [made_up(spread.plan(QUICK)[0], 4.0)]
-    result = {**spread.summarize(rows), "config": {"schedule": "quick"}, "runs": 1, "missing": []}
-    spread.draw(result | {"text": {"data": "a text"}}, tmp_path / "spread")
+    result = {**spread.summarize([made_up(spread.plan(QUICK)[0], 4.0)]), **ON_TEXT}
+    picture.draw(spread.describe(result), tmp_path / "spread")
     assert not recwarn.list
 
 
-def test_lines_of_the_spread_join_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_of_the_spread_are_of_one_seed_each() -> None:
     plan = spread.plan(Choice(schedule="short", models={"mini": 3}))
     rows = [made_up(c, 4.0 + c.seed) for c in plan if (c.seed, c.policy.qk_scale) != (0, 1.0)]
-    drawn: list[list[float]] = []
-    monkeypatch.setattr(matplotlib.axes.Axes, "plot", lambda axes, x, y, **style: drawn.append(list(y)))
-    result = {"lengths": spread.summarize(rows)["lengths"], "config": {"schedule": "short"}, "runs": 1, "missing": []}
-    spread.draw(result | {"text": {"data": "a text"}}, tmp_path / "spread")
-    assert len(drawn) == 9
-    assert all(math.isnan(y[0]) or y[0] == y[1] for y in drawn)
+    losses, differences = spread.describe({**spread.summarize(rows), **ON_TEXT}).blocks
+    assert isinstance(losses, Comparison)
+    assert isinstance(differences, Comparison)
+    assert [len(row.marks[0].values) for row in losses.rows] == [2, 3] * 3
+    assert [[*row.marks[0].values] for row in differences.rows] == [[0.0, 0.0]] * 3
 
 
 def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:
     Rows(tmp_path / "inits").keep(made_up(inits.plan(QUICK)[0], 4.0))
     with pytest.raises(StrongTicketError, match="no way to draw the weights with a seed at two scales yet"):
-        reproduce_text_figure(inits.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(inits.FIGURE, QUICK, tmp_path)
 
 
 def test_names_from_files_are_no_markup(tmp_path: Path) -> None:
     row = made_up(fig7.plan(QUICK)[0], 4.0)
     row["text"]["data"], row["also"] = "[/]\x1b[2J", {"[/red]": 5.0}
     Rows(tmp_path / "fig7").keep(row)
-    result = reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+    result = reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     out = console()
     with out.capture() as shown:
-        for table in fig7.FIGURE.tables(result):
-            out.print(table)
+        for part in show(fig7.describe(result)):
+            out.print(part)
     assert r"[/]\x1b[2J" in shown.get()
     assert "[/red]" in shown.get()
+    assert "\x1b" not in shown.get()
 
 
 def test_one_pair_has_no_interval() -> None:
@@ -302,7 +308,7 @@ def test_a_trained_model_stands_at_its_best_rate_and_warmup(best: int) -> None:
 
 def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path) -> None:
     fill(tmp_path, ablation.FIGURE, QUICK)
-    result = reproduce_text_figure(ablation.FIGURE, QUICK, tmp_path, None)
+    result = reproduce_figure(ablation.FIGURE, QUICK, tmp_path)
     bases = {line["variant"]: line["base"] for line in result["variants"]}
     assert bases["learning rate 0.03, kept weights rescaled"] == "learning rate 0.03"
     assert bases["kept weights rescaled"] == "ticket"
@@ -312,13 +318,14 @@ def test_a_variant_is_held_against_itself_without_its_last_change(tmp_path: Path
 
 def test_an_ablation_has_one_line_a_variant_with_the_mean_of_its_seeds(tmp_path: Path) -> None:
     fill(tmp_path, ablation.FIGURE, QUICK)
-    result = reproduce_text_figure(ablation.FIGURE, QUICK, tmp_path, None)
-    out = console()
-    with out.capture() as shown:
-        out.print(*ablation.FIGURE.tables(result))
-    lines = [line for line in shown.get().splitlines() if "trained model, learning rate 0.03 " in line]
-    cells = [[cell.strip() for cell in line.split("│")[3:6]] for line in lines]
-    assert ["2", "3.635 ± 0.177", "+0.000 (1)"] in cells  # the trained model it is held against has the first seed only
+    result = reproduce_figure(ablation.FIGURE, QUICK, tmp_path)
+    losses, changes = ablation.describe(result).blocks
+    assert isinstance(losses, Comparison)
+    assert isinstance(changes, Comparison)
+    (line,) = (row for row in losses.rows if row.words[0] == "trained model, learning rate 0.03")
+    assert [*line.numbers] == ["2", "3.635 ± 0.177"]
+    (change,) = (row for row in changes.rows if [*row.words] == ["learning rate 0.03", "trained model"])
+    assert [*change.numbers][:2] == ["1", "+0.000"]  # the trained model it is held against has the first seed only
 
 
 def test_an_ablation_says_what_is_usual_for_each_model_if_they_differ() -> None:
@@ -335,20 +342,10 @@ def test_an_ablation_of_the_papers_schedule_sets_out_from_it() -> None:
 
 
 @pytest.mark.parametrize("size", ["mini", "small"])
-def test_figure_7_of_one_model_has_numbers_along_its_axes(
-    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn = []
-    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure))
+def test_figure_7_of_one_model_is_drawn(size: str, tmp_path: Path) -> None:
     rows = Path(__file__).parents[2] / "results"
-    shutil.copytree(rows / "fig7", tmp_path / "fig7")
-    for other in ("fig8", "ablation"):
-        shutil.copytree(rows / other, tmp_path / other)
-    reproduce_text_figure(fig7.FIGURE, fig7.FIGURE.choose("short", [size]), tmp_path, None)
-    (figure,) = drawn
-    figure.canvas.draw()
-    for axes in figure.axes:
-        low, high = axes.get_xlim()
-        ticks = [*axes.xaxis.get_major_ticks(), *axes.xaxis.get_minor_ticks()]
-        shown = [tick.label1.get_text() for tick in ticks if low <= tick.get_loc() <= high]
-        assert len([*filter(None, shown)]) >= 2
+    for name in ("fig7", "fig8", "ablation"):
+        shutil.copytree(rows / name, tmp_path / name)
+    with pytest.warns(UserWarning, match="fig7 is drawn from 2. runs, the one before from 51"):
+        reproduce_figure(fig7.FIGURE, fig7.FIGURE.plan.configure(Options(sizes=(size,))), tmp_path)
+    assert len(re.findall(r">\d+M<", (tmp_path / "fig7" / "fig7.svg").read_text())) >= 4  # numbers along both axes

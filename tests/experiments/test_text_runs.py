@@ -1,6 +1,7 @@
 """The runs that figures on text are made of: done once, kept, named, and what is said when they cannot be."""
 
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -17,13 +18,14 @@ from strongticket.data.text import load_text
 from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
+from strongticket.experiments.figure import Figure, How, Options, reproduce_figure
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
-from strongticket.experiments.text_figure import reproduce_text_figure
+from strongticket.experiments.text_figure import Choice
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
-from tests.experiments.text_results import FIGURES, QUICK, fill, made_up
+from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
 
 TINY = schedules.ticket(
     replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32),
@@ -98,10 +100,67 @@ def test_a_run_is_not_thrown_away_before_its_row_is_kept(
 
 def test_runs_are_told_apart_by_name(tmp_path: Path) -> None:
     for figure in FIGURES:
-        names = [name_of(config)[:-9] for config in figure.plan(figure.choose("short"))]
+        names = [name_of(config)[:-9] for config in runs_of(figure, figure.plan.configure(Options()))]
         alike = {name for name in names if names.count(name) > 1}
         # What the name leaves out: the weight decay of an ablation.
         assert len(alike) <= 1, (figure.name, alike)
+
+
+# SHA-256 of the names of all runs with the short schedule: who changes one loses the runs that are under way.
+NAMES = {
+    "fig7": "250230c4de0b30fc",
+    "fig8": "a9bcf5a08fcc1445",
+    "spread": "5d91b38bcbc0debe",
+    "ablation": "755f9f8b36e3256c",
+    "inits": "e26ef66917fe43cc",
+}
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_runs_keep_their_names(figure: Figure[Choice]) -> None:
+    names = "\n".join(name_of(config) for config in runs_of(figure, figure.plan.configure(Options())))
+    assert hashlib.sha256(names.encode()).hexdigest()[:16] == NAMES[figure.name]
+
+
+def test_a_row_older_than_a_setting_is_found_and_stays_as_it_is(tmp_path: Path) -> None:
+    first, second = runs_of(fig8.FIGURE, QUICK)[:2]
+    row = made_up(first, 4.0)
+    assert row["config"].pop("clip", "none") is None
+    del row["config"]["policy"]["rescale"]
+    line = json.dumps(row, indent=None, separators=(" , ", ": ")).encode() + b"\n"
+    (tmp_path / ROWS).write_bytes(line)
+    rows = Rows(tmp_path)
+    found = rows.find(first)
+    assert found is not None
+    assert found["config"] == first.as_json(), "whoever reads the row finds all settings"
+    assert rows.find(replace(first, clip=1.0)) is None
+    assert rows.find(replace(first, policy=replace(first.policy, rescale=True))) is None
+    rows.keep(made_up(second, 4.0))
+    assert (tmp_path / ROWS).read_bytes().startswith(line + b'{"config"')
+    Rows(tmp_path / "other").keep(made_up(first, 3.5))
+    with pytest.raises(StrongTicketError, match="two outcomes of one run"):
+        Rows(tmp_path, [tmp_path / "other"])
+
+
+def test_a_figure_with_fewer_runs_than_before_says_so(tmp_path: Path) -> None:
+    choice = fig8.FIGURE.plan.configure(Options())
+    plan = fill(tmp_path, fig8.FIGURE, choice, leave_out=1)
+    n, path = len(plan) - 1, tmp_path / "fig8" / ROWS
+    assert invoke("fig8", "--out", tmp_path).stderr == invoke("fig8", "--out", tmp_path).stderr == ""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[2:]))
+    done = invoke("fig8", "--out", tmp_path, "--json")
+    gone = ", ".join(name_of(config) for config in plan[:2])
+    assert (
+        done.stderr == f"fig8 is drawn from {n - 2} runs, the one before from {n}; missing now and not then: {gone}.\n"
+    )
+    assert json.loads(done.stdout)["fig8"]["runs"] == n - 2
+    path.write_bytes(b"".join(lines[7:]))
+    with pytest.warns(UserWarning, match=rf"from {n - 7} runs, .* {n - 2}; .*, mini-[^,]+, mini-[^,]+ and 2 more\.$"):
+        reproduce_figure(fig8.FIGURE, choice, tmp_path)
+    path.write_bytes(b"".join(lines))
+    assert invoke("fig8", "--out", tmp_path).stderr == ""
+    assert invoke("fig8", "--out", tmp_path, "--models", "small").stderr.startswith("fig8 is drawn from ")
 
 
 def invoke(*arguments: object) -> Result:
@@ -162,7 +221,7 @@ def test_options_that_no_figure_looks_at_are_refused(arguments: tuple[str, ...],
 
 
 def test_a_figure_without_runs_does_not_keep_others_from_being_drawn(tmp_path: Path) -> None:
-    fill(tmp_path, fig8.FIGURE, fig8.FIGURE.choose("short"))
+    fill(tmp_path, fig8.FIGURE, fig8.FIGURE.plan.configure(Options(schedule="short")))
     done = invoke("spread", "fig8", "--out", tmp_path)
     assert done.exit_code == 1
     assert str(done.exception).startswith("spread has no finished run")
@@ -172,7 +231,7 @@ def test_a_figure_without_runs_does_not_keep_others_from_being_drawn(tmp_path: P
 def test_matplotlib_is_missed_before_anything_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match="figures need matplotlib"):
-        reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(fig8.FIGURE, QUICK, tmp_path)
 
 
 def test_another_text_must_have_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +247,12 @@ def test_another_text_must_have_the_same_tokens(tmp_path: Path, monkeypatch: pyt
 def test_runs_on_other_text_are_not_mixed_in(work: Work, tmp_path: Path) -> None:
     fill(tmp_path, fig7.FIGURE, QUICK)
     with pytest.raises(StrongTicketError, match="has runs on other text"):
-        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, work)
+        reproduce_figure(fig7.FIGURE, QUICK, tmp_path, How(work=work))
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     with pytest.raises(StrongTicketError, match="no finished run"):
-        reproduce_text_figure(fig8.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(fig8.FIGURE, QUICK, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +279,7 @@ def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         StrongTicketError, match=r"fig8/rows\.jsonl: line 1 is no finished run, or one of another release"
     ):
-        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     assert not (tmp_path / "fig7" / "result.json").exists()
 
 
@@ -229,7 +288,7 @@ def test_rows_on_two_texts_are_not_drawn_together(tmp_path: Path) -> None:
     Rows(tmp_path / "fig7").keep(first)
     Rows(tmp_path / "fig8").keep(second | {"text": {"data": "other", "digest": "2" * 64}})
     with pytest.raises(StrongTicketError, match="runs on several texts: sample, other"):
-        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
 
 
 def test_two_outcomes_of_one_run_are_refused(tmp_path: Path) -> None:
@@ -238,11 +297,11 @@ def test_two_outcomes_of_one_run_are_refused(tmp_path: Path) -> None:
         Rows(tmp_path / folder).keep(made_up(config, 4.0) | {"best_validation_loss": best})
     told = r"two outcomes of one run \(nano, seed 0\): best and final losses 4.0, 4.01 and 3.5, 4.01"
     with pytest.raises(StrongTicketError, match=told):
-        reproduce_text_figure(fig7.FIGURE, QUICK, tmp_path, None)
+        reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
 
 
 def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "results", fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
+    fill(tmp_path / "results", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(schedule="short")), leave_out=1)
     monkeypatch.chdir(tmp_path)
     done = invoke("fig8")
     assert done.exit_code == 0, done.output
@@ -256,7 +315,7 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.choose("quick"))
+    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
     path = tmp_path / "out" / "fig8" / ROWS
     path.write_text(path.read_text().replace("0" * 64, load_text("sample").digest))
     monkeypatch.chdir(tmp_path)

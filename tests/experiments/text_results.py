@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from strongticket.experiments import ablation, fig7, fig8, inits, spread
+from strongticket.experiments.figure import Figure
 from strongticket.experiments.language import Rows
-from strongticket.experiments.text_figure import Choice, TextFigure
+from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 
@@ -28,9 +29,15 @@ def made_up(config: RunConfig, loss: float) -> Json:
     }
 
 
-def fill(folder: Path, figure: TextFigure, choice: Choice, leave_out: int = 0) -> list[RunConfig]:
+def runs_of(figure: Figure[Choice], choice: Choice) -> list[RunConfig]:
+    """All runs that a figure on text has planned."""
+    assert isinstance(figure.plan, TextRuns)
+    return figure.plan.runs(choice)
+
+
+def fill(folder: Path, figure: Figure[Choice], choice: Choice, leave_out: int = 0) -> list[RunConfig]:
     """Rows for all runs of a figure but some at the end: a loss that falls with the scale, and differs by seed."""
-    rows, plan = Rows(folder / figure.name), figure.plan(choice)
+    rows, plan = Rows(folder / figure.name), runs_of(figure, choice)
     for config in plan[: len(plan) - leave_out]:
         scale = config.policy.qk_scale if config.mode == "search" else 50.0
         assert isinstance(scale, float)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from strongticket.learn.edge_popup import Hidden
+from strongticket.learn.hidden import Hidden
 from strongticket.models.gpt2 import GPT2, gpt2_config
 
 TOKENS = torch.randint(256, (4, 33), generator=torch.Generator().manual_seed(0))
@@ -117,6 +117,6 @@ def search(hidden: Hidden, steps: int = 12, lr: float = 0.02) -> list[float]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        hidden.refresh()
+        hidden.after_step()
         losses.append(loss.item())
     return losses

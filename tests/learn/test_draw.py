@@ -6,7 +6,7 @@ from search_models import hugging_face_gpt2, nano, vision_transformer
 from torch import Tensor, nn
 
 from strongticket.learn.draw import draw_scores, weight_distribution
-from strongticket.learn.edge_popup import hide
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Init, Policy, ScoreInit
 from strongticket.learn.tensors import ModelTensor, tensors_of
 from strongticket.ops.rng import random_weights, round_scale

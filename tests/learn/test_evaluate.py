@@ -103,6 +103,16 @@ def test_another_loss_than_recorded_is_said(ticket: Ticket, text: Text) -> None:
     assert (result.recorded_loss, result.reproduced) == (1.25, False)
 
 
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 1e-2)])
+def test_a_loss_is_reproduced_up_to_the_rounding_of_its_precision(
+    ticket: Ticket, text: Text, precision: str, tolerance: float
+) -> None:
+    search = ticket.metadata["search"]
+    for off, reproduced in ((0.5, True), (-2, False)):
+        changed = dict(search, precision=precision, validation_loss=search["validation_loss"] + off * tolerance)
+        assert evaluate_ticket(language_ticket({"search": changed}), text).reproduced is reproduced
+
+
 def test_other_text_and_other_lengths_are_not_compared(ticket: Ticket, text: Text) -> None:
     for result in (
         evaluate_ticket(ticket, load_text("sample", splits=["train"]), "train"),

@@ -2,7 +2,7 @@ import pytest
 import torch
 from search_models import TOKENS, loss_of, nano, output_of, search
 
-from strongticket.learn.edge_popup import hide
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import GPT2, initial_scales
 from strongticket.ops.rng import random_weights
@@ -148,8 +148,9 @@ def test_trained_tensors_start_as_they_were() -> None:
 
 def test_output_gain_is_the_models_or_the_policys() -> None:
     plain = output_of(hide(nano(), Policy(), seed=3).model)
-    for model in (nano(), nano(output_gain=4.0)):
-        torch.testing.assert_close(output_of(hide(model, Policy(output_gain=4), seed=3).model), 4 * plain)
+    for gain in (2, 4):
+        for model in (nano(), nano(output_gain=float(gain))):
+            torch.testing.assert_close(output_of(hide(model, Policy(output_gain=gain), seed=3).model), gain * plain)
     torch.testing.assert_close(output_of(hide(nano(output_gain=4.0), Policy(), seed=3).model), 4 * plain)
     with pytest.raises(ValueError, match="model's output_gain is 2, the policy's 4; leave one of them at 1"):
         hide(nano(output_gain=2.0), Policy(output_gain=4), seed=3)

@@ -15,7 +15,8 @@ from search_models import (
 )
 from torch import Tensor, nn
 
-from strongticket.learn.edge_popup import Hidden, hide
+from strongticket.learn.hidden import Hidden
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.ops.rng import random_weights
 from strongticket.ops.supermask import reference
@@ -104,7 +105,7 @@ def test_hugging_faces_gpt2_and_ours_are_the_same_search() -> None:
         weight, scores = original_of(ours, our_name), ours.supermasks[our_name].scores.data
         original_of(theirs, their_name).copy_(weight.T if turned else weight)
         theirs.supermasks[their_name].scores.data.copy_(scores.T if turned else scores)
-    theirs.refresh()
+    theirs.after_restore()
     torch.testing.assert_close(output_of(theirs.model), output_of(ours.model), rtol=0, atol=1e-5)
     ours.model(TOKENS[:, :-1], TOKENS[:, 1:]).backward()
     theirs.model(TOKENS, labels=TOKENS).loss.backward()
@@ -240,11 +241,11 @@ def test_scales_that_are_all_alike_stay_and_others_become_1() -> None:
 
 
 def test_output_gain_goes_into_the_last_norm() -> None:
-    for policy in (Policy(), Policy(norms="trained")):
+    for policy, gain in ((Policy(), 4.0), (Policy(norms="trained"), 2.0)):
         plain = hide(hugging_face_gpt2(), policy, seed=3)
-        louder = hide(hugging_face_gpt2(), Policy(norms=policy.norms, output_gain=4.0), seed=3)
-        torch.testing.assert_close(output_of(louder.model), 4 * output_of(plain.model))
-        assert louder.model.transformer.ln_f.weight.unique().tolist() == [4.0]
+        louder = hide(hugging_face_gpt2(), Policy(norms=policy.norms, output_gain=gain), seed=3)
+        torch.testing.assert_close(output_of(louder.model), gain * output_of(plain.model))
+        assert louder.model.transformer.ln_f.weight.unique().tolist() == [gain]
     with pytest.raises(ValueError, match="carried by the last norm's weight; this Sequential has none"):
         hide(nn.Sequential(nn.Linear(2, 2)), Policy(output_gain=2.0), seed=0)
 

@@ -26,8 +26,9 @@ from strongticket.learn.config import RunConfig
 from strongticket.learn.evaluate import evaluate_ticket, validation_loss
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.policy import Policy
-from strongticket.learn.run import Means, Moment, StoppedError, run
+from strongticket.learn.run import Means, Moment, StoppedError
 from strongticket.learn.shared import Share
+from strongticket.learn.text_run import run
 from strongticket.learn.train import Training
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 
@@ -206,7 +207,7 @@ def test_nan_stops_the_run_at_its_step(text: Text, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["__init__", "advance"])
 def test_a_full_gpu_is_one_line(moment: str, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 6.13 GiB. GPU 0 has\na capacity of 8 GiB")
 
     monkeypatch.setattr(Training, moment, full)
@@ -222,7 +223,7 @@ def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -> None:
-    other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()})
+    other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()}, RunConfig)
     with other.opened(writes=True):
         other.save_checkpoint({"step": 12})
     (tmp_path / "config.json").unlink()

@@ -118,6 +118,41 @@ def test_batches_of_any_shape_reach_the_device_whole(batch: Any, loss: Callable[
     assert next(hidden.model.parameters()).device.type == "cpu"
 
 
+class Elsewhere(Tensor):
+    """A tensor on another device, as far as one machine has none: all that can be done with it is to move it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        assert function is Tensor.to, f"{function} of a tensor that was not moved"
+        assert torch.device(arguments[1]) == torch.device("cpu")
+        with torch._C.DisableTorchFunctionSubclass():
+            return arguments[0].as_subclass(Tensor)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda image, label: (image, label),
+        lambda image, label: [image, [label]],
+        lambda image, label: {"image": image, "rest": {"label": label, "note": "not a tensor"}},
+        Pair,
+    ],
+)
+def test_every_tensor_of_a_batch_is_moved(form: Callable[[Tensor, Tensor], Any]) -> None:
+    def tensors_in(batch: Any) -> list[Tensor]:
+        if isinstance(batch, Tensor):
+            return [batch]
+        parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, tuple | list) else ()
+        return [tensor for part in parts for tensor in tensors_in(part)]
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        image, label = tensors_in(batch)
+        return classify(model, (image, label))
+
+    batch = form(*(tensor.as_subclass(Elsewhere) for tensor in IMAGE_BATCH))
+    st.search(vision_transformer(), [batch], loss=loss, device="cpu")
+
+
 def test_compiled_steps_are_the_eager_ones() -> None:
     losses: dict[str | None, list[float]] = {None: [], "aot_eager": []}
     for compiler, kept in losses.items():
@@ -133,7 +168,7 @@ def test_compiled_steps_are_the_eager_ones() -> None:
 
 def test_nan_is_named_with_its_step() -> None:
     batches = [IMAGE_BATCH, IMAGE_BATCH, (IMAGES * torch.nan, CLASSES)]
-    with pytest.raises(st.StrongTicketError, match="the loss is nan at step 3; use a smaller lr"):
+    with pytest.raises(st.StrongTicketError, match=r"training loss is nan at step 3; nothing was kept\. Use a smaller"):
         st.search(vision_transformer(), batches, loss=classify)
 
 
@@ -144,7 +179,7 @@ def test_nan_is_named_with_its_step() -> None:
         (iter([]), {"steps": 3}, "needs batches; got none"),
         (iter([IMAGE_BATCH]), {}, "number of steps is not known: this list_iterator has no length. Pass steps"),
         ([IMAGE_BATCH], {"steps": 0}, "1 step or more"),
-        ([IMAGE_BATCH], {"accumulate": 0}, "accumulate at least 1"),
+        ([IMAGE_BATCH], {"accumulate": 0}, "accumulate must be at least 1"),
         ([IMAGE_BATCH], {"weight_decay": -1}, "weight_decay must be 0 or more"),
         ([IMAGE_BATCH], {"density": 30}, "density must be in"),
         ([IMAGE_BATCH], {"seed": -1}, "seed"),
@@ -164,7 +199,7 @@ def test_what_cannot_work_is_refused_and_the_module_left_alone(
 
 
 def test_an_iterator_that_ends_early_is_named() -> None:
-    with pytest.raises(ValueError, match="batches ended after step 2 of 5"):
+    with pytest.raises(ValueError, match="batches ended after step 2, and an iterator"):
         st.search(vision_transformer(), iter([IMAGE_BATCH] * 2), loss=classify, steps=5)
 
 

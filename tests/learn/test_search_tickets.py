@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
-from strongticket.learn.edge_popup import hide
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import GPT2
 from strongticket.tickets.restore import load_ticket

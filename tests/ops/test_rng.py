@@ -1,4 +1,5 @@
 import hashlib
+import math
 import subprocess
 import sys
 from fractions import Fraction
@@ -91,6 +92,15 @@ def test_bad_arguments_are_named(change: dict[str, object], message: str) -> Non
 def test_scales_may_be_any_real_number(scale: Any) -> None:
     assert rng.random_weights(0, "w", (5,), scale=scale).equal(rng.random_weights(0, "w", (5,), scale=0.5))
     assert type(rng.round_scale(scale)) is float
+
+
+def test_scales_from_the_least_to_the_largest() -> None:
+    least, largest = 2.0**-100, 2.0**100
+    for scale in (least, largest):
+        assert rng.random_weights(0, "w", (4,), "sign", scale).abs().tolist() == [scale] * 4
+    for scale in (math.nextafter(least, 0), math.nextafter(largest, math.inf), -1.0):
+        with pytest.raises(ValueError, match="scale must be between"):
+            rng.random_weights(0, "w", (4,), "sign", scale)
 
 
 def test_a_chunk_needs_ordered_ends() -> None:

@@ -11,7 +11,7 @@ import strongticket
 from strongticket import Ticket
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
-from strongticket.pretrained.attach import Mode
+from strongticket.pretrained.parts import Mode
 from tests.pretrained.small_models import FAMILIES, inputs, make_bert, make_gpt2, make_vit, output_of, randomize, small
 from tests.small_tickets import edited, small_ticket
 

@@ -15,9 +15,10 @@ from strongticket import Ticket
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
-from strongticket.pretrained.adapters import Target
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.parts import HeadPart, Part, Solved, parts_of, solve_part
+from strongticket.pretrained.construct import solve_piece
+from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
+from strongticket.pretrained.target import Target
 from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
 
 QUICK = {"items": 6, "seed": 5}
@@ -36,13 +37,10 @@ def test_the_file_says_what_the_ticket_is(family: str) -> None:
     # The digest of weights was made beside the work, from shapes alone: the file's own check agrees with it.
     assert loaded.verify().ok
     assert loaded.stored_digests == ticket.digests()
-    layer = Target(small(family)).layer(0)
-    d = layer.query.weight.shape[1]
+    numbers = Target(small(family), "attention+mlp").tensors()
+    d, hidden = numbers["layer.0.query.weight"].shape[1], numbers["layer.0.down.weight"].shape[1]
     assert ticket.tensors["layer.0.attention.head.1.query"].shape == (d + 1, 5 * d)
-    assert ticket.tensors["layer.1.mlp.down.first"].shape == (
-        10 * layer.down.weight.shape[1],
-        layer.down.weight.shape[1],
-    )
+    assert ticket.tensors["layer.1.mlp.down.first"].shape == (10 * hidden, hidden)
     kinds = {name.rpartition(".")[2]: tensor.mask.kind for name, tensor in ticket.tensors.items()}
     assert kinds == {
         "query": "bits",
@@ -79,10 +77,10 @@ def test_an_interrupted_run_goes_on_at_the_head(
 ) -> None:
     folder, solved_now = tmp_path / "x.partial", []
 
-    def run_here(function: object, parts: list[Part], *, progress: Any, **_: object) -> Iterator[Solved]:
-        for index, part in enumerate(parts):
-            solved_now.append(part.name)
-            result = solve_part(part)
+    def run_here(function: object, pieces: list[Piece], *, progress: Any, **_: object) -> Iterator[Solved]:
+        for index, piece in enumerate(pieces):
+            solved_now.append(piece.name)
+            result = solve_piece(piece)
             progress(index, result)
             yield result
             if len(solved_now) == stop_after:
@@ -95,7 +93,7 @@ def test_an_interrupted_run_goes_on_at_the_head(
     stop_after = 3
     with pytest.raises(StopError):
         construct()
-    names = [part.name for part in parts_of(Target(small("bert")), "attention+mlp", 6, 5, "cpu")]
+    names = [piece.name for part in Target(small("bert"), "attention+mlp").pieces(6, 5).values() for piece in part]
     assert solved_now == names[:3]
     # A file that a power cut left damaged is solved again, and so is one of zero length.
     (folder / f"{names[0]}.npz").write_bytes((folder / f"{names[0]}.npz").read_bytes()[:-40])
@@ -134,7 +132,7 @@ def test_the_same_weights_in_other_heads_or_scaled_otherwise_are_other_work(tmp_
 
 def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
     """The kernel refuses to let files grow past 64 bytes, as a full disk would."""
-    solved = solve_part(parts_of(Target(small("vit")), "attention", 4, 0, "cpu")[0])
+    solved = Target(small("vit")).pieces(4, 0)["layer.0.attention"][0].solve()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Checkpoint(tmp_path / "x.partial", {}).open() as kept:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
@@ -184,16 +182,16 @@ def test_sums_are_counted() -> None:
     assert sum(seen) == 2 * (4 * ((d + 1) * d + d * d) + 2 * (2 * d * hidden))
 
 
-def test_parts_are_small_to_send() -> None:
-    """A head's part holds its own numbers, and no others travel with it."""
+def test_pieces_are_small_to_send() -> None:
+    """A head's piece holds its own numbers, and no others travel with it."""
     import pickle
 
     model = randomize(make_bert(hidden_size=128, num_attention_heads=8, num_hidden_layers=1))
-    part = parts_of(Target(model), "attention", 20, 0, "cpu")[0]
-    assert isinstance(part, HeadPart)
+    piece = Target(model).pieces(20, 0)["layer.0.attention"][0]
+    assert isinstance(piece, HeadPiece)
     numbers = 4 * 16 * 128 + 16
-    assert len(pickle.dumps(part)) < 4 * numbers + 2000
-    assert np.shares_memory(part.query, model.encoder.layer[0].attention.self.query.weight.detach().numpy())
+    assert len(pickle.dumps(piece)) < 4 * numbers + 2000
+    assert np.shares_memory(piece.query, model.encoder.layer[0].attention.self.query.weight.detach().numpy())
 
 
 def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(

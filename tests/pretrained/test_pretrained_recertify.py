@@ -12,7 +12,7 @@ from strongticket import DenseTensor, FullMask, Ticket
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
-from strongticket.pretrained.adapters import Norm
+from strongticket.pretrained.parts import Norm
 from strongticket.pretrained.recertify import failures
 from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
 from tests.small_tickets import edited
@@ -75,7 +75,7 @@ def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkey
     model = small("bert")
 
     def bounded_by(norm: float) -> None:
-        monkeypatch.setattr(Norm, "largest_output", lambda _: norm)
+        monkeypatch.setattr(Norm, "largest", lambda *_: norm)
 
     bounded_by(below if there == "below" else above)
     ticket = construct_pretrained(model, items=8, what="attention+mlp")

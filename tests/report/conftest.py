@@ -12,7 +12,8 @@ import torch
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from strongticket import construct_attention
-from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
+from strongticket.experiments.figure import load_figure, reproduce_figure
+from strongticket.experiments.text_figure import Choice
 from strongticket.report import write_report
 from tests.small_tickets import small_ticket
 
@@ -86,9 +87,9 @@ def text_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("text")
     choice = Choice(schedule="short", models={"nano": 3})
     for name in ("fig7", "fig8"):
-        figure = load_text_figure(name)
+        figure = load_figure(name)
         rows = []
-        for config in figure.plan(choice):
+        for config in figure.plan.runs(choice):
             # By settings alone: the figures share runs, which have one outcome.
             place = 0.0 if config.mode == "dense" else float(config.policy.qk_scale)
             loss = 4 + 0.1 * config.seed + 0.01 * place
@@ -111,7 +112,7 @@ def text_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         (out / name).mkdir()
         (out / name / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        reproduce_text_figure(figure, choice, out, None)
+        reproduce_figure(figure, choice, out)
     return out
 
 

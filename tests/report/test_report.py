@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
-from strongticket.charts.parts import Chart
+from strongticket.charts.parts import Chart, number, share
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
+from strongticket.experiments import bootstrap, fig4
+from strongticket.experiments.curves import curve
 from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
-from strongticket.report import Written, bootstrap, tickets, write_report
-from strongticket.report.figures import width_figure
-from strongticket.report.find import Result, find
-from strongticket.report.fits import curve
+from strongticket.report import Written, tickets, write_report
+from strongticket.report.find import find
+from strongticket.report.origin import took
+from strongticket.report.records import SearchConfig
+from strongticket.report.searches import policy_words, scale_words
 from strongticket.report.speed import speed_sections
 from tests.cli.test_pretrained_cli import WORDS, save
 from tests.pretrained.small_models import small
@@ -72,11 +76,15 @@ def test_committed_results_make_a_whole_page_fast(out: Path) -> None:
         assert fact in page
 
 
-def test_a_page_is_made_without_what_runs_searches() -> None:
+def test_a_page_is_made_without_what_runs_searches(out: Path) -> None:
     """In a process of its own: this one has loaded everything."""
-    script = "import sys, strongticket.report.build; print(*(name for name in sys.argv[1:] if name in sys.modules))"
-    runners = ("learn.run", "learn.train", "learn.edge_popup", "experiments.language", "experiments.text_figure")
-    names = [f"strongticket.{name}" for name in runners]
+    script = (
+        "import sys; from pathlib import Path; from strongticket.report import write_report\n"
+        f"write_report([Path({str(RESULTS / 'fig7')!r})], Path({str(out)!r}))\n"
+        "print(*(name for name in sys.argv[1:] if name in sys.modules))"
+    )
+    names = [f"strongticket.{name}" for name in ("learn.run", "learn.train", "experiments.language")]
+    assert all(map(find_spec, names)), "or this would say nothing"
     done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 
@@ -260,7 +268,7 @@ def test_other_targets_are_drawn_thin_beside_the_first() -> None:
     content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
     content["fits"].append({**content["fits"][0], "target": 1})
     content["widths"] += [{**point, "target": 1} for point in content["widths"]]
-    (chart,) = width_figure(Result(Path("result.json"), content)).blocks
+    (chart,) = fig4.describe(content).blocks
     assert isinstance(chart, Chart)
     for statistic, view in zip(("median", "mean"), chart.views, strict=False):
         assert [series.name for series in view.series if series.thin] == [f"target 1, {statistic}"]
@@ -427,6 +435,18 @@ def test_bootstrap_interval_covers_the_truth() -> None:
         low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows))[1])
         missed += not low < truth < high
     assert missed <= 5
+
+
+def test_an_interval_is_the_middle_95_percent() -> None:
+    hundredths = np.random.default_rng(0).permutation(np.linspace(0, 100, 1001))
+    assert bootstrap.interval(hundredths) == pytest.approx((2.5, 97.5))
+
+
+def test_numbers_are_written_to_three_digits() -> None:
+    policy: dict[str, object] = {"qk_scale": 2.828427, "density": 0.123456, "output_gain": 1.23456}
+    config = SearchConfig("search", "mini", seed=0, steps=1, sequences=1, length=1, policy=policy)
+    assert (number(1.23456), share(0.123456), took(3600 * 2.34567)) == ("1.23", "12.3 %", "2.35 h")
+    assert (scale_words(config), policy_words(config)) == ("2.83", "density 0.123, output gain 1.23")
 
 
 def test_a_page_of_nothing_is_a_failure(tmp_path: Path) -> None:

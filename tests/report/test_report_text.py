@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from strongticket.charts.parts import Comparison, Mark, Row, Section
 from strongticket.experiments import inits
 from strongticket.experiments.ablation import variants
-from strongticket.experiments.text_figure import Choice, load_text_figure, reproduce_text_figure
-from strongticket.experiments.text_rows import LABELS
+from strongticket.experiments.fig7 import LABELS
+from strongticket.experiments.figure import load_figure, reproduce_figure
+from strongticket.experiments.text_figure import Choice
 from strongticket.report import write_report
 from strongticket.report.axis import axis_of
 from strongticket.report.page import render_section
@@ -34,9 +35,9 @@ def figure_of(
     also: Mapping[str, float] | None = None,
 ) -> Path:
     """Make a figure of the planned runs that `keep` chooses; a run's loss falls with its scale, and differs by seed."""
-    choice, figure = Choice(schedule="short", models=dict.fromkeys(sizes, 3)), load_text_figure(name)
+    choice, figure = Choice(schedule="short", models=dict.fromkeys(sizes, 3)), load_figure(name)
     rows = []
-    for config in filter(keep, figure.plan(choice)):
+    for config in filter(keep, figure.plan.runs(choice)):
         scale = 0.0 if config.mode == "dense" else float(config.policy.qk_scale)
         loss = 5 + 0.1 * config.seed - 0.01 * (1 + config.seed) * scale + 0.001 * config.lr
         loss = losses[scale] if losses else loss
@@ -54,7 +55,7 @@ def figure_of(
         )
     (folder / name).mkdir(parents=True)
     (folder / name / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reproduce_text_figure(figure, choice, folder, None)
+    reproduce_figure(figure, choice, folder)
     return folder / name
 
 
@@ -141,9 +142,10 @@ def test_ablation_of_single_runs_says_so(visit: Visit, tmp_path: Path) -> None:
 def test_inits_are_compared(visit: Visit, tmp_path: Path) -> None:
     page, summary = page_of(figure_of("inits", lambda config: config.policy.init != "kaiming", tmp_path))
     assert summary["left_out"] == []
-    losses, differences = visit.open(page).section("inits").locator("figure.comparison").all()
+    section = visit.open(page).section("inits")
+    (differences,) = section.locator("figure.comparison").all()
     kept = [len(inits.scales_of(init, "nano", "short")) for init in inits.INITS if init != "kaiming"]
-    assert losses.locator("tbody tr").count() == sum(kept)
+    assert section.locator(".plot .mark-dot").count() == sum(kept)
     assert differences.locator("tbody tr").count() == sum(kept) - len(kept)
     assert "signed constant" in differences.inner_text()
     assert re.search(r"lowest loss: normal [\d.]+ at scale 8, uniform [\d.]+ at scale [\d.]+,", visit.page.content())
@@ -152,9 +154,9 @@ def test_inits_are_compared(visit: Visit, tmp_path: Path) -> None:
 def test_spread_says_the_difference_once(visit: Visit, tmp_path: Path) -> None:
     page, _ = page_of(figure_of("spread", lambda config: True, tmp_path))
     section = visit.open(page).section("spread")
-    table = section.locator(".blocks > .table tbody tr").all()
-    assert len(table) == 3  # lengths, not lengths times scales
-    assert section.locator("figure.comparison tbody tr").count() == 6
+    losses, differences = section.locator("figure.comparison").all()
+    assert losses.locator("tbody tr").count() == 6
+    assert differences.locator("tbody tr").count() == 3  # lengths, not lengths times scales
 
 
 @pytest.mark.parametrize(("keep", "single"), [(lambda config: config.seed == 0, True), (lambda config: True, False)])
@@ -181,12 +183,12 @@ def test_models_that_saw_different_text_say_so(visit: Visit, tmp_path: Path) -> 
 
 
 def test_losses_on_another_text_have_a_column(visit: Visit, tmp_path: Path) -> None:
-    for name, head in (("fig7", "best, on another text"), ("fig8", "on another text")):
+    for name in ("fig7", "fig8"):
         page, _ = page_of(figure_of(name, lambda config: True, tmp_path, also={"another text": 7.125}))
         section = visit.open(page).section(name)
         section.locator("summary").first.click()
         table = section.locator("details table").first
-        place = table.locator("thead th").all_inner_texts().index(head)
+        place = table.locator("thead th").all_inner_texts().index("best, on another text")
         assert table.locator("tbody tr").first.locator("th, td").nth(place).inner_text() == "7.125 ± 0.000"
 
 
@@ -257,7 +259,7 @@ def test_one_minus_sign_everywhere(full_page: Path) -> None:
 def test_comparison_is_read_without_its_heads_on_a_phone(visit: Visit, tmp_path: Path) -> None:
     page, _ = page_of(figure_of("inits", lambda config: True, tmp_path))
     visit.page.set_viewport_size({"width": 390, "height": 844})
-    figure = visit.open(page).section("inits").locator("figure.comparison").nth(1)
+    figure = visit.open(page).section("inits").locator("figure.comparison")
     assert figure.locator(".scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
     row = figure.locator("tbody tr").first
     heads = row.locator("td:not(.picture)").evaluate_all("all => all.map(e => getComputedStyle(e, '::before').content)")

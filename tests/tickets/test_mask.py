@@ -1,5 +1,7 @@
 import math
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,9 +63,22 @@ def test_wrong_bits_cannot_become_a_mask(shape: tuple[int, ...], bits: np.ndarra
         PackedMask(shape, bits)
 
 
+@pytest.mark.parametrize("numel", range(1, 18))
+def test_padding_is_0_to_the_last_bit(numel: int) -> None:
+    full = np.packbits(np.ones(numel, np.uint8), bitorder="little")
+    assert PackedMask((numel,), full).count() == numel
+    for bit in range(-numel % 8):
+        bits = np.zeros_like(full)
+        bits[-1] = 0x80 >> bit
+        with pytest.raises(ValueError, match=f"the padding after the last of {numel} mask bits must be 0"):
+            PackedMask((numel,), bits)
+
+
 def test_only_bool_becomes_a_mask() -> None:
     with pytest.raises(ValueError, match=r"made from a bool tensor; got torch.float32. Compare first"):
         PackedMask.from_bool(torch.tensor([0.5]))
+    with pytest.raises(ValueError, match=r"made from a torch tensor; got ndarray. Use torch.as_tensor"):
+        PackedMask.from_bool(np.array([True]))  # type: ignore[arg-type]
 
 
 def test_a_mask_cannot_be_changed() -> None:
@@ -120,6 +135,34 @@ def test_every_mask_speaks_the_protocol(mask: Mask) -> None:
     assert density(mask) == mask.to_bool().double().mean().item()
 
 
+class NotACpu:
+    """Torch, but that every device is called another one than the CPU."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+    def device(self, place: object) -> SimpleNamespace:
+        return SimpleNamespace(type="elsewhere")
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (8,), (63, 5)])
+def test_bits_unpacked_on_a_device_are_those_unpacked_here(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    packed = PackedMask.from_bool(array)
+    monkeypatch.setattr(sys.modules[PackedMask.__module__], "torch", NotACpu())
+    assert packed.to_bool().equal(array)
+
+
+@pytest.mark.parametrize("density", [0.0, -0.5, 1.5, math.nan])
+def test_a_random_mask_keeps_a_fraction(density: float) -> None:
+    with pytest.raises(ValueError, match=r"density must be in \(0, 1\]"):
+        PackedMask.random((3,), density, seed=0)
+    for right in (0.25, 0.5, 1.0):
+        assert PackedMask.random((100, 100), right, seed=0).density == pytest.approx(right, abs=0.02)
+
+
 @pytest.mark.gpu
 def test_unpacking_on_cuda_equals_cpu() -> None:
     if not torch.cuda.is_available():
@@ -143,6 +186,12 @@ def test_a_mask_owns_its_bits_and_survives_pickling() -> None:
 
 def test_density_one_keeps_every_weight() -> None:
     assert PackedMask.random((10_000_000,), 1.0, seed=3).count() == 10_000_000
+
+
+@pytest.mark.parametrize("sizes", [0, 1, 5, ()])
+def test_blocks_of_no_coordinates_are_written_one_way(sizes: int | tuple[int, ...]) -> None:
+    assert BlockMask((0, 4), 1, sizes) == BlockMask((0, 4), 1, 0)
+    assert BlockMask((0, 4), 1, sizes).sizes == 0
 
 
 def test_shapes_may_come_from_numpy() -> None:

@@ -119,7 +119,7 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
     """Draw similarity and errors against items."""
     from matplotlib import pyplot as plt
 
-    from strongticket.experiments.plotting import save
+    from strongticket.charts.picture import save
 
     items = [run["items"] for run in runs]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", dpi=150)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
-from strongticket.learn.edge_popup import hide
+from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.learn.step import Step, StepConfig, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
@@ -152,7 +152,7 @@ def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask
     gpt2 = GPT2(gpt2_config(model, bias=kind == "gpt2", output_gain=OUTPUT_GAIN), device=device)
     if kind == "search":
         hidden = hide(gpt2, Policy(density=DENSITY), seed=0)
-        return gpt2, list(hidden.supermasks.values()), hidden.refresh
+        return gpt2, list(hidden.supermasks.values()), hidden.after_step
     if kind == "dense":
         for name, parameter in gpt2.named_parameters():
             parameter.requires_grad_(group_of(name) != "norms")

@@ -1,8 +1,8 @@
-"""What a page is made of: sections of text, tables and charts, as plain data that knows nothing of HTML.
+"""What a figure shows: sections of text, tables and charts, as plain data that knows nothing of how it is drawn.
 
-A chart is described here and drawn in the reader's browser by `assets/chart.js`. The drawing layer is our own, a few
-hundred lines: a charting library would be a hundred times larger than everything else on the page, and none of them
-gives each point to a keyboard and a screen reader.
+`picture.py` draws a section as PNG and SVG, `terminal.py` as lines of text, and the page leaves it to the reader's
+browser and `assets/chart.js`. That layer is our own, a few hundred lines: a charting library would be a hundred times
+larger than everything else on the page, and none of them gives each point to a keyboard and a screen reader.
 """
 
 import math
@@ -20,6 +20,7 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 
 # Below this an error is rounding, and a logarithmic scale has no place for zero.
 SMALLEST = 1e-17
+_BEYOND = 1.5  # how far intervals of few seeds may stretch an axis, in spans of the values
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -111,7 +112,9 @@ class View:
         zero: whether y is a difference: zero then has a line, and values a sign.
         apart: whether points of several series at one x stand side by side, so that their bars can be told apart.
         y_range: what the linear axis shows at least; bars beyond it are cut. By default all there is.
-        note: what has to be said of this view alone.
+        note: what has to be said of this view alone, beside its controls.
+        printed: the scale of y in a picture, which has no switch; by default the first.
+        minor: whether a picture has it small, under the others.
     """
 
     name: str
@@ -128,6 +131,8 @@ class View:
     apart: bool = False
     y_range: tuple[float, float] | None = None
     note: str = ""
+    printed: Scale | None = None
+    minor: bool = False
 
     def as_json(self) -> dict[str, Json]:
         """Give it as JSON."""
@@ -248,6 +253,7 @@ class Comparison:
         rows: lines.
         zero: whether values are differences: the axis then has zero, with a line.
         key: names of colours, where there are several.
+        printed: whether a picture has it, too.
     """
 
     title: str
@@ -258,6 +264,7 @@ class Comparison:
     rows: Sequence[Row]
     zero: bool = False
     key: Sequence[tuple[Colour, str]] = ()
+    printed: bool = True
 
 
 Drawn = Chart | Maps | Inspector | Matrix  # by the browser
@@ -328,6 +335,20 @@ def share(value: float) -> str:
         ('92 %', '0.05 %')
     """
     return f"{100 * value:.3g} %"
+
+
+def span(values: Iterable[float], ends: Iterable[float]) -> tuple[float, float]:
+    """Choose what an axis shows: all values, and of their intervals as much as leaves the values apart.
+
+    Example:
+        >>> span([0.0, 0.2], [-1.2, 0.4])
+        (-0.30000000000000004, 0.4)
+    """
+    values = list(values)
+    low, high = min(values), max(values)
+    beyond = _BEYOND * ((high - low) or abs(high) or 1.0)
+    ends = list(ends)
+    return max(min([low, *ends]), low - beyond), min(max([high, *ends]), high + beyond)
 
 
 def above_zero(values: Iterable[float]) -> list[float]:

@@ -25,7 +25,7 @@ bench_app = typer.Typer(
 )
 
 Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
 
 
@@ -203,14 +203,14 @@ def _keep(rows: "Iterable[SubsetSums | SearchSteps | Outcome]", out: Path, devic
 def _refusing(as_json: bool) -> Iterator[None]:
     """End the command, without a speed, where a setting or an answer is wrong."""
     from strongticket.bench.measure import WrongAnswerError
-    from strongticket.cli.terminal import print_json
+    from strongticket.cli.terminal import print_json, say_error
 
     try:
         yield
     except ValueError as error:
         bad_usage(error)
     except WrongAnswerError as error:
-        typer.echo(f"Error: {error}", err=True)
+        say_error(error)
         if as_json:
             print_json({"ok": False, "error": str(error)})
         raise typer.Exit(1) from None

@@ -1,15 +1,13 @@
 """`strongticket bound`: the theorems from the command line, either way: widths for an error, or the error of widths."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.options import set_signature
+from strongticket.cli.terminal import bad_usage, say_error
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -29,177 +27,114 @@ bound_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DModel = Annotated[int, typer.Option(help="Input dimension d_1.", show_default=False)]
-DOut = Annotated[int | None, typer.Option(help="Output dimension d_2.", show_default="as d-model")]
-NHeads = Annotated[int, typer.Option(help="Heads H.")]
-InputNorm = Annotated[float, typer.Option(help="No input is longer than this (alpha).")]
-Layers = Annotated[int, typer.Option(min=1, help="Layers L of the target's feed-forward network.")]
-Blocks = Annotated[int, typer.Option(help="Blocks B of the target.", show_default=False)]
-Tol = Annotated[float | None, typer.Option(help="Error to promise; prints widths.", show_default=False)]
-KeyWidth = Annotated[str | None, typer.Option(metavar="N", help="Key width n_K; prints the error.", show_default=False)]
-ValueWidth = Annotated[
-    str | None, typer.Option(metavar="N", help="Value width n_V; prints the error.", show_default=False)
-]
-HiddenWidth = Annotated[
-    str | None, typer.Option(metavar="N", help="Hidden width n_FC; prints the error.", show_default=False)
-]
-Constant = Annotated[
-    float | None,
-    typer.Option(help="The universal constant C; its value is not known.", show_default="least not ruled out"),
-]
-Form = Annotated[
-    Literal["paper", "tight"], typer.Option(help="The paper's widths, or those of the tighter softmax lemma.")
-]
+# What the commands ask for, by the names that the theorems' functions have for it: type, default, option.
+_ASKED: dict[str, tuple[Any, Any, Any]] = {
+    "d_model": (int, ..., typer.Option(help="Input dimension d_1.", show_default=False)),
+    "blocks": (int, ..., typer.Option(help="Blocks B of the target.", show_default=False)),
+    "d_out": (int | None, None, typer.Option(help="Output dimension d_2.", show_default="as d-model")),
+    "n_heads": (int, 1, typer.Option(help="Heads H.")),
+    "layers": (int, 1, typer.Option(min=1, help="Layers L of the target's feed-forward network.")),
+    "input_norm": (float, 1.0, typer.Option(help="No input is longer than this (alpha).")),
+    "tol": (float | None, None, typer.Option(help="Error to promise; prints widths.", show_default=False)),
+    **{
+        name: (str | None, None, typer.Option(metavar="N", help=f"{words}; prints the error.", show_default=False))
+        for name, words in (
+            ("key_width", "Key width n_K"),
+            ("value_width", "Value width n_V"),
+            ("hidden_width", "Hidden width n_FC"),
+        )
+    },
+    "constant": (
+        float | None,
+        None,
+        typer.Option(help="The universal constant C; its value is not known.", show_default="least not ruled out"),
+    ),
+    "variant": (
+        Literal["paper", "tight"],
+        "paper",
+        typer.Option(help="The paper's widths, or those of the tighter softmax lemma."),
+    ),
+    "as_json": (bool, False, typer.Option("--json", help="Print one JSON object instead of text.")),
+}
 
 
-@bound_app.command(cls=Command, epilog="Example: strongticket bound linear --d-model 64 --d-out 32 --tol 0.01")
-def linear(
-    d_model: DModel,
-    d_out: DOut = None,
-    tol: Tol = None,
-    hidden_width: HiddenWidth = None,
-    constant: Constant = None,
-    as_json: AsJson = False,
-) -> None:
+def _add(name: str, asks: str, example: str, words: str) -> None:
+    """Add the command of one theorem, which asks for a tolerance or widths, a constant and `asks`."""
+    wanted = {*asks.split(), "d_model", "tol", "constant", "as_json"}
+
+    def command(**given: Any) -> None:
+        as_json, tol, variant = given.pop("as_json"), given.pop("tol"), given.get("variant")
+        widths = {name: given.pop(name) for name in [*given] if name.endswith("_width")}
+        if "d_out" in given and given["d_out"] is None:
+            given["d_out"] = given["d_model"]
+        try:
+            _answer(_bound_of(name, given), tol, widths, variant, as_json)
+        except ValueError as error:
+            bad_usage(error)
+
+    options = {key: asked for key, asked in _ASKED.items() if key in wanted}
+    set_signature(command, options)
+    bound_app.command(name, cls=Command, help=words, epilog=f"Example: strongticket bound {name} {example}")(command)
+
+
+_add(
+    "linear",
+    "d_out hidden_width",
+    "--d-model 64 --d-out 32 --tol 0.01",
     """Two pruned random matrices against a given one (Lemma 7).
 
     No entry is off by more than tol / (d_1 d_2).
-    """
-    from strongticket.bounds import linear_bound
-
-    with _usage_errors():
-        bound = linear_bound(d_model=d_model, d_out=_default(d_out, d_model), constant=constant)
-        _answer(bound, tol, {"hidden_width": hidden_width}, None, as_json)
-
-
-@bound_app.command(cls=Command, epilog="Example: strongticket bound feedforward --d-model 64 --layers 2 --tol 0.01")
-def feedforward(
-    d_model: DModel,
-    d_out: DOut = None,
-    layers: Layers = 1,
-    input_norm: InputNorm = 1.0,
-    tol: Tol = None,
-    hidden_width: HiddenWidth = None,
-    constant: Constant = None,
-    variant: Form = "paper",
-    as_json: AsJson = False,
-) -> None:
+    """,
+)
+_add(
+    "feedforward",
+    "d_out layers input_norm hidden_width variant",
+    "--d-model 64 --layers 2 --tol 0.01",
     """A pruned random ReLU network against a given one (Lemma 2).
 
     The random one has 2 L layers, the given one L, its hidden layers d-model units; from L = 2 this is Theorem 10. A
     width is one number for all layers, or one for each, separated by commas.
-    """
-    from strongticket.bounds import feedforward_bound, relu_bound
-
-    end = _default(d_out, d_model)
-    with _usage_errors():
-        bound: Bound | Stack
-        if layers == 1:
-            bound = relu_bound(d_model=d_model, d_out=end, input_norm=input_norm, variant=variant, constant=constant)
-        else:
-            dims = [d_model] * layers + [end]
-            bound = feedforward_bound(dims, input_norm=input_norm, variant=variant, constant=constant)
-        _answer(bound, tol, {"hidden_width": hidden_width}, variant, as_json)
-
-
-@bound_app.command(cls=Command, epilog="Example: strongticket bound attention --d-model 64 --input-norm 8 --tol 0.01")
-def attention(
-    d_model: DModel,
-    d_out: DOut = None,
-    n_heads: NHeads = 1,
-    input_norm: InputNorm = 1.0,
-    tol: Tol = None,
-    key_width: KeyWidth = None,
-    value_width: ValueWidth = None,
-    constant: Constant = None,
-    variant: Form = "paper",
-    as_json: AsJson = False,
-) -> None:
+    """,
+)
+_add(
+    "attention",
+    "d_out n_heads input_norm key_width value_width variant",
+    "--d-model 64 --input-norm 8 --tol 0.01",
     """A pruned random attention against a given one (Theorem 9).
 
     Theorem 3 is its short form. Widths are per head.
-    """
-    from strongticket.bounds import attention_bound
-
-    with _usage_errors():
-        bound = attention_bound(
-            d_model=d_model,
-            d_out=_default(d_out, d_model),
-            n_heads=n_heads,
-            input_norm=input_norm,
-            variant=variant,
-            constant=constant,
-        )
-        _answer(bound, tol, {"key_width": key_width, "value_width": value_width}, variant, as_json)
-
-
-@bound_app.command(cls=Command, epilog="Example: strongticket bound block --d-model 64 --tol 0.01 --variant tight")
-def block(
-    d_model: DModel,
-    n_heads: NHeads = 1,
-    layers: Layers = 1,
-    input_norm: InputNorm = 1.0,
-    tol: Tol = None,
-    key_width: KeyWidth = None,
-    value_width: ValueWidth = None,
-    hidden_width: HiddenWidth = None,
-    constant: Constant = None,
-    variant: Form = "paper",
-    as_json: AsJson = False,
-) -> None:
+    """,
+)
+_add(
+    "block",
+    "n_heads layers input_norm key_width value_width hidden_width variant",
+    "--d-model 64 --tol 0.01 --variant tight",
     """A pruned random block against a given one (Theorem 11).
 
     The given block has no normalisation.
-    """
-    from strongticket.bounds import block_bound
-
-    widths = {"key_width": key_width, "value_width": value_width, "hidden_width": hidden_width}
-    with _usage_errors():
-        bound = block_bound(
-            d_model=d_model,
-            n_heads=n_heads,
-            layers=layers,
-            input_norm=input_norm,
-            variant=variant,
-            constant=constant,
-        )
-        _answer(bound, tol, widths, variant, as_json)
-
-
-@bound_app.command(cls=Command, epilog="Example: strongticket bound transformer --d-model 64 --blocks 6 --tol 0.01")
-def transformer(
-    d_model: DModel,
-    blocks: Blocks,
-    n_heads: NHeads = 1,
-    layers: Layers = 1,
-    input_norm: InputNorm = 1.0,
-    tol: Tol = None,
-    key_width: KeyWidth = None,
-    value_width: ValueWidth = None,
-    hidden_width: HiddenWidth = None,
-    constant: Constant = None,
-    variant: Form = "paper",
-    as_json: AsJson = False,
-) -> None:
+    """,
+)
+_add(
+    "transformer",
+    "blocks n_heads layers input_norm key_width value_width hidden_width variant",
+    "--d-model 64 --blocks 6 --tol 0.01",
     """A pruned random transformer against a given one (Theorem 14).
 
     Theorem 6 is its short form. The given transformer has no normalisation. A width is one number for all blocks, or
     one for each, separated by commas.
-    """
-    from strongticket.bounds import transformer_bound
+    """,
+)
 
-    widths = {"key_width": key_width, "value_width": value_width, "hidden_width": hidden_width}
-    with _usage_errors():
-        bound = transformer_bound(
-            d_model=d_model,
-            blocks=blocks,
-            n_heads=n_heads,
-            layers=layers,
-            input_norm=input_norm,
-            variant=variant,
-            constant=constant,
-        )
-        _answer(bound, tol, widths, variant, as_json)
+
+def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":
+    from strongticket import bounds
+
+    if name != "feedforward":
+        found: Bound | Stack = getattr(bounds, f"{name}_bound")(**given)
+        return found
+    if (layers := given.pop("layers")) == 1:
+        return bounds.relu_bound(**given)
+    return bounds.feedforward_bound([given.pop("d_model")] * layers + [given.pop("d_out")], **given)
 
 
 def _answer(
@@ -265,7 +200,7 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
         if own[line.name] < need[line.name]
     ]
     shown = ", ".join(small[:3]) + (f" and {len(small) - 3} more" if len(small) > 3 else "")
-    typer.echo(f"Error: {stack.statement} promises nothing for so small a width: {shown}.", err=True)
+    say_error(f"{stack.statement} promises nothing for so small a width: {shown}.")
     raise typer.Exit(1)
 
 
@@ -300,15 +235,3 @@ def _listed(texts: dict[str, str | None]) -> str:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _default(number: int | None, otherwise: int) -> int:
-    return otherwise if number is None else number
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        bad_usage(error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strongticket.cli.options import AsJson, chosen_device
+from strongticket.cli.options import AsJson, Families, chosen_device, load_families
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 
@@ -58,6 +58,7 @@ def construct(
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
     ] = None,
+    families: Families = None,
     as_json: AsJson = False,
 ) -> None:
     """Prune a wide random network into a pretrained model.
@@ -81,6 +82,7 @@ def construct(
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
+    load_families(families)
     loaded = load_model(model)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
@@ -92,7 +94,7 @@ def construct(
 
 def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":
     """Give the ticket that an earlier run of the same command has written; anything else in its place is left alone."""
-    from strongticket.pretrained.attach import check_ticket
+    from strongticket.pretrained.attaching import check_ticket
     from strongticket.tickets.ticket import Ticket
 
     if not out.exists():
@@ -122,11 +124,11 @@ def _construct(
 ) -> "Ticket":
     from strongticket.cli.terminal import rate_bar
     from strongticket.parallel import available_cores
-    from strongticket.pretrained.adapters import Target
     from strongticket.pretrained.construct import construct_pretrained
-    from strongticket.pretrained.parts import parts_of
+    from strongticket.pretrained.target import Target
 
-    total = sum(part.sums for part in parts_of(Target(model), device="cpu", **settings))
+    work = Target(model, settings["what"]).pieces(settings["items"], settings["seed"])
+    total = sum(piece.sums for pieces in work.values() for piece in pieces)
     processes = workers or (1 if device == "cuda" else available_cores())
     try:
         with rate_bar("subset sums", total) as advance:
@@ -185,6 +187,7 @@ def compare(
     sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
     mode: Annotated[ModeName, typer.Option(help="Matrices multiplied out, or wide and random.")] = ModeName.merged,
     device: Annotated[DeviceName, typer.Option(help="Where both run.")] = DeviceName.cpu,
+    families: Families = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far a pretrained model and its ticket are apart.
@@ -200,6 +203,7 @@ def compare(
     from strongticket.pretrained.text import read_sentences
     from strongticket.tickets.ticket import Ticket
 
+    load_families(families)
     chosen = read_sentences(text, sentences)
     found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
     check_reads_text(loaded)

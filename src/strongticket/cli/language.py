@@ -1,8 +1,7 @@
 """`strongticket evaluate` and `strongticket generate`: what a ticket of a language model is good for."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,22 +18,10 @@ TokenizerName = Annotated[
         show_default="the one the model was trained with",
     ),
 ]
-Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one")]
-
-
-class SplitName(StrEnum):
-    """The splits a text may have."""
-
-    valid = "valid"
-    test = "test"
-    train = "train"
-
-
-class PrecisionName(StrEnum):
-    """What a model computes in."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one"),
+]
 
 
 def evaluate(
@@ -47,7 +34,7 @@ def evaluate(
             help="Text: sample, wikitext-103, or a folder of text files or tokens.",
         ),
     ],
-    split: Annotated[SplitName, typer.Option(help="Which part of the text.")] = SplitName.valid,
+    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="Which part of the text.")] = "valid",
     tokenizer: TokenizerName = None,
     length: Annotated[
         int | None, typer.Option(min=1, help="Tokens in a sequence.", show_default="as in the run, or all it can see")
@@ -56,7 +43,8 @@ def evaluate(
         int | None, typer.Option(min=1, help="Sequences in a forward pass.", show_default="as in the run, or 8")
     ] = None,
     precision: Annotated[
-        PrecisionName | None, typer.Option(show_default="as in the run; float32 on a CPU", help="What to compute in.")
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(show_default="as in the run; float32 on a CPU", help="What to compute in."),
     ] = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -81,15 +69,15 @@ def evaluate(
     if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
         tokenizer = recorded.tokenizer_name
     with count_bar("making tokens") as show:
-        text = load_text(data, tokenizer=tokenizer, splits=[split.value], progress=show)
+        text = load_text(data, tokenizer=tokenizer, splits=[split], progress=show)
     with count_bar("evaluating") as show:
         result = evaluate_ticket(
             ticket,
             text,
-            split.value,
+            split,
             length=length,
             sequences=sequences,
-            precision=precision.value if precision else None,
+            precision=precision,
             device=place,
             progress=show,
         )

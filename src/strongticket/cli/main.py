@@ -13,10 +13,11 @@ from strongticket.cli.bound import bound_app
 from strongticket.cli.construct import compare, construct
 from strongticket.cli.help_page import Command
 from strongticket.cli.language import evaluate, generate
-from strongticket.cli.options import AsJson, TicketFile
+from strongticket.cli.options import AsJson, Families, TicketFile, load_families, refuse_in_vain
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import search
+from strongticket.cli.terminal import say_error
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def verify(
         Path | None,
         typer.Option(exists=True, help="The target the certificate speaks of: a safetensors file or a model folder."),
     ] = None,
+    families: Families = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a ticket is what it says it is.
@@ -100,10 +102,12 @@ def verify(
     """
     from strongticket.cli.terminal import print_json, progress_bar
 
+    refuse_in_vain(["--families"] if families and target is None else [], "--target, which is not given")
     ticket = _load(file)
     with progress_bar("regenerating weights", ticket.numel) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
+        load_families(families)
         failures += _target_failures(ticket, target)
     if as_json:
         print_json({"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures})
@@ -167,5 +171,5 @@ def main() -> None:
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
-        typer.echo(f"Error: {error}", err=True)
+        say_error(error)
         sys.exit(getattr(error, "exit_code", 1))

@@ -1,8 +1,10 @@
 """Options and arguments that several commands have, and what is the same about them."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -11,7 +13,79 @@ from strongticket.cli.terminal import bad_usage
 TicketFile = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
 ]
+Families = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
+    """Let typer see options that come from data: type, default (... for none) and `typer.Option` of each name."""
+    hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}
+    command.__annotations__ = hints
+    # What typer asks; a function does not declare it.
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if options[name][1] is ... else options[name][1],
+                annotation=hint,
+            )
+            for name, hint in hints.items()
+        ]
+    )
+
+
+def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every field that `setting` declares; their values reach it as `**settings`.
+
+    Args:
+        kind: a dataclass; the fields of a dataclass in it are options as well, under the heading it has there.
+    """
+
+    def command_with(command: Callable[..., None]) -> Callable[..., None]:
+        context, *own = inspect.signature(command).parameters.values()
+        assert own.pop().kind is inspect.Parameter.VAR_KEYWORD
+        command.__signature__ = inspect.Signature([context, *_options(kind), *own])  # type: ignore[attr-defined]
+        return command
+
+    return command_with
+
+
+def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
+    for own in fields(kind):
+        if is_dataclass(own.default_factory):
+            yield from _options(own.default_factory, rich_help_panel=own.metadata["panel"])
+        elif "option" in own.metadata:
+            yield _option(own, {**heading, **own.metadata["option"]})
+
+
+def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
+    """Make an option as typer reads it off a function's signature."""
+    flag, kind, default, shown = f"--{own.name.replace('_', '-')}", own.type, own.default, own.metadata["shown"]
+    if shown is not None:
+        kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
+    words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
+    if float in get_args(kind) and words:  # which typer does not know
+        kind = str
+        more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
+    names = [flag] if default is False else []  # there is nothing to be said by --no-signed
+    place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
+    return inspect.Parameter(own.name, place, default=default, annotation=annotation)
+
+
+def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
+    def read(text: str) -> float | str:
+        try:
+            return text if text in words else float(text)
+        except ValueError:
+            bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+
+    return read
 
 
 def given_options(context: typer.Context) -> set[str]:
@@ -24,6 +98,14 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
     """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
     if vain:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+
+
+def load_families(file: Path | None) -> None:
+    """Run the file that `--families` names, if it was given."""
+    if file is not None:
+        from strongticket.pretrained.families import run_families
+
+        run_families(file)
 
 
 def chosen_device(asked: str | None) -> str:

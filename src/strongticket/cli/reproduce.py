@@ -1,20 +1,23 @@
 """`strongticket reproduce`: the paper's figures from one command."""
 
 import re
-from enum import StrEnum
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from strongticket.cli.options import chosen_device, given_options, refuse_in_vain
-from strongticket.cli.reproduce_text import TextOptions, reproduce_text_figures
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import TEXT_FIGURES
+from strongticket.experiments import FIGURES, TEXT_FIGURES
 
 if TYPE_CHECKING:
-    from strongticket.experiments.figure import Options
+    from strongticket.experiments.figure import Figure, How
+    from strongticket.experiments.language import Work
+    from strongticket.learn.run import Moment
 
 _TEXT = "Figures on text, from fig7 on"
 _CONSTRUCTION_OPTIONS = ("sources", "targets", "seed", "init", "target", "normalize", "workers", "dask")
@@ -22,39 +25,11 @@ _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
 _TEXT_OPTIONS = ("schedule", "models", "seeds", "data", *_RUN_OPTIONS)
 
 
-class FigureName(StrEnum):
-    """The figures there are, and what Figures 7 and 8 rest on: the spread over seeds, the choice of settings, inits."""
-
-    fig4 = "fig4"
-    fig5 = "fig5"
-    fig6 = "fig6"
-    fig7 = "fig7"
-    fig8 = "fig8"
-    spread = "spread"
-    ablation = "ablation"
-    inits = "inits"
-
-
-class InitName(StrEnum):
-    """How source weights are drawn."""
-
-    theory = "theory"
-    printed = "printed"
-    xavier = "xavier"
-
-
-class TargetKind(StrEnum):
-    """Whether targets are trained."""
-
-    trained = "trained"
-    untrained = "untrained"
-
-
 def reproduce(
     context: typer.Context,
     figures: Annotated[
-        list[FigureName],
-        typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FigureName)}."),
+        list[str],
+        typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}."),
     ],
     quick: Annotated[
         bool,
@@ -66,10 +41,11 @@ def reproduce(
     targets: Annotated[int, typer.Option(min=1, help="Targets, each with sources of its own.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**60, help="Seed of data, targets and sources.")] = 0,
     init: Annotated[
-        InitName, typer.Option(help="Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper.")
-    ] = InitName.theory,
+        Literal["theory", "printed", "xavier"],
+        typer.Option(help="Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper."),
+    ] = "theory",
     target: Annotated[
-        TargetKind | None,
+        Literal["trained", "untrained"] | None,
         typer.Option(help="What sources are pruned into.", show_default="trained; fig6: untrained, as in the paper"),
     ] = None,
     normalize: Annotated[
@@ -143,7 +119,13 @@ def reproduce(
     ] = "",
     device: Annotated[
         str | None,
-        typer.Option(metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one", rich_help_panel=_TEXT),
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cpu or cuda.",
+            show_default="cuda if there is one",
+            rich_help_panel=_TEXT,
+        ),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)
@@ -165,10 +147,13 @@ def reproduce(
 
     Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
     """
-    from strongticket.experiments.figure import Options
+    from strongticket.cli.terminal import print_json
+    from strongticket.experiments.figure import How, Options, load_figure
     from strongticket.parallel import available_cores
 
-    chosen = list(dict.fromkeys(name.value for name in figures))
+    chosen = list(dict.fromkeys(figures))
+    if unknown := [name for name in chosen if name not in FIGURES]:
+        bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
@@ -177,33 +162,32 @@ def reproduce(
         sources=sources,
         targets=targets,
         seed=seed,
-        init=init.value,
-        target=target.value if target is not None else None,
+        init=init,
+        target=target,
         normalize=normalize,
-    )
-    # Before anything is begun: the figures that need no text may take a while.
-    text_options = TextOptions(
-        schedule="quick" if quick else schedule,
+        schedule=schedule,
         sizes=_sizes(models),
         seeds=seeds,
         only=_pattern(only),
-        data=data or ("sample" if quick else None),
-        also=also,
-        tokenizer=tokenizer,
-        minutes=minutes,
-        device=chosen_device(device),
-        keep=keep,
     )
-    processes = workers or (1 if quick else available_cores())
-    short = [name for name in chosen if name not in TEXT_FIGURES]
-    results = _run_all(short, options, out or Path("out"), processes, dask, as_json)
-    if on_text := [name for name in chosen if name in TEXT_FIGURES]:
-        # Their runs are gathered over days, and those of the repository are there.
-        folder = out or Path("out" if quick else "results")
-        results |= reproduce_text_figures(on_text, text_options, folder, as_json)
+    # Before anything is begun: a figure may take a while.
+    device, data = chosen_device(device), data or ("sample" if quick else None)
+    loaded = [load_figure(name) for name in chosen]
+    try:
+        configs = [figure.plan.configure(options) for figure in loaded]
+    except ValueError as error:
+        bad_usage(str(error))
+    how = How(workers=workers or (1 if quick else available_cores()), dask=dask)
+    results: dict[str, Any] = {}
+    for figure, config in zip(loaded, configs, strict=True):
+        on_text = figure.name in TEXT_FIGURES
+        if on_text and data is not None and how.work is None:
+            sizes = options.sizes or ("nano" if quick else "mini",)
+            how = replace(how, work=_work(data, also, tokenizer, minutes, device, keep, sizes))
+        # Runs on text are gathered over days, and those of the repository are there.
+        folder = out or Path("results" if on_text and not quick else "out")
+        results[figure.name] = _reproduce(figure, config, folder, how, only, as_json)
     if as_json:
-        from strongticket.cli.terminal import print_json
-
         print_json(results)
     if empty := [result["error"] for result in results.values() if "error" in result]:
         raise StrongTicketError(" ".join(empty))
@@ -230,39 +214,57 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
         )
 
 
-def _run_all(
-    names: list[str], options: "Options", out: Path, workers: int, dask: str | None, as_json: bool
-) -> dict[str, Any]:
-    from strongticket.cli.terminal import console, count_bar
-    from strongticket.experiments.figure import load_figure, reproduce_figure
-    from strongticket.experiments.textplot import result_plot
+def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
+    """Make one figure, print it, and sum it up."""
+    from strongticket.charts.terminal import show
+    from strongticket.cli.terminal import console
+    from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
+    from strongticket.experiments.results import RESULT
+    from strongticket.files import read_json
 
-    figures = [load_figure(name) for name in names]
+    folder = out / figure.name
+    before = read_json(folder / RESULT)
+    told: list[str] = []
     try:
-        configs = [figure.configure(options) for figure in figures]
-    except ValueError as error:
-        bad_usage(str(error))
-    summaries = {}
-    for figure, config in zip(figures, configs, strict=True):
-        folder = out / figure.name
-        try:
-            with count_bar(figure.name) as progress:
-                result = reproduce_figure(figure, config, out, workers=workers, dask=dask, progress=progress)
-        except KeyboardInterrupt:
-            typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
-            raise typer.Exit(130) from None
-        if not as_json:
-            for table in figure.tables(result):
-                console().print(table)
-            typer.echo(f"{result_plot(result)}\n")
-            typer.echo(f"{folder / 'result.json'}, {figure.name}.png, {figure.name}.svg")
-        summaries[figure.name] = {
-            "folder": str(folder),
-            "config": result["config"],
-            "violations": result["violations"],
-            "fits": result.get("fits"),
-        }
-    return summaries
+        with _Progress(figure.name) as shown:
+            how = replace(how, progress=shown.begin, watch=shown.watch, tell=told.append)
+            result = reproduce_figure(figure, config, out, how)
+    except NothingToDrawError as error:
+        return {"folder": str(folder), "runs": 0, "error": str(error)}
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    for line in told:
+        typer.echo(line, err=True)
+    if not as_json:
+        for part in show(figure.describe(result)):
+            if isinstance(part, str):
+                typer.echo(f"{part}\n")
+            else:
+                console().print(part)
+        if result.get("missing"):
+            typer.echo(_missing_line(result["missing"], how.work is not None, only))
+        typer.echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")
+        if isinstance(before, dict) and before.get("config") != result["config"]:
+            typer.echo(
+                "These showed other models, seeds or another schedule before. All runs are kept: with the options "
+                "of then, or none, the command draws them again."
+            )
+    summed_up = ("config", "violations", "fits", "runs", "missing")
+    return {"folder": str(folder), **{key: result[key] for key in summed_up if key in result}}
+
+
+def _missing_line(missing: Sequence[str], working: bool, only: str) -> str:
+    which, them = ("One run is", "it") if len(missing) == 1 else (f"{len(missing)} runs are", "them")
+    chosen = [name for name in missing if re.search(only, name)]
+    way = "the same command goes on with"
+    if not working:
+        way = "with --data the same command does"
+    elif not chosen:
+        way = "--only leaves out all of" if len(missing) > 1 else "--only leaves out"
+    elif len(chosen) < len(missing):
+        way = f"--only chooses {len(chosen)} of"
+    return f"{which} missing; {way} {them}. Next: {(chosen or missing)[0]}"
 
 
 def _pattern(only: str) -> str:
@@ -274,9 +276,85 @@ def _pattern(only: str) -> str:
 
 
 def _sizes(models: str) -> tuple[str, ...]:
-    from strongticket.models.gpt2 import SIZES
+    from strongticket.models.gpt2_sizes import SIZES
 
     sizes = tuple(size.strip() for size in models.split(",")) if models else ()
     if unknown := [size for size in sizes if size not in SIZES]:
         bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
     return sizes
+
+
+def _work(
+    data: str,
+    also: str | None,
+    tokenizer: str | None,
+    minutes: float | None,
+    device: str,
+    keep: bool,
+    sizes: tuple[str, ...],
+) -> "Work":
+    """Load the texts, and say on what and how long the missing runs are done."""
+    import torch
+
+    from strongticket.data.text import load_text
+    from strongticket.environment import command_line
+    from strongticket.experiments.language import Work
+    from strongticket.learn.config import RunConfig
+    from strongticket.learn.run import Means
+    from strongticket.learn.shared import Share
+    from strongticket.parallel import one_thread_for_small
+
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    text = load_text(data, tokenizer=tokenizer)
+    other = load_text(also, tokenizer=tokenizer, splits=("valid",)) if also else None
+    if other and other.tokenizer.digest != text.tokenizer.digest:
+        bad_usage(f"--also {other.name} has tokens of {other.tokenizer.name}, --data those of {text.tokenizer.name}.")
+    weights = max(RunConfig(size=size).weights(text.tokenizer.vocabulary) for size in sizes)
+    one_thread_for_small(weights, device)
+    means = Means(
+        share=Share(0, 1, torch.device(device)),
+        compiler="inductor" if device == "cuda" else None,
+        keep=keep,
+        command=command_line(),
+        also={other.name: other.valid} if other else {},
+    )
+    return Work(text=text, means=means, deadline=deadline)
+
+
+class _Progress:
+    """A bar over all tasks or runs of a figure, with how the present run is doing; lines where there is no terminal."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from strongticket.cli.terminal import Lines, rest_column
+
+        self._name, self._run = name, ""
+        stderr = Console(stderr=True)
+        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest_column())
+        self._bar = Progress(*columns, console=stderr, transient=True, expand=True, disable=not stderr.is_terminal)
+        self._lines = Lines(self._bar, name)
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> "_Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, done: int, total: int, name: str) -> None:
+        """Note what is done, and what begins."""
+        self._run = name
+        self._lines.tell(done, total)
+        self._bar.update(self._task, completed=done, total=total, description=name)
+
+    def watch(self, moment: "Moment") -> None:
+        """Note how it is doing."""
+        from strongticket.cli.watch import describe
+
+        step = f"step {moment.step} of {moment.steps}"
+        self._bar.update(self._task, description=f"{step}, {self._run}, {describe(moment)}")
+        if self._bar.disable and moment.validated == moment.steps:
+            typer.echo(f"{self._name}: {self._run}, {step}, {describe(moment)}", err=True)

@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from strongticket.errors import printable
+
 LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 _STEP_COLUMNS = (
     SpinnerColumn(),
@@ -65,9 +67,14 @@ def print_json(content: object) -> None:
     typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
 
 
+def say_error(message: object) -> None:
+    """Say in one line what went wrong; what a file brought into it cannot drive the terminal."""
+    typer.echo(f"Error: {printable(str(message))}", err=True)
+
+
 def bad_usage(message: object) -> NoReturn:
     """Say in one line what is wrong with the arguments, and exit with 2."""
-    typer.echo(f"Error: {message}", err=True)
+    say_error(message)
     raise typer.Exit(2)
 
 
@@ -96,7 +103,7 @@ def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _counting(shown: Progress, description: str, total: int) -> Callable[[int], None]:
-    task, lines = shown.add_task(description, total=total), _Lines(shown, description)
+    task, lines = shown.add_task(description, total=total), Lines(shown, description)
     done = 0
 
     def advance(amount: int) -> None:
@@ -108,7 +115,7 @@ def _counting(shown: Progress, description: str, total: int) -> Callable[[int], 
     return advance
 
 
-class _Lines:
+class Lines:
     """Says now and then how far something is, where stderr is no terminal and a bar stays silent."""
 
     def __init__(self, shown: Progress, description: str) -> None:
@@ -117,6 +124,7 @@ class _Lines:
         self._next = self._start + LINE_SECONDS
 
     def tell(self, done: int, total: int) -> None:
+        """Say it if the last time is long enough ago."""
         now = time.monotonic()
         if self._wanted and now >= self._next:
             typer.echo(f"{self._description}: {done:,} of {total:,}, {now - self._start:.0f} s", err=True)
@@ -150,7 +158,7 @@ def step_bar(total: int) -> Iterator[Callable[[str], None]]:
 def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total."""
     with _bar(*_STEP_COLUMNS) as shown:
-        task, lines = shown.add_task(description, total=None), _Lines(shown, description)
+        task, lines = shown.add_task(description, total=None), Lines(shown, description)
 
         def show(done: int, total: int) -> None:
             shown.update(task, completed=done, total=total)

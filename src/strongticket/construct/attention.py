@@ -6,8 +6,9 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
-from strongticket.construct.product import PrunedHead, prune_product
+from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import (
     Blocks,
     Init,
@@ -15,12 +16,10 @@ from strongticket.construct.source import (
     as_width,
     check_option,
     check_target,
-    equal_blocks,
     plain_scale,
     query_key_scale,
 )
 from strongticket.models.attention import Attention, MergedAttention
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
@@ -71,112 +70,76 @@ def construct_attention(
     key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
     d_model = merged.vo.shape[1]
     alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
-    heads = prune_heads(
-        merged, key_width, value_width, seed=seed, init=init, blocks=blocks, prefix="", effort=effort, device=device
-    )
+    plan = plan_attention(merged, key_width, value_width, init, blocks)
+    pruned = plan.prune(seed=seed, effort=effort, device=device)
     return Ticket(
         seed=seed,
-        tensors=[tensor for head in heads for tensor in head.tensors()],
-        dense=exact_output_bias(merged, ""),
-        architecture={
-            "family": "attention",
-            **describe(merged, key_width, value_width),
-            "init": init,
-            "blocks": blocks,
-        },
-        certificate=certify.as_stored(certify.attention(merged, heads, alpha, digest_of_tensors(target.state_dict()))),
+        tensors=[tensor for product in pruned.values() for tensor in product.tensors],
+        dense=plan.biases,
+        architecture={"family": "attention", **plan.settings, "init": init, "blocks": blocks},
+        certificate=certify.as_stored(certify.attention(merged, pruned, alpha, digest_of_tensors(target.state_dict()))),
     )
 
 
-def prune_heads(
-    merged: MergedAttention,
-    key_width: int,
-    value_width: int,
-    *,
-    seed: int,
-    init: Init,
-    blocks: Blocks,
-    prefix: str,
-    effort: Effort,
-    device: torch.device | str | None,
-) -> list[PrunedHead]:
-    """Prune every head by two products: $W_Q W_K^T / sqrt(n_K)$ and $W_V W_O$."""
+def plan_attention(
+    merged: MergedAttention, key_width: int, value_width: int, init: Init, blocks: Blocks = "input", prefix: str = ""
+) -> Plan:
+    """Plan two products for every head: $W_Q W_K^T / sqrt(n_K)$ and $W_V W_O$."""
     check_option("blocks", blocks, get_args(Blocks))
     check_target("the target's W_QK", merged.qk.detach())
     check_target("the target's W_VO", merged.vo.detach())
-    if merged.output_bias is not None:
-        check_target("the target's output bias", merged.output_bias.detach())
+    if (bias := merged.output_bias) is not None:
+        check_target("the target's output bias", bias.detach())
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()  # (H, d or d + 1, d) and (H, d, d_out)
-    heads = [
-        prune_head(
-            qk[j],
-            vo[j],
-            f"{prefix}head.{j}",
-            key_width,
-            value_width,
-            seed=seed,
-            init=init,
-            blocks=blocks,
-            effort=effort,
-            device=device,
-        )
-        for j in range(len(qk))
-    ]
-    return [
-        PrunedHead(head.qk.with_more_rounding(merged.qk_rounding[j]), head.vo.with_more_rounding(merged.vo_rounding[j]))
-        for j, head in enumerate(heads)
-    ]
+    (n_heads, d_model, d_out), rows = vo.shape, qk.shape[1]
+    products: dict[str, Wanted] = {}
+    for j in range(n_heads):
+        name = f"head.{j}"
+        scores, values = head_products(f"{prefix}{name}", rows, d_model, d_out, key_width, value_width, init, blocks)
+        products[f"{name}.qk"] = Wanted(scores, qk[j], merged.qk_rounding[j])
+        products[f"{name}.vo"] = Wanted(values, vo[j], merged.vo_rounding[j])
+    name = f"{prefix}output_bias"
+    return Plan(
+        settings={
+            "d_model": d_model,
+            "d_out": d_out,
+            "n_heads": n_heads,
+            "key_width": key_width,
+            "value_width": value_width,
+            "query_bias": rows == d_model + 1,
+            "output_bias": bias is not None,
+        },
+        products=products,
+        # The value bias went into it.
+        biases=[DenseTensor(name=name, value=bias.detach())] if bias is not None else [],
+        bias_rounding={name: merged.bias_rounding},
+    )
 
 
-def prune_head(
-    qk: Tensor,
-    vo: Tensor,
+def head_products(
     name: str,
+    query_rows: int,
+    d_model: int,
+    d_out: int,
     key_width: int,
     value_width: int,
-    *,
-    seed: int,
     init: Init,
     blocks: Blocks = "input",
-    effort: Effort = "default",
-    device: torch.device | str | None,
-) -> PrunedHead:
-    """Prune one head, whose tensors are `name` with `.query`, `.key`, `.value` and `.output` after it."""
-    (rows, d1), d2 = qk.shape, vo.shape[1]
-    n_k, n_v = key_width, value_width
-    query, key, value, output = head_matrices(name, rows, d1, d2, n_k, n_v, init)
-    # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
-    pruned_qk = prune_product(
-        qk,
-        key,
-        query,
-        equal_blocks("key_width", n_k, d1),
-        seed=seed,
-        divisor=math.sqrt(n_k),
-        effort=effort,
-        device=device,
-    )
-    if blocks == "smaller" and d2 < d1:
-        sizes = equal_blocks("value_width", n_v, d2)
-        pruned_vo = prune_product(vo, output, value, sizes, seed=seed, effort=effort, device=device)
-    else:
-        sizes = equal_blocks("value_width", n_v, d1)
-        pruned_vo = prune_product(vo.T, value, output, sizes, seed=seed, effort=effort, device=device).transposed()
-    return PrunedHead(pruned_qk, pruned_vo)
-
-
-def head_matrices(
-    name: str, query_rows: int, d_model: int, d_out: int, key_width: int, value_width: int, init: Init
-) -> tuple[RandomMatrix, RandomMatrix, RandomMatrix, RandomMatrix]:
-    """Describe the random query, key, value and output matrix of one head."""
+) -> tuple[Product, Product]:
+    """Describe what stands for one head: its random query with its key, and its value with its output matrix."""
     d1, d2, n_k, n_v = d_model, d_out, key_width, value_width
     qk_scale = query_key_scale(init, d1, n_k)
-    return (
-        RandomMatrix(name=f"{name}.query", coordinates=query_rows, units=n_k, unit_axis=1, scale=qk_scale),
-        RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale),
-        RandomMatrix(name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v)),
-        RandomMatrix(name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)),
+    query = RandomMatrix(name=f"{name}.query", coordinates=query_rows, units=n_k, unit_axis=1, scale=qk_scale)
+    key = RandomMatrix(name=f"{name}.key", coordinates=d1, units=n_k, unit_axis=1, scale=qk_scale)
+    value = RandomMatrix(name=f"{name}.value", coordinates=d1, units=n_v, unit_axis=1, scale=plain_scale(init, d1, n_v))
+    output = RandomMatrix(
+        name=f"{name}.output", coordinates=d2, units=n_v, unit_axis=0, scale=plain_scale(init, n_v, d2)
     )
+    # Scores are divided by sqrt(n_K) as the literal network does, so the items are too.
+    qk = Product(blocked=key, free=query, width="key_width", divisor=math.sqrt(n_k), free_first=True)
+    if blocks == "smaller" and d2 < d1:
+        return qk, Product(blocked=output, free=value, width="value_width", free_first=True)
+    return qk, Product(blocked=value, free=output, width="value_width", transposed=True)
 
 
 def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> MergedAttention:
@@ -193,24 +156,3 @@ def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> Me
         f"construct_attention needs an Attention, a MergedAttention or a torch.nn.MultiheadAttention; "
         f"got {type(target).__name__}."
     )
-
-
-def exact_output_bias(merged: MergedAttention, prefix: str) -> list[DenseTensor]:
-    """Keep the output bias, into which the value bias went, as it is."""
-    if merged.output_bias is None:
-        return []
-    return [DenseTensor(name=f"{prefix}output_bias", value=merged.output_bias.detach())]
-
-
-def describe(merged: MergedAttention, key_width: int, value_width: int) -> dict[str, int | bool]:
-    """Give the settings that build the source attention."""
-    n_heads, d_model, d_out = merged.vo.shape
-    return {
-        "d_model": d_model,
-        "d_out": d_out,
-        "n_heads": n_heads,
-        "key_width": key_width,
-        "value_width": value_width,
-        "query_bias": merged.qk.shape[1] == d_model + 1,
-        "output_bias": merged.output_bias is not None,
-    }

@@ -20,13 +20,13 @@ from strongticket.bounds.certificate import (
 )
 from strongticket.bounds.checks import Variant
 from strongticket.bounds.upward import up_digits
+from strongticket.checks import as_real
 from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm, spectral_norms
 from strongticket.construct.source import check_target
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import block_sums
-from strongticket.ops.rng import as_real
 from strongticket.tickets.tensors import Certificate
 
 # The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
@@ -38,8 +38,8 @@ class PrunedBlock(NamedTuple):
 
     merged: MergedAttention
     network: FeedForward
-    heads: list[PrunedHead]
-    layers: list[Pruned]
+    heads: Mapping[str, Pruned]
+    layers: Mapping[str, Pruned]
 
 
 def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: int, default: float) -> float:
@@ -70,23 +70,26 @@ def as_input_norm(input_norm: float) -> float:
     return alpha
 
 
-def linear(pruned: Pruned, input_norm: float, target_sha256: str) -> Certificate:
+def linear(pruned: Mapping[str, Pruned], input_norm: float, target_sha256: str) -> Certificate:
     """Certify a linear map: the error's norm times the input's."""
-    layer = LinearNorms(norm=0.0, error=pruned.norm())
+    layer = LinearNorms(norm=0.0, error=pruned["product"].norm())
     error = propagate_feedforward(Envelope(input_norm), [layer]).error
-    return _certificate(error, input_norm, target_sha256, {"error_norm": layer.error}, {"product": pruned})
+    return _certificate(error, input_norm, target_sha256, {"error_norm": layer.error}, pruned)
 
 
-def feedforward(network: FeedForward, layers: list[Pruned], input_norm: float, target_sha256: str) -> Certificate:
+def feedforward(
+    network: FeedForward, layers: Mapping[str, Pruned], input_norm: float, target_sha256: str
+) -> Certificate:
     """Certify a ReLU network layer by layer."""
     norms = _layer_norms(network, layers)
     error = propagate_feedforward(Envelope(input_norm), norms).error
     details: dict[str, Json] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
-    products = {f"layer.{i}": layer for i, layer in enumerate(layers)}
-    return _certificate(error, input_norm, target_sha256, details, products)
+    return _certificate(error, input_norm, target_sha256, details, layers)
 
 
-def attention(merged: MergedAttention, heads: list[PrunedHead], input_norm: float, target_sha256: str) -> Certificate:
+def attention(
+    merged: MergedAttention, heads: Mapping[str, Pruned], input_norm: float, target_sha256: str
+) -> Certificate:
     """Certify an attention, head by head; the paper's own form of the bound stands beside it."""
     norms = _attention_norms(merged, heads)
 
@@ -96,7 +99,7 @@ def attention(merged: MergedAttention, heads: list[PrunedHead], input_norm: floa
 
     details: dict[str, Json] = {"heads": [describe_head(head) for head in norms.heads]}
     details["paper_error"] = _finite(error("paper"))
-    return _certificate(error("tight"), input_norm, target_sha256, details, _products_of_heads(heads, ""))
+    return _certificate(error("tight"), input_norm, target_sha256, details, heads)
 
 
 def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str) -> Certificate:
@@ -123,10 +126,11 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
         ],
         "paper_error": _finite(paper[-1].error),
     }
-    products: dict[str, Pruned] = {}
-    for b, block in enumerate(blocks):
-        products |= _products_of_heads(block.heads, f"block.{b}.")
-        products |= {f"block.{b}.layer.{i}": layer for i, layer in enumerate(block.layers)}
+    products = {
+        f"block.{b}.{name}": pruned
+        for b, block in enumerate(blocks)
+        for name, pruned in (*block.heads.items(), *block.layers.items())
+    }
     return _certificate(tight[-1].error, input_norm, target_sha256, details, products)
 
 
@@ -145,7 +149,8 @@ def head_norms(qk: Tensor, vo: Tensor, head: PrunedHead) -> HeadNorms:
     )
 
 
-def _attention_norms(merged: MergedAttention, heads: list[PrunedHead]) -> AttentionNorms:
+def _attention_norms(merged: MergedAttention, pruned: Mapping[str, Pruned]) -> AttentionNorms:
+    heads = [PrunedHead(pruned[f"head.{j}.qk"], pruned[f"head.{j}.vo"]) for j in range(len(merged.qk))]
     qk, vo = merged.qk.detach().double(), merged.vo.detach().double()
     bias = merged.output_bias
     return AttentionNorms(
@@ -155,14 +160,14 @@ def _attention_norms(merged: MergedAttention, heads: list[PrunedHead]) -> Attent
     )
 
 
-def _layer_norms(network: FeedForward, layers: list[Pruned]) -> list[LinearNorms]:
+def _layer_norms(network: FeedForward, layers: Mapping[str, Pruned]) -> list[LinearNorms]:
     return [
         LinearNorms(
             norm=spectral_norm(weight.detach()),
             error=layer.norm(),
             bias_norm=spectral_norm(bias.detach()[None]) if bias is not None else 0.0,
         )
-        for weight, bias, layer in zip(network.weights, network.biases, layers, strict=True)
+        for weight, bias, layer in zip(network.weights, network.biases, layers.values(), strict=True)
     ]
 
 
@@ -181,16 +186,8 @@ def describe_head(head: HeadNorms) -> dict[str, float]:
     }
 
 
-def _products_of_heads(heads: list[PrunedHead], prefix: str) -> dict[str, Pruned]:
-    return {
-        f"{prefix}head.{j}.{name}": pruned
-        for j, head in enumerate(heads)
-        for name, pruned in (("qk", head.qk), ("vo", head.vo))
-    }
-
-
 def _certificate(
-    error: float, input_norm: float, target_sha256: str, details: dict[str, Json], products: dict[str, Pruned]
+    error: float, input_norm: float, target_sha256: str, details: dict[str, Json], products: Mapping[str, Pruned]
 ) -> Certificate:
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")

@@ -6,11 +6,12 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
-from strongticket.construct.product import Pruned, prune_relu
-from strongticket.construct.source import Init, RandomMatrix, as_width, check_target, equal_blocks, plain_scale
+from strongticket.construct.linear import layer_matrices
+from strongticket.construct.plan import Plan, Product, Wanted
+from strongticket.construct.source import Init, as_width, check_target
 from strongticket.models.transformer import FeedForward
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
@@ -48,103 +49,44 @@ def construct_feedforward(
     network, seed = as_feedforward(target), as_seed(seed)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
     alpha = certify.input_norm_of(input_norm, samples, width=sizes_of(network)[0], default=1.0)
-    layers = prune_layers(network, widths, seed=seed, init=init, prefix="", effort=effort, device=device)
+    plan = plan_network(network, widths, init)
+    pruned = plan.prune(seed=seed, effort=effort, device=device)
+    sha256 = digest_of_tensors(tensors_of(target))
     return Ticket(
         seed=seed,
-        tensors=[tensor for layer in layers for tensor in layer.tensors],
-        dense=exact_biases(network, ""),
-        architecture={
-            "family": "feedforward",
+        tensors=[tensor for layer in pruned.values() for tensor in layer.tensors],
+        dense=plan.biases,
+        architecture={"family": "feedforward", **plan.settings, "init": init},
+        certificate=certify.as_stored(certify.feedforward(network, pruned, alpha, sha256)),
+    )
+
+
+def plan_network(network: FeedForward, widths: Sequence[int], init: Init, prefix: str = "") -> Plan:
+    """Plan two random layers for each one; from the second on, inputs come out of a ReLU and are never negative."""
+    products: dict[str, Wanted] = {}
+    for i, (weight, bias, n) in enumerate(zip(network.weights, network.biases, widths, strict=True)):
+        check_target(f"the weight of layer {i}", weight)
+        if bias is not None:
+            check_target(f"the bias of layer {i}", bias)
+        product = relu_product(f"{prefix}layer.{i}", weight.shape, n, init, nonnegative_inputs=i > 0)
+        products[f"layer.{i}"] = Wanted(product, weight.detach().double())
+    biases = [(f"{prefix}layer.{i}.bias", bias) for i, bias in enumerate(network.biases) if bias is not None]
+    return Plan(
+        settings={
             "sizes": sizes_of(network),
             "hidden_widths": list(widths),
             "biases": [bias is not None for bias in network.biases],
-            "init": init,
         },
-        certificate=certify.as_stored(
-            certify.feedforward(network, layers, alpha, digest_of_tensors(tensors_of(target)))
-        ),
+        products=products,
+        biases=[DenseTensor(name=name, value=bias) for name, bias in biases],
+        bias_rounding={},
     )
 
 
-def prune_layers(
-    network: FeedForward,
-    widths: Sequence[int],
-    *,
-    seed: int,
-    init: Init,
-    prefix: str,
-    effort: Effort,
-    device: torch.device | str | None,
-) -> list[Pruned]:
-    """Prune every layer; from the second on, inputs come out of a ReLU and are never negative."""
-    layers = []
-    for index, (weight, n) in enumerate(zip(network.weights, widths, strict=True)):
-        check_target(f"the weight of layer {index}", weight)
-        if (bias := network.biases[index]) is not None:
-            check_target(f"the bias of layer {index}", bias)
-        layers.append(
-            prune_layer(
-                weight.detach().double(),
-                f"{prefix}layer.{index}",
-                n,
-                seed=seed,
-                init=init,
-                nonnegative_inputs=index > 0,
-                effort=effort,
-                device=device,
-            )
-        )
-    return layers
-
-
-def prune_layer(
-    weight: Tensor,
-    name: str,
-    hidden_width: int,
-    *,
-    seed: int,
-    init: Init,
-    sizes: tuple[int, ...] | None = None,
-    nonnegative_inputs: bool = False,
-    effort: Effort = "default",
-    device: torch.device | str | None,
-) -> Pruned:
-    """Prune one linear map (d_out, d_in), whose tensors are `name` with `.first` and `.second` after it.
-
-    Blocks are equal unless their `sizes` are given.
-    """
-    d_out, d_in = weight.shape
-    first, second = layer_matrices(name, d_in, d_out, hidden_width, init)
-    return prune_relu(
-        weight,
-        first,
-        second,
-        sizes or equal_blocks("hidden_width", hidden_width, d_in),
-        seed=seed,
-        nonnegative_inputs=nonnegative_inputs,
-        effort=effort,
-        device=device,
-    )
-
-
-def layer_matrices(
-    name: str, d_in: int, d_out: int, hidden_width: int, init: Init
-) -> tuple[RandomMatrix, RandomMatrix]:
-    """Describe the two random layers that stand for one linear map."""
-    n = hidden_width
-    return (
-        RandomMatrix(name=f"{name}.first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)),
-        RandomMatrix(name=f"{name}.second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)),
-    )
-
-
-def exact_biases(network: FeedForward, prefix: str) -> list[DenseTensor]:
-    """Keep the target's biases as they are."""
-    return [
-        DenseTensor(name=f"{prefix}layer.{index}.bias", value=bias)
-        for index, bias in enumerate(network.biases)
-        if bias is not None
-    ]
+def relu_product(name: str, shape: Sequence[int], n: int, init: Init, *, nonnegative_inputs: bool = False) -> Product:
+    """Describe two random layers of n hidden units, with a ReLU between them, for a linear map (d_out, d_in)."""
+    first, second = layer_matrices(f"{name}.", shape[1], shape[0], n, init)
+    return Product(blocked=first, free=second, relu=True, nonnegative_inputs=nonnegative_inputs)
 
 
 def as_feedforward(target: FeedForward | nn.Linear | Tensor) -> FeedForward:

@@ -5,19 +5,10 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
-from strongticket.construct.product import prune_product
-from strongticket.construct.source import (
-    Blocks,
-    Init,
-    RandomMatrix,
-    as_width,
-    check_option,
-    check_target,
-    equal_blocks,
-    plain_scale,
-)
-from strongticket.ops.rng import as_seed
+from strongticket.construct.plan import Plan, Product, Wanted
+from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, check_target, plain_scale
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket
@@ -61,28 +52,39 @@ def construct_linear(
     if target.dim() != 2:
         raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
     check_option("blocks", blocks, get_args(Blocks))
-    (d_out, d_in), n, seed = target.shape, as_width("hidden_width", hidden_width), as_seed(seed)
-    alpha = certify.input_norm_of(input_norm, samples, width=d_in, default=1.0)
-    first = RandomMatrix(name="first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n))
-    second = RandomMatrix(name="second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out))
-    w = target.detach().double()
-    if blocks == "smaller" and d_out < d_in:
-        sizes = equal_blocks("hidden_width", n, d_out)
-        pruned = prune_product(w.T, second, first, sizes, seed=seed, effort=effort, device=device).transposed()
-    else:
-        sizes = equal_blocks("hidden_width", n, d_in)
-        pruned = prune_product(w, first, second, sizes, seed=seed, effort=effort, device=device)
-    by_name = {tensor.name: tensor for tensor in pruned.tensors}
+    n, seed = as_width("hidden_width", hidden_width), as_seed(seed)
+    alpha = certify.input_norm_of(input_norm, samples, width=target.shape[1], default=1.0)
+    plan = plan_linear(target, n, init, blocks)
+    pruned = plan.prune(seed=seed, effort=effort, device=device)
     return Ticket(
         seed=seed,
-        tensors=[by_name["first"], by_name["second"]],
-        architecture={
-            "family": "linear",
-            "d_in": d_in,
-            "d_out": d_out,
-            "hidden_width": n,
-            "init": init,
-            "blocks": blocks,
-        },
+        tensors=[tensor for product in pruned.values() for tensor in product.tensors],
+        architecture={"family": "linear", **plan.settings, "init": init, "blocks": blocks},
         certificate=certify.as_stored(certify.linear(pruned, alpha, digest_of_tensors({"weight": target}))),
+    )
+
+
+def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input") -> Plan:
+    """Plan one product for the whole map, of n hidden units."""
+    d_out, d_in = weight.shape
+    first, second = layer_matrices("", d_in, d_out, n, init)
+    if blocks == "smaller" and d_out < d_in:
+        product = Product(blocked=second, free=first, transposed=True, free_first=True)
+    else:
+        product = Product(blocked=first, free=second)
+    return Plan(
+        settings={"d_in": d_in, "d_out": d_out, "hidden_width": n},
+        products={"product": Wanted(product, weight.detach().double())},
+        biases=[],
+        bias_rounding={},
+    )
+
+
+def layer_matrices(prefix: str, d_in: int, d_out: int, n: int, init: Init) -> tuple[RandomMatrix, RandomMatrix]:
+    """Describe the two random layers of n hidden units that stand for one linear map."""
+    return (
+        RandomMatrix(name=f"{prefix}first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)),
+        RandomMatrix(
+            name=f"{prefix}second", coordinates=d_out, units=n, unit_axis=1, scale=plain_scale(init, n, d_out)
+        ),
     )

@@ -4,7 +4,7 @@ With blocks, unit $k$ keeps one weight $u_k$, to its own coordinate $j(k)$. Entr
 sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps: one subset sum an entry.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -77,11 +77,6 @@ class PrunedHead:
 
     qk: Pruned
     vo: Pruned
-
-    def tensors(self) -> Iterator[RandomTensor]:
-        """Give the four tensors in the order query, key, value, output."""
-        by_part = {tensor.name.rpartition(".")[2]: tensor for tensor in (*self.qk.tensors, *self.vo.tensors)}
-        return (by_part[part] for part in ("query", "key", "value", "output"))
 
 
 def prune_product(

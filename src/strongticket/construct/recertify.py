@@ -1,16 +1,16 @@
 """The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import certify
-from strongticket.construct.attention import as_merged, describe, exact_output_bias, head_matrices
-from strongticket.construct.feedforward import exact_biases, layer_matrices, sizes_of
-from strongticket.construct.product import Pruned, PrunedHead
+from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.feedforward import plan_network
+from strongticket.construct.linear import plan_linear
+from strongticket.construct.plan import Plan, Wanted
+from strongticket.construct.product import Pruned
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
@@ -93,93 +93,51 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
             raise StrongTicketError(f"{name} is not the target's: entries differ by up to {off.max().item():.6e}.")
 
 
-class _Made(NamedTuple):
-    """What a construction makes of a target, at the widths that the ticket's tensors have.
-
-    Args:
-        settings: of the architecture, all that follow from the target and the widths.
-        shapes: of the random tensors, by name.
-        biases: the dense tensors.
-        rounding: by name, how far two computations of a bias may be apart.
-    """
-
-    settings: dict[str, Json]
-    shapes: dict[str, tuple[int, ...]]
-    biases: list[DenseTensor]
-    rounding: dict[str, Tensor]
-
-
 def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     _check_target_names(target, {"weight"})
-    (d_out, d_in), n = target["weight"].shape, _width(ticket, "first", axis=0)
-    settings: dict[str, Json] = {"d_in": d_in, "d_out": d_out, "hidden_width": n}
-    _check(ticket, _Made(settings, {"first": (n, d_in), "second": (d_out, n)}, [], {}))
-    weights = ticket.materialize()
-    pruned = _product(weights["second"], weights["first"], target["weight"])
-    return certify.linear(pruned, alpha, digest_of_tensors(target))
+    plan = plan_linear(target["weight"], _width(ticket, "first", axis=0), "theory")
+    _check(ticket, [plan], plan.settings)
+    return certify.linear(_examine(ticket, plan), alpha, digest_of_tensors(target))
 
 
 def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     network = _network(target)
-    _check(ticket, _made_of_network(ticket, network, ""))
-    layers = _layers(ticket, network, "")
-    return certify.feedforward(network, layers, alpha, digest_of_tensors(target))
+    plan = _network_plan(ticket, network, "")
+    _check(ticket, [plan], plan.settings)
+    return certify.feedforward(network, _examine(ticket, plan), alpha, digest_of_tensors(target))
 
 
 def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
     merged = _merged(ticket, target, "")
-    _check(ticket, _made_of_attention(ticket, merged, ""))
-    return certify.attention(merged, _heads(ticket, merged, ""), alpha, digest_of_tensors(target))
+    plan = _attention_plan(ticket, merged, "")
+    _check(ticket, [plan], plan.settings)
+    return certify.attention(merged, _examine(ticket, plan), alpha, digest_of_tensors(target))
 
 
 def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
-    made = _Made({"blocks": []}, {}, [], {})
     blocks = []
     for b, (attention, feedforward) in enumerate(_blocks(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
         merged, network = _merged(ticket, attention, at), _network(feedforward)
-        parts = {
-            "attention": _made_of_attention(ticket, merged, at),
-            "feedforward": _made_of_network(ticket, network, ff),
-        }
-        made.settings["blocks"].append({name: part.settings for name, part in parts.items()})
-        for part in parts.values():
-            made.shapes.update(part.shapes)
-            made.biases.extend(part.biases)
-            made.rounding.update(part.rounding)
-        blocks.append((merged, network, at, ff))
-    _check(ticket, made)
+        blocks.append((merged, network, _attention_plan(ticket, merged, at), _network_plan(ticket, network, ff)))
+    settings = [{"attention": first.settings, "feedforward": second.settings} for *_, first, second in blocks]
+    _check(ticket, [plan for *_, first, second in blocks for plan in (first, second)], {"blocks": settings})
     pruned = [
-        certify.PrunedBlock(merged, network, _heads(ticket, merged, at), _layers(ticket, network, ff))
-        for merged, network, at, ff in blocks
+        certify.PrunedBlock(merged, network, _examine(ticket, first), _examine(ticket, second))
+        for merged, network, first, second in blocks
     ]
     return certify.transformer(pruned, alpha, digest_of_tensors(target))
 
 
-def _made_of_network(ticket: Ticket, network: FeedForward, prefix: str) -> _Made:
-    widths: list[int] = []
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i, weight in enumerate(network.weights):
-        (d_out, d_in), name = weight.shape, f"{prefix}layer.{i}"
-        widths.append(_width(ticket, f"{name}.first", axis=0))
-        # Only their shapes are taken from here, which are the same for every initialisation.
-        matrices = layer_matrices(name, d_in, d_out, widths[-1], "theory")
-        shapes |= {matrix.name: matrix.shape for matrix in matrices}
-    settings: dict[str, Json] = {
-        "sizes": sizes_of(network),
-        "hidden_widths": widths,
-        "biases": [bias is not None for bias in network.biases],
-    }
-    return _Made(settings, shapes, exact_biases(network, prefix), {})
+# Only shapes are taken from a plan's random matrices, which are the same for every initialisation.
+def _network_plan(ticket: Ticket, network: FeedForward, prefix: str) -> Plan:
+    widths = [_width(ticket, f"{prefix}layer.{i}.first", axis=0) for i in range(len(network.weights))]
+    return plan_network(network, widths, "theory", prefix=prefix)
 
 
-def _made_of_attention(ticket: Ticket, merged: MergedAttention, prefix: str) -> _Made:
-    n_heads, d1, d2 = merged.vo.shape
+def _attention_plan(ticket: Ticket, merged: MergedAttention, prefix: str) -> Plan:
     n_k, n_v = (_width(ticket, f"{prefix}head.0.{part}", axis=1) for part in ("key", "value"))
-    heads = [head_matrices(f"{prefix}head.{j}", merged.qk.shape[1], d1, d2, n_k, n_v, "theory") for j in range(n_heads)]
-    shapes: dict[str, tuple[int, ...]] = {matrix.name: matrix.shape for head in heads for matrix in head}
-    biases = exact_output_bias(merged, prefix)
-    return _Made(describe(merged, n_k, n_v), shapes, biases, {bias.name: merged.bias_rounding for bias in biases})
+    return plan_attention(merged, n_k, n_v, "theory", prefix=prefix)
 
 
 def _width(ticket: Ticket, name: str, axis: int) -> int:
@@ -189,20 +147,22 @@ def _width(ticket: Ticket, name: str, axis: int) -> int:
     return ticket.tensors[name].shape[axis]
 
 
-def _check(ticket: Ticket, made: _Made) -> None:
+def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, Json]) -> None:
     """Refuse a ticket that says or has anything else than is made of the target."""
     shapes = {name: tensor.shape for name, tensor in ticket.tensors.items()}
-    if odd := sorted(made.shapes.keys() ^ shapes.keys()):
+    made = {matrix.name: matrix.shape for plan in plans for matrix in plan.matrices()}
+    if odd := sorted(made.keys() ^ shapes.keys()):
         raise StrongTicketError(
             f"the ticket has no tensor {odd[0]}, and the target needs one."
-            if odd[0] in made.shapes
+            if odd[0] in made
             else f"the ticket has a tensor {odd[0]:.80}, and the target makes none of that name."
         )
-    for name, shape in made.shapes.items():
+    for name, shape in made.items():
         if shapes[name] != shape:
             raise StrongTicketError(f"{name} has shape {shapes[name]}; for this target it must be {shape}.")
-    _check_settings("architecture", ticket.architecture, made.settings)
-    check_dense(ticket, made.biases, made.rounding)
+    _check_settings("architecture", ticket.architecture, settings)
+    rounding = {name: room for plan in plans for name, room in plan.bias_rounding.items()}
+    check_dense(ticket, [bias for plan in plans for bias in plan.biases], rounding)
 
 
 def _check_settings(place: str, said: Json, made: Json) -> None:
@@ -219,31 +179,26 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
         )
 
 
-def _heads(ticket: Ticket, merged: MergedAttention, prefix: str) -> list[PrunedHead]:
-    weights, heads = ticket.materialize(), []
-    for j in range(len(merged.qk)):
-        q, k, v, o = (weights[f"{prefix}head.{j}.{part}"] for part in ("query", "key", "value", "output"))
-        qk = _product(q, k.T, merged.qk[j], math.sqrt(k.shape[1]))
-        vo = _product(v, o, merged.vo[j])
-        heads.append(
-            PrunedHead(qk.with_more_rounding(merged.qk_rounding[j]), vo.with_more_rounding(merged.vo_rounding[j]))
-        )
-    return heads
+def _examine(ticket: Ticket, plan: Plan) -> dict[str, Pruned]:
+    return {name: _compare(ticket, wanted) for name, wanted in plan.products.items()}
 
 
-def _layers(ticket: Ticket, network: FeedForward, prefix: str) -> list[Pruned]:
-    weights, layers = ticket.materialize(), []
-    for i, weight in enumerate(network.weights):
-        check_blocks(ticket, f"{prefix}layer.{i}.first")
-        first, second = (weights[f"{prefix}layer.{i}.{part}"] for part in ("first", "second"))
-        halves = [_product(second, first.clamp(min=0), weight)]
+def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:
+    """Hold what a ticket has for a product against the target."""
+    (product, target, rounding), weights = wanted, ticket.materialize()
+    blocked, free = (
+        weights[matrix.name].T if matrix.unit_axis == 0 else weights[matrix.name]  # (coordinates, units)
+        for matrix in (product.blocked, product.free)
+    )
+    if product.relu:
+        check_blocks(ticket, product.blocked.name)
         # Behind a ReLU nothing is negative.
-        if i == 0:
-            halves.append(_product(second, first.clamp(max=0), weight))
-        layers.append(
-            Pruned((), torch.cat([h.error for h in halves], 1), torch.cat([h.rounding for h in halves], 1), [])
-        )
-    return layers
+        signs = [blocked.clamp(min=0), *([] if product.nonnegative_inputs else [blocked.clamp(max=0)])]
+        halves = [_product(free, half.T, target) for half in signs]
+        return Pruned((), torch.cat([h.error for h in halves], 1), torch.cat([h.rounding for h in halves], 1), [])
+    left, right = (blocked, free) if product.transposed else (free, blocked)
+    found = _product(left, right.T, target, product.divisor)
+    return found if rounding is None else found.with_more_rounding(rounding)
 
 
 def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) -> Pruned:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.construct import certify
-from strongticket.construct.attention import as_merged, describe, exact_output_bias, prune_heads
-from strongticket.construct.feedforward import as_feedforward, exact_biases, prune_layers, sizes_of, spread_widths
+from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
-from strongticket.ops.rng import as_seed
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor, RandomTensor
@@ -62,25 +62,15 @@ def construct_transformer(
     described, pruned = [], []
     for b, (part, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
         merged, network = part
-        at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
-        heads = prune_heads(
-            merged, n_k, n_v, seed=seed, init=init, blocks=blocks, prefix=at, effort=effort, device=device
-        )
-        widths = [n_fc] * len(network.weights)
-        layers = prune_layers(network, widths, seed=seed, init=init, prefix=ff, effort=effort, device=device)
-        tensors += [t for head in heads for t in head.tensors()] + [t for layer in layers for t in layer.tensors]
-        dense += exact_output_bias(merged, at) + exact_biases(network, ff)
-        described.append(
-            {
-                "attention": describe(merged, n_k, n_v),
-                "feedforward": {
-                    "sizes": sizes_of(network),
-                    "hidden_widths": widths,
-                    "biases": [bias is not None for bias in network.biases],
-                },
-            }
-        )
-        pruned.append(certify.PrunedBlock(merged, network, heads, layers))
+        plans = {
+            "attention": plan_attention(merged, n_k, n_v, init, blocks, f"block.{b}.attention."),
+            "feedforward": plan_network(network, [n_fc] * len(network.weights), init, f"block.{b}.feedforward."),
+        }
+        found = [plan.prune(seed=seed, effort=effort, device=device) for plan in plans.values()]
+        tensors += [tensor for products in found for product in products.values() for tensor in product.tensors]
+        dense += [bias for plan in plans.values() for bias in plan.biases]
+        described.append({name: plan.settings for name, plan in plans.items()})
+        pruned.append(certify.PrunedBlock(merged, network, *found))
     return Ticket(
         seed=seed,
         tensors=tensors,

@@ -3,20 +3,19 @@
 Mostly one seed: enough for large effects, and no others should be read off it (`spread` says how much seeds differ).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from strongticket.experiments import plotting, schedules
-from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
-from strongticket.experiments.text_rows import losses_by_setting, mean_of
+from strongticket.charts.parts import Colour, Comparison, Section
+from strongticket.experiments import losses, schedules
+from strongticket.experiments.figure import Figure
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
+from strongticket.experiments.text_rows import FINAL
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 TICKET, MASKED, TRAINED = "ticket", "embeddings masked", "trained model"
 
@@ -225,52 +224,65 @@ def _schedule_of(row: Json) -> schedules.ScheduleName:
     raise ValueError("no schedule has this run among its variants")
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the losses as dots, one line a variant, the best at the top; small dots are single seeds of several."""
-    losses = losses_by_setting(result["variants"])
-    found = sorted(losses, key=lambda setting: -mean_of(losses[setting]))
-    labels = _labels(found)
-    room = 0.3 + 0.061 * max(map(len, labels))  # inches
-    figure = plotting.new_figure(room + 4.7, 1.6 + 0.3 * len(found))
-    plotting.title(figure, "What the settings do", _caption(result))
-    axes = figure.subplots()
-    height = figure.get_figheight()
-    figure.subplots_adjust(left=room / (room + 4.7), right=0.97, top=1 - 0.9 / height, bottom=0.6 / height)
-    for place, (size, variant) in enumerate(found):
-        own = losses[size, variant]
-        colour = plotting.MEAN if variant.startswith(TRAINED) else plotting.MEDIAN
-        axes.plot(mean_of(own), place, "o", color=colour, ms=6)
-        if len(own) > 1:
-            axes.plot([*own.values()], [place] * len(own), "o", color=colour, ms=3, alpha=0.6)
-    axes.set_yticks(range(len(found)), labels)
-    axes.set_ylim(-0.8, len(found) - 0.2)
-    plotting.style(axes, x="final validation loss")
-    plotting.save(figure, path)
+def describe(result: Json) -> Section:
+    """Final losses, the lowest first, and what each change does, seed by seed."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for line in result["variants"]:
+        found.setdefault((line["size"], line["variant"]), {})[line["seed"]] = float(line[FINAL])
+    means = {key: spread([*of_seeds.values()]) for key, of_seeds in found.items()}
+    order = sorted(means, key=lambda key: means[key]["mean"])
+    sizes, counts = list(dict.fromkeys(size for size, _ in order)), [own["n"] for own in means.values()]
+    more = ("model",) if len(sizes) > 1 else ()
+    changes = _changes(result, found, len(more))
+    lowest = ", ".join((order[0][0], order[0][1])[1 - len(more) :])
+    once = " (one seed)" if means[order[0]]["n"] == 1 else ""
+    usual = f"Where nothing else is said: {result['usual']}. " if "usual" in result else ""
+    return Section(
+        anchor="ablation",
+        name="Ablation",
+        title="What the settings do",
+        lead=f"{losses.setting(result)}: {len(found)} settings of {' and '.join(sizes)}, {losses.seeds(counts)}. "
+        + usual
+        + losses.caution(counts),
+        finding=f"lowest final loss: {lowest}: {means[order[0]]['mean']:.3f}{once}",
+        blocks=(
+            losses.compare_losses(
+                "Final losses, the lowest first",
+                ("setting", *more),
+                losses.FINAL_LOSS,
+                [((variant, size)[: 1 + len(more)], means[size, variant], _colour(variant)) for size, variant in order],
+                key=(("median", "tickets"), ("mean", "trained models")),
+            ),
+            *([_change_lines(changes, more)] if changes else []),
+        ),
+    )
 
 
-def _caption(result: Json) -> str:
-    once = len({line["seed"] for line in result["variants"]}) == 1
-    dots = "one seed each" if once else "small dots: single seeds"
-    colours = "red: tickets, blue: trained models"
-    return f"{caption(result)}; {dots}; {colours}\nwhere nothing else is said: {result['usual']}"
+def _colour(variant: str) -> Colour:
+    return "mean" if variant.startswith(TRAINED) else "median"
 
 
-def _labels(found: Sequence[tuple[str, str]]) -> list[str]:
-    """Name each variant by what is changed in it, and by its model where there are several."""
-    several = len({size for size, _ in found}) > 1
-    return [
-        (f"{size}: " if several else "")
-        + ("" if variant.startswith((TICKET, MASKED, TRAINED)) else f"{TICKET}, ")
-        + variant
-        for size, variant in found
-    ]
+def _changes(result: Json, found: Mapping[tuple[str, str], Mapping[int, float]], more: int) -> list[losses.Line]:
+    """Hold each variant against its base, where that was run; a ticket's own settings name what they add to it."""
+    lines: list[losses.Line] = []
+    bases = {(line["size"], line["variant"]): line["base"] for line in result["variants"]}
+    for (size, variant), base in bases.items():
+        pair = paired_difference(found.get((size, base), {}), found[size, variant])
+        if pair is not None:
+            change = variant.removeprefix(base).removeprefix(", ")
+            lines.append(((change, base, size)[: 2 + more], pair, _colour(variant)))
+    return sorted(lines, key=lambda line: float(line[1]["mean"]))
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show each variant's loss, and what it changes."""
-    from strongticket.experiments.text_tables import variant_table
+def _change_lines(changes: Sequence[losses.Line], more: tuple[str, ...]) -> Comparison:
+    return losses.compare_pairs(
+        "Each change, seed by seed",
+        "Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
+        ("change", "of", *more),
+        "change, nats",
+        changes,
+        printed=False,  # a picture of one comparison this long is enough
+    )
 
-    return [variant_table(result)]
 
-
-FIGURE = TextFigure(name="ablation", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)
+FIGURE = Figure(name="ablation", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

@@ -9,13 +9,14 @@ the share of sources with an entry out of reach, because the mean tells mostly o
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
+from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import measure, plotting
+from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import (
     PAPER,
@@ -30,13 +31,12 @@ from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfi
 from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
 from strongticket.files import Json
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 SOURCES_A_TASK = 25
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
 SAMPLE_MAPS = 3
+AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
+BESIDE = 0.03  # of the median: where the predicted slope is drawn, which would lie unseen on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,129 +149,180 @@ def _target_maps(config: Config, content: Json) -> Json:
         return measure.rounded_maps(target.attention.merged().weights(x[:SAMPLE_MAPS])[:, 0])
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the errors as the paper does, the same errors on a logarithmic scale, and below them what misses do."""
-    figure = plotting.new_figure(9.6, 6.0)
-    edges = {"left": 0.07, "right": 0.985, "top": 0.835, "bottom": 0.085, "hspace": 0.36, "wspace": 0.16}
-    grid = figure.add_gridspec(2, 2, height_ratios=(4.2, 1), **edges)
-    linear, logarithmic = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
-    first, *others = result["fits"]
-    points = [point for point in result["widths"] if point["target"] == first["target"]]
-    _draw_as_paper(linear, points, first)
-    _draw_in_logs(logarithmic, points, first)
-    for fits in others:
-        _draw_thin(logarithmic, [point for point in result["widths"] if point["target"] == fits["target"]])
-    misses = figure.add_subplot(grid[1, 0], sharex=linear)
-    _draw_shares(misses, points, "unreachable_sources", "% of sources with an entry out of reach")
-    carried = figure.add_subplot(grid[1, 1], sharex=logarithmic)
-    _draw_shares(carried, points, "mean_from_unreachable", "% of the mean error that these sources carry")
-    plotting.title(
-        figure, "Figure 4: error of tickets in a single-head attention", _subtitle(result["config"], len(others))
+def describe(result: Json) -> Section:
+    """Errors as the paper has them and on a logarithmic scale, the slope of the median, and what misses do."""
+    config = result["config"]
+    (first, points), *others = [(found, curves.of_target(result, found["target"])) for found in result["fits"]]
+    widths = [point["width"] for point in points]
+    thin = [own for _, own in others]
+    chart = Chart(
+        title="Error of tickets in a single-head attention",
+        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
+        f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
+        f"{config['inputs']:,} test inputs.{f' Thin: {len(thin)} more targets.' if thin else ''}",
+        views=(
+            _median_view(points, first, thin),
+            _mean_view(points, first, thin),
+            curves.shares(
+                widths,
+                {
+                    "sources with an entry out of reach": ("miss", [p["unreachable_sources"] for p in points]),
+                    "their part of the mean error": ("mean", [p["mean_from_unreachable"] for p in points]),
+                },
+            ),
+        ),
+        tables=[table(own, found) for found, own in [(first, points), *others] for table in (_width_table, _fit_table)],
     )
-    plotting.save(figure, path)
+    said = (
+        "A random attention is pruned into a given one: how close does the best pruning come as the random one gets "
+        "wider? The paper reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n).",
+        carried_in_words(points),
+        "The theory of subset sums has errors halve with every second unit of width.",
+        rate_in_words(first["median_slope"], widths),
+    )
+    narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
+    return Section(
+        anchor="fig4",
+        name="Figure 4",
+        title="Figure 4: error against width",
+        lead=" ".join(filter(None, said)),
+        finding=f"median error {narrow} at width {widths[0]}, {wide} at width {widths[-1]}",
+        blocks=(chart,),
+    )
 
 
-def _subtitle(config: Json, others: int) -> str:
-    norms = "norms at most 1" if config["target"]["normalize"] else "norms as they come"
-    text = f"{config['target']['kind']} target, {norms}; {config['sources']} sources a width, init {config['init']!r}; "
-    text += f"T = {config['length']} and the regression token; {config['inputs']:,} test inputs"
-    return f"{text}; thin: {others} more targets" if others else text
+def _median_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[Json]]) -> View:
+    series = [
+        _line("median source, with quartiles", points, "median", spread=True, colour="median"),
+        _line("mean", points, "mean", colour="mean"),
+        *_predicted(points, found["median_slope"]),
+        _line("median certificate", points, "median", "certificate", dash="dotted", marks=False),
+        curves.paper_curve([point["width"] for point in points]),
+        *_thin(others, "median"),
+    ]
+    return View(name="Median", x=curves.WIDTH, y="error", series=series)
 
 
-def _draw_as_paper(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
+def _mean_view(points: Sequence[Json], found: Json, others: Sequence[Sequence[Json]]) -> View:
     widths = [point["width"] for point in points]
-    mean, median, spread = ([point["error"][what] for point in points] for what in ("mean", "median", "std"))
-    fit, median_fit = decay_of(fits["mean"]), decay_of(fits["median"])
-    bars = {"fmt": "o", "ms": 4.5, "lw": 1.2, "capsize": 2.5}
-    axes.errorbar(widths, mean, spread, color=plotting.MEAN, label="mean ± standard deviation over sources", **bars)
-    plotting.draw_decay(axes, fit, widths, color=plotting.MEAN, lw=1.6, label=f"its fit, {plotting.formula(fit)}")
-    axes.plot(widths, median, "D", color=plotting.MEDIAN, ms=3.2, label="median")
-    label = f"its fit, {plotting.formula(median_fit)}"
-    plotting.draw_decay(axes, median_fit, widths, color=plotting.MEDIAN, lw=1, ls="--", label=label)
-    paper = f"the paper's fit, {plotting.formula(PAPER)}"
-    plotting.draw_decay(axes, PAPER, widths, color=plotting.PAPER_COLOUR, lw=1.6, ls=":", label=paper)
-    plotting.style(axes, "Linear scale, as in the paper", y="error")
-    axes.set_ylim(bottom=-0.06)
-    plotting.legend(axes, loc="upper right")
+    fitted = {what: decay_of(found[what]) for what in ("mean", "median")}
+    series = [
+        _line("mean ± standard deviation over sources", points, "mean", spread=True, colour="mean"),
+        *([curves.curve("its fit", fitted["mean"], widths, "mean")] if fitted["mean"] else []),
+        _line("median", points, "median", colour="median", line=False),
+        *([curves.curve("its fit", fitted["median"], widths, "median", "dashdot")] if fitted["median"] else []),
+        curves.paper_curve(widths),
+        _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
+        *_thin(others, "mean"),
+    ]
+    # Linear on paper, as there.
+    return View(name="Mean", x=curves.WIDTH, y="error", series=series, note=curves.HALF_BARS, printed="linear")
 
 
-def _draw_in_logs(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
-    widths = [point["width"] for point in points]
-
-    def line(what: str, statistic: str) -> list[float]:
-        # Zero, an error below what float64 can show, has no place on a logarithmic scale.
-        return [max(point[what][statistic], 1e-17) for point in points]
-
-    low, high = line("error", "quartile_low"), line("error", "quartile_high")
-    axes.fill_between(widths, low, high, color=plotting.MEDIAN, alpha=0.16, lw=0, label="quartiles")
-    axes.plot(widths, line("error", "median"), color=plotting.MEDIAN, marker="o", ms=4.5, lw=1.6, label="median")
-    axes.plot(widths, line("error", "mean"), color=plotting.MEAN, marker="o", ms=4.5, lw=1.6, label="mean")
-    certified = line("certificate", "median")
-    axes.plot(widths, certified, color=plotting.MEDIAN, lw=1, ls=(0, (1, 1.4)), label="median certificate")
-    plotting.draw_decay(axes, PAPER, widths, color=plotting.PAPER_COLOUR, lw=1.6, ls=":", label="the paper")
-    _draw_slope(axes, points, fits)
-    axes.set_yscale("log")
-    plotting.style(axes, "The same errors, logarithmic scale")
-    plotting.legend(axes, loc="lower left")
+def _line(name: str, points: Sequence[Json], what: curves.Statistic, measured: str = "error", **look: Any) -> Series:
+    found = [point[measured] for point in points]
+    return curves.errors(name, [point["width"] for point in points], found, what, **look)
 
 
-def _draw_slope(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
-    """Draw the predicted halving per item beside the median, on which it would lie unseen, and name both slopes."""
-    found = fits["median_slope"]
-    low, high = found["widths"]
+def _thin(others: Sequence[Sequence[Json]], what: curves.Statistic) -> list[Series]:
+    """Draw other targets' errors thin, in the colour of the first one's, which the figure is about."""
+    return [
+        _line(f"target {points[0]['target']}, {what}", points, what, colour=what, thin=True, marks=False)
+        for points in others
+    ]
+
+
+def _predicted(points: Sequence[Json], slope: Json) -> list[Series]:
+    """Draw the predicted halving per item beside the median, and name both slopes."""
+    low, high = slope["widths"]
     inside = [point for point in points if low <= point["width"] <= high and point["error"]["median"] > 0]
-    if found["slope"] is None or not inside:
-        return
-    middle = inside[len(inside) // 2]
-    beside = 0.03 * middle["error"]["median"]
-    decay = Decay(beside * math.exp(found["predicted"] * middle["width"]), found["predicted"])
-    widths = [inside[0]["width"], inside[-1]["width"]]
-    label = f"slope of $2^{{-n/2}}$: {found['predicted']:.3f}"
-    plotting.draw_decay(axes, decay, widths, color=plotting.INK, lw=1.4, ls="--", label=label)
-    text = f"median, n = {low} to {high}:\nslope {found['slope']:.3f}"
-    place = (middle["width"], middle["error"]["median"])
-    axes.annotate(
-        text,
-        place,
-        (60, 14),
-        textcoords="offset points",
-        fontsize=8,
-        color=plotting.MEDIAN,
-        arrowprops={"arrowstyle": "-", "color": plotting.MEDIAN, "lw": 0.7},
-    )
+    if slope["slope"] is None or not inside:
+        return []
+    middle, rate = inside[len(inside) // 2], slope["predicted"]
+    decay = Decay(BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"]), rate)
+    name = f"slope of 2^(−n/2), {rate:.3f}; the median’s, n = {low} to {high}: {slope['slope']:.3f}"
+    line = [(point["width"], decay.at(point["width"])) for point in inside]
+    return [Series(name=name, points=line, dash="dashed", marks=False)]
 
 
-def _draw_thin(axes: plotting.Axes, points: list[Json]) -> None:
+def _width_table(points: Sequence[Json], found: Json) -> Table:
+    columns = ("n", "items", "mean", "std", "median", "quartiles", "largest", "median certificate", "out of reach")
+    rows = [
+        (
+            *(str(point[key]) for key in ("width", "items")),
+            *(number(point["error"][what]) for what in ("mean", "std", "median")),
+            " to ".join(number(point["error"][f"quartile_{end}"]) for end in ("low", "high")),
+            number(point["worst"]["max"]),
+            number(point["certificate"]["median"]),
+            share(point["unreachable_sources"]),
+        )
+        for point in points
+    ]
+    caption = f"Errors over sources, width by width, target {found['target']}"
+    return Table(caption=caption, columns=columns, rows=rows, words=0)
+
+
+def _fit_table(points: Sequence[Json], found: Json) -> Table:
+    """Set the fits beside the paper's and the theory's, with bootstrap intervals."""
     widths = [point["width"] for point in points]
-    for statistic, colour in (("median", plotting.MEDIAN), ("mean", plotting.MEAN)):
-        errors = [max(point["error"][statistic], 1e-17) for point in points]
-        axes.plot(widths, errors, color=colour, lw=0.7, alpha=0.6)
+    sources = [point["sources"]["error"] for point in points]
+    means, medians = (bootstrap.redraw(sources, of) for of in (bootstrap.mean_of_rows, bootstrap.median_of_rows))
+    rows = []
+    for what, drawn, paper in (("mean", means, PAPER), ("median", medians, None)):
+        fit, intervals = decay_of(found[what]), curves.redrawn_fits(widths, drawn)
+        for symbol, part in (("γ", "gamma"), ("δ", "delta")):
+            ours, theirs = (number(getattr(decay, part, None)) for decay in (fit, paper))
+            name = f"{what}: {symbol} of γ exp(−δ n), least squares"
+            rows.append((name, ours, curves.in_words(intervals[part]), theirs))
+    slope = found["median_slope"]
+    low, high = slope["widths"]
+    inside = [place for place, n in enumerate(widths) if low <= n <= high]
+    if len(inside) > 1:
+        values = bootstrap.slopes_in_logs([widths[place] for place in inside], medians[:, inside])
+        name = f"median: rate of its logarithm, n = {low} to {high} (theory: ln 2 / 2 = {slope['predicted']:.4f})"
+        rows.append((name, number(slope["slope"]), curves.in_words(bootstrap.interval(values)), "–"))
+    return Table(caption=curves.FIT_CAPTION, columns=("fit", "value", "95 % interval", "the paper"), rows=rows)
 
 
-def _draw_shares(axes: plotting.Axes, points: list[Json], share: str, heading: str) -> None:
-    widths = [point["width"] for point in points]
-    axes.bar(widths, [100 * point[share] for point in points], width=4.5, color=plotting.MISS)
-    plotting.style(axes, x="hidden width $n = n_K = n_V$")
-    axes.set_title(heading, loc="left", fontsize=8.5, color=plotting.INK)
-    axes.set_ylim(0, 105)
-    axes.set_yticks([0, 50, 100])
-    axes.set_xticks([n for n in widths if n % 16 == 0])
+def carried_in_words(points: Sequence[Json]) -> str:
+    """Say how much of the mean error comes from sources with an entry out of reach; nothing where there are none."""
+    missed = [point for point in points if point["unreachable_sources"] > 0]
+    if not missed:
+        return ""
+    least = min(float(point["mean_from_unreachable"]) for point in missed)
+    carried = f"{share(least)}{'' if least == 1 else ' or more'} of the mean error"
+    return f"Up to width {missed[-1]['width']} some sources cannot reach some entry at all; they carry {carried}."
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show each target's widths."""
-    from strongticket.experiments.tables import width_table
+def rate_in_words(slope: Json, widths: Sequence[int]) -> str:
+    """Hold the rate at which the median source's error falls against the theory's.
 
-    return [width_table(result, fits) for fits in result["fits"]]
+    Example:
+        >>> rate_in_words({"widths": [24, 64], "slope": 0.35, "predicted": 0.3466}, [8, 24, 48])
+        'The median source’s error falls at rate 0.3500 from width 24 to 48, as the theory predicts: 0.3466.'
+    """
+    rate, theory = slope["slope"], float(slope["predicted"])
+    if rate is None:
+        return f"There are too few widths to tell the median source’s rate; the theory’s is {theory:.4f}."
+    low, high = slope["widths"]
+    inside = [n for n in widths if low <= n <= high]
+    where = f"from width {inside[0]} to {inside[-1]}"
+    if rate <= 0:
+        return f"The median source’s error does not fall {where}; the theory’s rate is {theory:.4f}."
+    falls = f"The median source’s error falls at rate {rate:.4f} {where}"
+    if abs(rate / theory - 1) <= AGREES:
+        return f"{falls}, as the theory predicts: {theory:.4f}."
+    return f"{falls}, not as the theory predicts: {share(rate / theory)} of its {theory:.4f}."
 
 
 FIGURE = Figure(
     name="fig4",
-    configure=configure,
-    make_target=lambda config, index: make_target(config.target, config.seed, index),
-    make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
-    run_task=run_task,
-    summarize=summarize_rows,
-    draw=draw,
-    tables=tables,
+    plan=Constructions(
+        configure=configure,
+        make_target=lambda config, index: make_target(config.target, config.seed, index),
+        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
+        run_task=run_task,
+        summarize=summarize_rows,
+    ),
+    describe=describe,
 )

@@ -7,23 +7,21 @@ certificate does not know T: it stands as a line above.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import measure, plotting
+from strongticket.experiments import curves, measure
+from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import summarize
 from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
 from strongticket.experiments.tasks import SourceConfig, Task, cut, prune_attention
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 SOURCES_A_TASK = 10
 
@@ -134,61 +132,84 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
     }
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw error against length for the mean and for the median source, the certificates above."""
-    figure = plotting.new_figure(9.6, 5.0)
-    edges = {"left": 0.075, "right": 0.945, "top": 0.8, "bottom": 0.105, "wspace": 0.22}
-    grid = figure.add_gridspec(1, 2, **edges)
-    lines = [line for line in result["widths"] if line["target"] == result["targets"][0]["index"]]
-    mean = figure.add_subplot(grid[0, 0])
-    _draw_lines(mean, lines, "mean")
-    plotting.style(mean, "Mean over sources, as in the paper", x="length T", y="error")
-    median = figure.add_subplot(grid[0, 1], sharey=mean)
-    _draw_lines(median, lines, "median")
-    plotting.style(median, "Median source, with quartiles", x="length T")
+def describe(result: Json) -> Section:
+    """Error against length for the mean and the median source, the certificates above."""
     config = result["config"]
-    plotting.title(
-        figure,
-        "Figure 5: error of tickets in a single-head attention against the length of the input",
-        f"{config['target']['kind']} target, {config['sources']} sources a width, init {config['init']!r}; solid: the "
-        f"regression token, {config['inputs']} inputs; dashed: the worst of all tokens, {config['all_tokens_inputs']} "
-        "inputs; dotted: the certificate",
+    targets = [curves.of_target(result, target["index"]) for target in result["targets"]]
+    lines = targets[0]
+    ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
+    widths, missed = ([line[key] for line in lines] for key in ("width", "unreachable_sources"))
+    chart = Chart(
+        title="Error of tickets against the length of the input",
+        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
+        f"{curves.sources_in_words(config)}. Solid: the regression token, {config['inputs']:,} inputs; dashed: the "
+        f"worst of all tokens, {config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every "
+        "length.",
+        views=(
+            _length_view(lines, "median"),
+            _length_view(lines, "mean"),
+            curves.shares(widths, {"sources with an entry out of reach": ("miss", missed)}),
+        ),
+        tables=[_length_table(own, what) for own in targets for what in ("median", "mean")],
     )
-    plotting.save(figure, path)
+    return Section(
+        anchor="fig5",
+        name="Figure 5",
+        title="Figure 5: error against length",
+        lead="Is a ticket worse on longer inputs, or better, as attention averages over more tokens? One certificate "
+        f"holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the regression token "
+        f"{lengths_in_words(lines)}.",
+        finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
+        f"{lengths[0]} and {number(ends[-1]['median'])} at {lengths[-1]:,}",
+        blocks=(chart,),
+    )
 
 
-def _draw_lines(axes: plotting.Axes, lines: list[Json], statistic: str) -> None:
-    for line, colour in zip(lines, plotting.SERIES, strict=False):
-        lengths, token, every = line["lengths"], line["token"], line["all_tokens"]
-        axes.plot(lengths, [errors[statistic] for errors in token], color=colour, marker="o", ms=3.5, lw=1.6)
-        axes.plot(lengths[: len(every)], [errors[statistic] for errors in every], color=colour, lw=1.2, ls="--")
-        if statistic == "median":
-            low, high = ([errors[quartile] for errors in token] for quartile in ("quartile_low", "quartile_high"))
-            axes.fill_between(lengths, low, high, color=colour, alpha=0.13, lw=0)
-        bound = line["certificate"][statistic]
-        axes.axhline(bound, color=colour, lw=1.1, ls=(0, (1, 1.4)))
-        beyond = {"ha": "left", "va": "center", "transform": axes.get_yaxis_transform()}
-        axes.text(1.01, bound, f"n = {line['width']}", fontsize=8, color=colour, **beyond)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(lines[0]["lengths"][::2], [str(length) for length in lines[0]["lengths"][::2]])
-    axes.minorticks_off()
+def _length_view(lines: Sequence[Json], what: curves.Statistic) -> View:
+    series: list[Series] = []
+    for line, colour in zip(lines, SERIES, strict=False):
+        name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
+        series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", colour=colour))
+        follows: dict[str, Any] = {"colour": colour, "marks": False, "follows": True}
+        series.append(
+            curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows)
+        )
+        certified = [(length, float(bound)) for length in lengths]
+        series.append(Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows))
+    ticks = lines[0]["lengths"][::2]
+    return View(name=what.capitalize(), x="length T", y="error", series=series, x_scale="log", x_ticks=ticks)
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show each target's widths at a few lengths."""
-    from strongticket.experiments.tables import length_table
+def _length_table(lines: Sequence[Json], what: curves.Statistic) -> Table:
+    rows = [
+        (f"{length:,}", *(number(line["token"][place][what]) for line in lines))
+        for place, length in enumerate(lines[0]["lengths"])
+    ]
+    rows.append(("certificate", *(number(line["certificate"][what]) for line in lines)))
+    caption = f"{what.capitalize()} error of the regression token, target {lines[0]['target']}"
+    return Table(caption=caption, columns=("T", *(f"n = {line['width']}" for line in lines)), rows=rows)
 
-    return [length_table(result, target["index"]) for target in result["targets"]]
+
+def lengths_in_words(lines: Sequence[Json]) -> str:
+    """Say at which widths the median error is larger at the greatest length than at the smallest."""
+    changes: dict[str, list[str]] = {}
+    for line in lines:
+        first, last = (float(line["token"][place]["median"]) for place in (0, -1))
+        change = "rises" if last > first else "falls" if last < first else "stays the same"
+        changes.setdefault(change, []).append(str(line["width"]))
+    if len(changes) == 1:
+        return f"{next(iter(changes))} at every width"
+    return ", and ".join(f"{change} at n = {', '.join(widths)}" for change, widths in changes.items())
 
 
 FIGURE = Figure(
     name="fig5",
-    configure=configure,
-    make_target=lambda config, index: make_target(config.target, config.seed, index),
-    make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
-    run_task=run_task,
-    summarize=summarize_rows,
-    draw=draw,
-    tables=tables,
+    plan=Constructions(
+        configure=configure,
+        make_target=lambda config, index: make_target(config.target, config.seed, index),
+        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
+        run_task=run_task,
+        summarize=summarize_rows,
+    ),
+    describe=describe,
 )

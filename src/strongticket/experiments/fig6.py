@@ -7,26 +7,25 @@ block b is that of the transformer which ends there.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import measure, plotting
+from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.seeds import derive_seed
-from strongticket.experiments.statistics import decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
+from strongticket.experiments.statistics import Decay, decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.tasks import SourceConfig, Task, cut
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 D_MODEL = 2
 SOURCES_A_TASK = 10
@@ -213,103 +212,136 @@ def _blocks_of(network: Transformer) -> list[Block]:
     return [block for block in network.blocks if isinstance(block, Block)]
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the means as the paper does, with one rate for all; and means and medians on a logarithmic scale."""
-    figure = plotting.new_figure(9.6, 6.0)
-    edges = {"left": 0.07, "right": 0.985, "top": 0.835, "bottom": 0.085, "hspace": 0.36, "wspace": 0.16}
-    grid = figure.add_gridspec(2, 2, height_ratios=(4.2, 1), **edges)
-    linear, logarithmic = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
-    fits = result["fits"][0]
-    points = [point for point in result["widths"] if point["target"] == fits["target"]]
-    _draw_as_paper(linear, points, fits)
-    _draw_in_logs(logarithmic, points, fits)
-    _draw_misses(figure.add_subplot(grid[1, 0], sharex=linear), points)
-    _draw_rates(figure.add_subplot(grid[1, 1]), fits)
-    config = result["config"]
-    norms = "norms 1" if config["normalize"] else "norms as they come"
-    plotting.title(
-        figure,
-        f"Figure 6: error of tickets in transformers of 1 to {config['n_blocks']} blocks",
-        f"untrained target, d = {D_MODEL}, {norms}; {config['sources']} sources a width, init {config['init']!r}; "
-        f"T = {config['length']} and the regression token; {config['inputs']:,} test inputs",
+def describe(result: Json) -> Section:
+    """Means as the paper has them, with one rate for all; means and medians in logs; misses; each depth's own rate."""
+    config, found = result["config"], result["fits"][0]
+    points = curves.of_target(result, found["target"])
+    widths = [point["width"] for point in points]
+    depths = [(b, _blocks(b), colour) for b, colour in zip(range(config["n_blocks"]), SERIES, strict=False)]
+    missed = {
+        name: (colour, [point["blocks"][b]["unreachable_sources"] for point in points]) for b, name, colour in depths
+    }
+    intervals = {own["target"]: _fit_intervals(curves.of_target(result, own["target"])) for own in result["fits"]}
+    chart = Chart(
+        title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
+        caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
+        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs.",
+        views=(
+            _block_view(points, found, "median"),
+            _block_view(points, found, "mean"),
+            curves.shares(widths, missed),
+            _rate_view(found, intervals[found["target"]]),
+        ),
+        tables=[
+            table
+            for own in result["fits"]
+            for table in (
+                _block_table(curves.of_target(result, own["target"])),
+                _fit_table(own, intervals[own["target"]]),
+            )
+        ],
     )
-    plotting.save(figure, path)
+    deepest = [number(point["blocks"][-1]["error"]["median"]) for point in (points[0], points[-1])]
+    return Section(
+        anchor="fig6",
+        name="Figure 6",
+        title="Figure 6: error against width and depth",
+        lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
+        "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
+        f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates "
+        f"{depths_in_words([decay_of(fit) for fit in found['mean']['own_rate']])}.",
+        finding=f"{config['n_blocks']} blocks: median error {deepest[0]} at width {widths[0]}, {deepest[1]} at width "
+        f"{widths[-1]}",
+        blocks=(chart,),
+    )
 
 
-def _curve(points: list[Json], b: int, statistic: str) -> list[float]:
-    return [point["blocks"][b]["error"][statistic] for point in points]
+def _blocks(b: int) -> str:
+    return f"{b + 1} block{'s' if b else ''}"
 
 
-def _draw_as_paper(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
-    widths = [point["width"] for point in points]
-    for b, colour in zip(range(len(points[0]["blocks"])), plotting.SERIES, strict=False):
-        fit = decay_of(fits["mean"]["shared_rate"][b])
-        shift = 0.7 * (b - 1.5)  # so that the bars of one width stand side by side
-        bars = {"fmt": "o", "ms": 4, "lw": 1, "capsize": 2, "color": colour}
-        label = f"{b + 1} block{'s' if b else ''}, {plotting.formula(fit)}"
-        axes.errorbar(
-            [n + shift for n in widths], _curve(points, b, "mean"), _curve(points, b, "std"), **bars, label=label
-        )
-        plotting.draw_decay(axes, fit, widths, color=colour, lw=1.5)
-    plotting.style(axes, "Mean ± standard deviation; one rate for all, as in the paper", y="error")
-    axes.set_ylim(bottom=-0.2)
-    plotting.legend(axes, loc="upper right")
+def _block_view(points: Sequence[Json], found: Json, what: curves.Statistic) -> View:
+    widths, series, mean = [point["width"] for point in points], list[Series](), what == "mean"
+    for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
+        errors = [point["blocks"][b]["error"] for point in points]
+        series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, colour=colour))
+        fit = decay_of(found[what]["shared_rate"][b])
+        if mean and fit is not None:
+            series.append(curves.curve("fit", fit, widths, colour))
+    # Means linear on paper, as there.
+    look: dict[str, Any] = {"apart": True, "note": curves.HALF_BARS, "printed": "linear"} if mean else {}
+    return View(name=what.capitalize(), x=curves.WIDTH, y="error", series=series, **look)
 
 
-def _draw_in_logs(axes: plotting.Axes, points: list[Json], fits: Json) -> None:
-    widths = [point["width"] for point in points]
-    for b, colour in zip(range(len(points[0]["blocks"])), plotting.SERIES, strict=False):
-        axes.plot(widths, _curve(points, b, "mean"), color=colour, marker="o", ms=4, lw=1.5)
-        axes.plot(widths, _curve(points, b, "median"), color=colour, marker="D", ms=3, lw=1.2, ls="--")
-    axes.plot([], [], color=plotting.INK, marker="o", ms=4, lw=1.5, label="mean")
-    axes.plot([], [], color=plotting.INK, marker="D", ms=3, lw=1.2, ls="--", label="median")
-    axes.set_yscale("log")
-    plotting.style(axes, "Mean and median, logarithmic scale", x="hidden width $n = n_{MHA} = n_{FC}$")
-    axes.set_xticks([n for n in widths if n % 16 == 0])
-    plotting.legend(axes, loc="lower left")
+def _fit_intervals(points: Sequence[Json]) -> list[dict[str, bootstrap.Interval]]:
+    """Say how sure each depth's own fit is, from sources drawn again."""
+    widths, found = [point["width"] for point in points], []
+    for b in range(len(points[0]["blocks"])):
+        sources = [[errors[b] for errors in point["sources"]["error"]] for point in points]
+        found.append(curves.redrawn_fits(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows)))
+    return found
 
 
-def _draw_misses(axes: plotting.Axes, points: list[Json]) -> None:
-    widths = [point["width"] for point in points]
-    for b, colour in zip(range(len(points[0]["blocks"])), plotting.SERIES, strict=False):
-        shares = [100 * point["blocks"][b]["unreachable_sources"] for point in points]
-        axes.plot(widths, shares, color=colour, marker="o", ms=3, lw=1.2)
-    plotting.style(axes, x="hidden width $n = n_{MHA} = n_{FC}$")
-    axes.set_title("% of sources with an entry out of reach", loc="left", fontsize=8.5, color=plotting.INK)
-    axes.set_ylim(0, 108)
-    axes.set_yticks([0, 50, 100])
-    axes.set_xticks([n for n in widths if n % 16 == 0])
+def _rate_view(found: Json, intervals: Sequence[dict[str, bootstrap.Interval]]) -> View:
+    rates = [(b + 1, decay_of(fit)) for b, fit in enumerate(found["mean"]["own_rate"])]
+    fitted = [(b, fit.delta, intervals[b - 1]["delta"]) for b, fit in rates if fit is not None]
+    series = Series(
+        name="of the mean, each depth its own; 95 % interval",
+        points=[(b, rate) for b, rate, _ in fitted],
+        low=[between.low for _, _, between in fitted],
+        high=[between.high for _, _, between in fitted],
+        colour="mean",
+    )
+    return View(name="Rate", x="blocks", y="rate δ", series=[series], y_scales=("linear",), minor=True)
 
 
-def _draw_rates(axes: plotting.Axes, fits: Json) -> None:
-    """Draw each number of blocks' own rate."""
-    rates = [decay_of(fit) for fit in fits["mean"]["own_rate"]]
-    for b, (rate, colour) in enumerate(zip(rates, plotting.SERIES, strict=False)):
-        if rate is not None:
-            axes.bar(b + 1, rate.delta, width=0.5, color=colour)
-            axes.text(b + 1, rate.delta, f" {rate.delta:.3f}", ha="center", va="bottom", fontsize=8, color=plotting.INK)
-    plotting.style(axes, x="blocks")
-    axes.set_title("Rate δ of the mean when each has its own", loc="left", fontsize=8.5, color=plotting.INK)
-    axes.set_xticks(range(1, len(rates) + 1))
-    axes.set_ylim(0, 1.5 * max((rate.delta for rate in rates if rate), default=1.0))
-    axes.set_yticks([])
-    axes.grid(visible=False)
+def _block_table(points: Sequence[Json]) -> Table:
+    depth = range(len(points[0]["blocks"]))
+    names = [f"{what}, {_blocks(b)}" for what in ("mean", "median") for b in depth]
+    rows = [
+        (str(point["width"]), *(number(point["blocks"][b]["error"][w]) for w in ("mean", "median") for b in depth))
+        for point in points
+    ]
+    caption = f"Errors over sources, width by width, target {points[0]['target']}"
+    return Table(caption=caption, columns=("n", *names), rows=rows, words=0)
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show each target's fits."""
-    from strongticket.experiments.tables import block_table
+def _fit_table(found: Json, intervals: Sequence[dict[str, bootstrap.Interval]]) -> Table:
+    """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
+    rows = []
+    for b, fits in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
+        one, own = map(decay_of, fits)
+        shared = [number(getattr(one, part, None)) for part in ("gamma", "delta")]
+        alone = [(number(getattr(own, part, None)), curves.in_words(i)) for part, i in intervals[b].items()]
+        rows.append((str(b + 1), *shared, *(cell for cells in alone for cell in cells)))
+    columns = ("blocks", "γ, shared δ", "shared δ", "γ, own δ", "95 % interval", "own δ", "95 % interval")
+    return Table(caption=curves.FIT_CAPTION, columns=columns, rows=rows)
 
-    return [block_table(result, fits) for fits in result["fits"]]
+
+def depths_in_words(fits: Sequence[Decay | None]) -> str:
+    """Write the rate of each number of blocks, and whether they are in its order.
+
+    Example:
+        >>> depths_in_words([Decay(1.0, 0.05), Decay(2.0, 0.04), Decay(3.0, 0.03)])
+        '0.05, 0.04, 0.03: the deeper, the slower'
+    """
+    told = ", ".join(number(fit.delta if fit else None) for fit in fits)
+    rates = [fit.delta for fit in fits if fit is not None]
+    if len(rates) < max(2, len(fits)):
+        return told
+    steps = [later - before for before, later in pairwise(rates)]
+    order = ": the deeper, the slower" if max(steps) < 0 else ": the deeper, the faster" if min(steps) > 0 else ""
+    return told + (order or ", in no order of depth")
 
 
 FIGURE = Figure(
     name="fig6",
-    configure=configure,
-    make_target=make_target,
-    make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
-    run_task=run_task,
-    summarize=summarize_rows,
-    draw=draw,
-    tables=tables,
+    plan=Constructions(
+        configure=configure,
+        make_target=make_target,
+        make_tasks=lambda config, targets: cut(config, targets, SOURCES_A_TASK),
+        run_task=run_task,
+        summarize=summarize_rows,
+    ),
+    describe=describe,
 )

@@ -1,29 +1,25 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from strongticket.experiments import plotting, schedules
-from strongticket.experiments.paired import paired_difference, seed_deviation, spread
-from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
-from strongticket.experiments.text_rows import (
-    BEST,
-    LABELS,
-    MEASURES,
-    by_seed,
-    on_common_seeds,
-    on_other_texts,
-    tokens_of,
-)
+from strongticket.charts.parts import Chart, Colour, Comparison, Section, Series, View, number
+from strongticket.experiments import losses, schedules
+from strongticket.experiments.figure import Figure
+from strongticket.experiments.paired import paired_difference, spread
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
+from strongticket.experiments.text_rows import BEST, MEASURES, by_seed, on_common_seeds, on_other_texts, tokens_of
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_COLOURS = {"unscaled": plotting.MISS, "scaled": plotting.MEDIAN, "dense": plotting.MEAN}
+SCALED = "n_K^(1/4)"
+LABELS = {
+    "unscaled": "tickets, Q and K as drawn",
+    "scaled": f"tickets, Q and K times {SCALED}",
+    "dense": "trained models",
+}
+COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
+NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -114,107 +110,176 @@ def _group(row: Json) -> tuple[str, str, str]:
     return config["size"], "unscaled" if policy["qk_scale"] == 1 else "scaled", policy["embeddings"]
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the losses over all nonzero parameters, and over those outside the embeddings."""
-    figure = plotting.new_figure(9.2, 4.7)
-    plotting.title(figure, "Figure 7: do Q/K-scaled tickets come closer to trained models?", _caption(result))
-    panels = figure.subplots(1, 2, sharey=True)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.81, bottom=0.22, wspace=0.06)
-    for axes, counted, heading in zip(
-        panels, ("all", "without_embeddings"), ("all parameters", "without embeddings"), strict=True
-    ):
-        _draw_points(axes, result["points"], counted)
-        _label_models(axes, result["points"], counted)
-        axes.set_xscale("log")
-        axes.margins(x=0.12, y=0.1)
-        axes.xaxis.set_major_formatter(lambda count, place: f"{count / 1e6:g}M")
-        axes.xaxis.set_minor_formatter(_few_minor_labels([point["nonzero"][counted] for point in result["points"]]))
-        plotting.style(axes, heading, x="nonzero parameters", y="best validation loss" if axes is panels[0] else "")
-    low, high = panels[0].get_ylim()
-    panels[0].set_ylim(low - 0.3 * (high - low))  # room for the models' names; both panels have this axis
-    plotting.legend_below(figure, panels[1], columns=3)
-    plotting.save(figure, path)
+def describe(result: Json) -> Section:
+    """Losses over all nonzero parameters and over those outside the embeddings; the scale's effect; the gap left."""
+    points = result["points"]
+    several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
+    seen = "Points are joined only where all models saw the same amount of text."
+    chart = Chart(
+        title="Loss against nonzero parameters",
+        caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
+        + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
+        + f" Learning rates: {rates_in_words(points)}, trained models at the best of all rates and warm-ups tried.",
+        views=[
+            _view(points, counted, name)
+            for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
+        ],
+        tables=[
+            losses.table(
+                "Losses over seeds",
+                points,
+                {
+                    "model": lambda point: str(point["size"]),
+                    "what": lambda point: "trained" if point["kind"] == "dense" else f"scale {point['scale']:g}",
+                    "embeddings": lambda point: str(point["embeddings"]),
+                    **losses.loss_columns(points),
+                    "nonzero": lambda point: losses.million(point["nonzero"]["all"]),
+                    "without embeddings": lambda point: losses.million(point["nonzero"]["without_embeddings"]),
+                    "learning rate": lambda point: number(point.get("lr")),
+                    "text seen": _text_seen,
+                },
+                words=3,
+            )
+        ],
+    )
+    measured = {effect["measure"] for effect in result["effects"] if _shown(effect, points)}
+    effects = [effect for effect in result["effects"] if effect["measure"] in measured]
+    best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
+    return Section(
+        anchor="fig7",
+        name="Figure 7",
+        title="Figure 7: loss against nonzero parameters",
+        lead="GPT-2 models on text: tickets found by edge-popup, no weight trained unless it says embeddings trained, "
+        "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
+        f"width, as its theory asks, and reports better tickets.{'' if best else NO_PAIR}",
+        finding=_finding(points, best),
+        blocks=(chart, *([_effect_lines(effects)] if effects else []), *([_gap_lines(gaps)] if gaps else [])),
+    )
 
 
-def _caption(result: Json) -> str:
-    return f"{caption(result)}; {plotting.over_seeds(result['points'])}"
+def _shown(effect: Json, points: Sequence[Json]) -> bool:
+    """Whether an effect says more than that on the best loss: where the final one is another somewhere."""
+    return effect["measure"] == BEST or "final loss" in losses.loss_columns(points)
 
 
-def _label_models(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    """Name each model under its trained one, with the text it saw and its learning rates: sizes may differ in both."""
-    for point in points:
-        if point["kind"] == "dense":
-            place = point["nonzero"][counted], point[BEST]["mean"] - (point[BEST]["std"] or 0.0)
-            label = f"{point['size']}\n{_amount(point['tokens'])} tokens\n{rates_in_words(points, point['size'])}"
-            where = {"textcoords": "offset points", "ha": "center", "va": "top"}
-            axes.annotate(label, place, (0, -8), fontsize=7.5, color=plotting.PALE, **where)
+def _finding(points: Sequence[Json], effects: Sequence[Json]) -> str:
+    if effects:
+        found = [
+            f"{losses.difference(effect)} ({effect['size']}, embeddings {effect['embeddings']}, "
+            f"{'one seed' if effect['interval'] is None else f'95 % {losses.interval(effect)}'})"
+            for effect in effects
+        ]
+        return f"Q/K scaling changes the loss by {', '.join(found)}"
+    for size in dict.fromkeys(point["size"] for point in points):
+        own = [point for point in points if point["size"] == size]
+        tickets = [float(point[BEST]["mean"]) for point in own if point["kind"] != "dense"]
+        trained = [float(point[BEST]["mean"]) for point in own if point["kind"] == "dense"]
+        if tickets and trained:
+            return f"{size}: loss {min(tickets):.3f} as a ticket, {min(trained):.3f} trained"
+    return ""
 
 
-def _amount(tokens: int) -> str:
-    """Write a number of tokens in a few characters.
+def _view(points: Sequence[Json], counted: str, name: str) -> View:
+    series: list[Series] = []
+    kinds = [point["kind"] for point in points]
+    labelled = "dense" if "dense" in kinds else kinds[0]  # one name for each model is enough, and leaves room
+    for kind, embeddings in dict.fromkeys((point["kind"], point["embeddings"]) for point in points):
+        chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
+        chosen.sort(key=lambda point: float(point["nonzero"][counted]))
+        series.append(
+            losses.over_seeds(
+                LABELS[kind] + ("" if kind == "dense" else f", embeddings {embeddings}"),
+                [point["nonzero"][counted] for point in chosen],
+                [point[BEST] for point in chosen],
+                colour=COLOURS[kind],
+                dash="dashed" if embeddings == "masked" else "solid",
+                line=_comparable(chosen),
+                notes=[f"{point['size']}, {_text_seen(point)}" for point in chosen],
+                labels=[_label(point, points) for point in chosen] if kind == labelled else (),
+            )
+        )
+    return View(
+        name=name,
+        x="nonzero parameters",
+        y=losses.BEST_LOSS,
+        series=series,
+        x_scale="log",
+        y_scales=("linear", "log"),
+        apart=True,
+    )
 
-    Example:
-        >>> _amount(52_428_800), _amount(5_950_668_800)
-        ('52.4M', '5.95B')
-    """
-    return f"{tokens / 1e6:.3g}M" if tokens < 1e9 else f"{tokens / 1e9:.3g}B"
+
+def _label(point: Json, points: Sequence[Json]) -> str:
+    """Name a model, with the text it saw where models differ in that."""
+    return str(point["size"]) if _comparable(points) else f"{point['size']}, {_text_seen(point)}"
 
 
-def _few_minor_labels(counts: Sequence[int]) -> Callable[[float, float], str]:
-    """Label some counts between powers of ten where these alone would leave an axis without numbers."""
-    narrow = max(counts) < 10 * min(counts)
-
-    def label(count: float, place: float) -> str:
-        return f"{count / 1e6:g}M" if narrow and f"{count:e}"[0] in "2357" else ""
-
-    return label
+def _comparable(points: Sequence[Json]) -> bool:
+    """A line says that larger is better or worse, which nobody can say of models that saw different amounts of text."""
+    return len({point.get("tokens") for point in points}) == 1
 
 
-def rates_in_words(points: Sequence[Json], size: str) -> str:
-    r"""Write the learning rates of a model: trained ones may have another than tickets.
+def _text_seen(point: Json) -> str:
+    return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
+
+
+def rates_in_words(points: Sequence[Json]) -> str:
+    """Write the learning rates of each model: trained ones may have another than tickets.
 
     Example:
         >>> trained = {"size": "small", "kind": "dense", "lr": 3e-3}
         >>> ticket = {"size": "small", "kind": "scaled", "lr": 1e-3}
-        >>> rates_in_words([ticket, trained], "small"), rates_in_words([ticket | {"lr": 3e-3}, trained], "small")
-        ('rate 0.003\n(tickets 0.001)', 'rate 0.003')
+        >>> rates_in_words([ticket, trained]), rates_in_words([ticket | {"lr": 3e-3}, trained])
+        ('small 0.003 (tickets 0.001)', 'small 0.003')
     """
-    own = [point for point in points if point["size"] == size]
-    trained = _rates(point for point in own if point["kind"] == "dense")
-    tickets = _rates(point for point in own if point["kind"] != "dense")
-    return f"rate {trained}" + (f"\n(tickets {tickets})" if tickets not in ("", trained) else "")
+    found = []
+    for size in dict.fromkeys(point["size"] for point in points):
+        kinds: dict[bool, set[str]] = {True: set(), False: set()}
+        for point in points:
+            if point["size"] == size and point.get("lr") is not None:
+                kinds[point["kind"] == "dense"].add(f"{point['lr']:.2g}")
+        trained, tickets = (" or ".join(sorted(kinds[dense])) for dense in (True, False))
+        of_tickets = f" (tickets {tickets})" if tickets not in ("", trained) else ""
+        found.append(f"{size} {trained or 'none'}{of_tickets}" if trained else f"{size} tickets {tickets}")
+    return ", ".join(found)
 
 
-def _rates(points: Iterable[Json]) -> str:
-    return " or ".join(f"{rate:.2g}" for rate in sorted({point["lr"] for point in points}))
+def _effect_lines(effects: Sequence[Json]) -> Comparison:
+    both = len({effect["measure"] for effect in effects}) > 1
+    return losses.compare_pairs(
+        "What the scale of Q and K changes, seed by seed",
+        f"Left of zero: the scale lowers the loss. {losses.caution([effect['n'] for effect in effects])}",
+        ("model", "embeddings", "loss") if both else ("model", "embeddings"),
+        "scaled − unscaled, nats a token",
+        [
+            (
+                (effect["size"], effect["embeddings"], *([effect["measure"].split("_")[0]] if both else [])),
+                effect,
+                "median" if effect["measure"] == BEST else "ink",
+            )
+            for effect in effects
+        ],
+        standard_error=True,
+    )
 
 
-def _draw_points(axes: plotting.Axes, points: Sequence[Json], counted: str) -> None:
-    series = dict.fromkeys((point["kind"], point["embeddings"]) for point in points)
-    for kind, embeddings in series:
-        chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
-        chosen.sort(key=lambda point: point["nonzero"][counted])
-        losses = [point[BEST] for point in chosen]
-        # A line says "larger is better or worse", which nobody can say of models that saw different amounts of text.
-        joined = len({point["tokens"] for point in chosen}) == 1
-        note = "" if kind == "dense" else f", embeddings {embeddings}"
-        plotting.draw_means(
-            axes,
-            [point["nonzero"][counted] for point in chosen],
-            [loss["mean"] for loss in losses],
-            [*map(seed_deviation, losses)],
-            color=_COLOURS[kind],
-            marker="o" if embeddings == "trained" else "s",
-            ls="-" if joined else "none",
-            label=LABELS[kind].replace("n_K^(1/4)", "$n_K^{1/4}$") + note,
-        )
+def _gap_lines(gaps: Sequence[Json]) -> Comparison:
+    return losses.compare_pairs(
+        "How far tickets are above trained models, seed by seed",
+        "At zero a ticket is as good as the trained model that saw the same text in the same order. "
+        + losses.caution([gap["n"] for gap in gaps]),
+        ("model", "embeddings", "scale"),
+        "ticket − trained model, nats a token",
+        [
+            (
+                (gap["size"], gap["embeddings"], "1" if gap["kind"] == "unscaled" else SCALED),
+                gap,
+                COLOURS[gap["kind"]],
+            )
+            for gap in gaps
+        ],
+        standard_error=True,
+    )
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show the losses, the effect of the scale, and how far tickets are from trained models."""
-    from strongticket.experiments.text_tables import effect_table, gap_table, loss_table
-
-    return [loss_table(result), effect_table(result), gap_table(result)]
-
-
-FIGURE = TextFigure(name="fig7", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)
+FIGURE = Figure(name="fig7", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

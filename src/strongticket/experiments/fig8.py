@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from strongticket.experiments import plotting, schedules
-from strongticket.experiments.paired import paired_difference, reach, seed_deviation
-from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextFigure, caption
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, View, span
+from strongticket.experiments import losses, schedules
+from strongticket.experiments.figure import Figure
+from strongticket.experiments.paired import paired_difference
+from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
 from strongticket.experiments.text_rows import BEST, by_scale, by_seed, lowest_in_words, on_common_seeds, scale_points
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tuple[float, ...]:
@@ -71,61 +69,140 @@ def lowest(rows: Sequence[Json]) -> dict[str, Json] | None:
     }
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the losses themselves, and their difference to scale 1 seed by seed."""
-    figure = plotting.new_figure(9.2, 4.7)
-    plotting.title(figure, "Figure 8: the loss against the scale of query and key weights", caption(result))
-    left, right = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.81, bottom=0.22, wspace=0.16)
+def describe(result: Json) -> Section:
+    """The losses themselves, and their difference to scale 1 seed by seed."""
     curves = result["curves"]
-    for place, curve in enumerate(curves):
-        # A little beside each other, or intervals at one scale would hide each other.
-        shift = 1.02 ** (place - (len(curves) - 1) / 2)
-        _draw_curve(left, right, curve, plotting.SERIES[place % len(plotting.SERIES)], shift)
-    ticks = sorted({point["scale"] for curve in result["curves"] for point in curve["points"]})
-    for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [f"{scale:g}" for scale in ticks])
-        axes.minorticks_off()
-        for theory in sorted({curve["theory"] for curve in result["curves"]}):
-            axes.axvline(theory, color=plotting.INK, lw=0.9, ls=":", label="$n_K^{1/4}$")
-    points = [point for curve in result["curves"] for point in curve["points"]]
-    plotting.style(left, plotting.over_seeds(points), x="scale of Q and K", y="best validation loss")
-    plotting.style(right, "minus that of scale 1, seed by seed; 95 % interval", x="scale of Q and K")
-    right.axhline(0, color=plotting.PALE, lw=0.8)
-    plotting.legend_below(figure, left, columns=3)
-    plotting.save(figure, path)
-
-
-def _draw_curve(left: plotting.Axes, right: plotting.Axes, curve: Json, colour: str, shift: float) -> None:
-    points = curve["points"]
-    label = f"{curve['size']}, embeddings {curve['embeddings']}, rate {curve['lr']:.2g}"
-    losses = [point[BEST] for point in points]
-    scales = [shift * point["scale"] for point in points]
-    plotting.draw_means(
-        left, scales, [x["mean"] for x in losses], [*map(seed_deviation, losses)], color=colour, label=label
+    counts = [len(point["seeds"]) for curve in curves for point in curve["points"]]
+    chart = Chart(
+        title="Loss against the scale of query and key weights",
+        caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
+        f"{losses.DOTS}",
+        views=[_loss_view(curves)],
+        tables=[
+            losses.table(
+                f"{curve_name(curve)}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}",
+                curve["points"],
+                {"scale": scale_of, **losses.loss_columns(curve["points"])},
+            )
+            for curve in curves
+        ],
+        half=True,
     )
-    differences = [point[f"{BEST}_difference"] for point in points]
-    pairs = [(scale, found) for scale, found in zip(scales, differences, strict=True) if found is not None]
-    for scale, found in pairs:
-        right.plot([scale] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
-    if pairs:
-        # Scale 1 is what the others are held against: zero, and known.
-        beside, means, reaches = zip((shift, 0.0, 0.0), *((x, y["mean"], reach(y)) for x, y in pairs), strict=True)
-        plotting.draw_means(right, beside, means, reaches, color=colour)
+    return Section(
+        anchor="fig8",
+        name="Figure 8",
+        title="Figure 8: loss against the scale of Q and K",
+        lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
+        "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
+        finding=_finding(curves),
+        blocks=(chart, *_differences(curves)),
+    )
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show the losses at each scale."""
-    from strongticket.experiments.text_tables import scale_table
-
-    return [scale_table(result, curve, heading(curve)) for curve in result["curves"]]
-
-
-def heading(curve: Json) -> str:
-    """Say which runs a table is about, and where their loss is lowest."""
-    which = f"{curve['size']}, embeddings {curve['embeddings']}, n_K^(1/4) = {curve['theory']:g}"
-    return f"Figure 8, {which}; {lowest_in_words(curve['lowest'])}"
+def _finding(curves: Sequence[Json]) -> str:
+    """Say where each loss is lowest, and where the theory has it: once, if that is the same for all models."""
+    lowest = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
+    theories = [f"the theory’s is {float(curve['theory']):.3g}" for curve in curves]
+    if len(set(theories)) == 1:
+        return "; ".join([*lowest, theories[0]])
+    return "; ".join(f"{found}, {theory}" for found, theory in zip(lowest, theories, strict=True))
 
 
-FIGURE = TextFigure(name="fig8", plan=plan, summarize=summarize, draw=draw, tables=tables, usual=MINI_AND_SMALL)
+def _differences(curves: Sequence[Json]) -> list[Chart]:
+    """Draw the paired differences beside the losses; a curve without scale 1 has none."""
+    pairs = [found for curve in curves for _, found in _pairs(curve)]
+    if not pairs:
+        return []
+    alone = [curve_name(curve) for curve in curves if not _pairs(curve)]
+    missing = f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""
+    columns = {
+        "scale": lambda pair: f"{pair[0]:.3g}",
+        "seeds": lambda pair: str(pair[1]["n"]),
+        "best − that of scale 1": lambda pair: losses.difference(pair[1]),
+        "95 % interval": lambda pair: losses.interval(pair[1]),
+    }
+    chart = Chart(
+        title="The same, minus that of scale 1",
+        caption="Below zero: the scale lowers the loss. Bars that leave the frame go on; the table has their ends. "
+        + losses.caution([found["n"] for found in pairs])
+        + missing,
+        views=[_difference_view(curves)],
+        tables=[losses.table(curve_name(curve), _pairs(curve), columns) for curve in curves if _pairs(curve)],
+        half=True,
+    )
+    return [chart]
+
+
+def _loss_view(curves: Sequence[Json]) -> View:
+    series = [
+        losses.over_seeds(
+            curve_name(curve),
+            [point["scale"] for point in curve["points"]],
+            [point[BEST] for point in curve["points"]],
+            colour=colour,
+            dash=dash,
+        )
+        for curve, colour, dash in _styles(curves)
+    ]
+    return _view("Loss", losses.BEST_LOSS, series, curves, y_scales=("linear", "log"))
+
+
+def _difference_view(curves: Sequence[Json]) -> View:
+    series, values, reached = list[Series](), [0.0], [0.0]
+    for curve, colour, dash in _styles(curves):
+        if pairs := _pairs(curve):
+            scales, found = zip(*pairs, strict=True)
+            series.append(losses.over_seeds(curve_name(curve), scales, found, losses.ends, colour=colour, dash=dash))
+            values += [float(value) for pair in found for value in pair["values"]]
+            reached += [end for pair in found for end in losses.ends(pair) or ()]
+    look = {"y_scales": ("linear",), "zero": True, "y_range": span(values, reached)}
+    return _view("Difference to scale 1", "difference of the loss to scale 1", series, curves, **look)
+
+
+def _view(name: str, y: str, series: Sequence[Series], curves: Sequence[Json], **look: Any) -> View:
+    theories = sorted({float(curve["theory"]) for curve in curves})
+    return View(
+        name=name,
+        x="scale of Q and K",
+        y=y,
+        series=series,
+        x_scale="log",
+        x_ticks=_ticks(curves),
+        upright=[(theory, f"theory: {theory:.3g}") for theory in theories],
+        apart=True,
+        **look,
+    )
+
+
+def _pairs(curve: Json) -> list[tuple[float, Json]]:
+    found = [(float(point["scale"]), point[f"{BEST}_difference"]) for point in curve["points"]]
+    return [(scale, pair) for scale, pair in found if pair is not None]
+
+
+def _styles(curves: Sequence[Json]) -> list[tuple[Json, Colour, Dash]]:
+    """Give each model a colour; masked embeddings are dashed."""
+    colours: dict[str, Colour] = {}
+    styled = list[tuple[Json, Colour, Dash]]()
+    for curve in curves:
+        colour = colours.setdefault(curve["size"], SERIES[len(colours) % len(SERIES)])
+        styled.append((curve, colour, "dashed" if curve["embeddings"] == "masked" else "solid"))
+    return styled
+
+
+def curve_name(curve: Json) -> str:
+    """Name a curve by its model and what was done with the embeddings."""
+    return f"{curve['size']}, embeddings {curve['embeddings']}"
+
+
+def scale_of(point: Json) -> str:
+    """Write a point's scale."""
+    return f"{float(point['scale']):.3g}"
+
+
+def _ticks(curves: Sequence[Json]) -> list[float]:
+    scales = sorted({float(point["scale"]) for curve in curves for point in curve["points"]})
+    # Labels closer than a quarter of an octave would touch.
+    return [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19]
+
+
+FIGURE = Figure(name="fig8", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

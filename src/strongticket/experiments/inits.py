@@ -4,22 +4,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from strongticket.experiments import fig8, plotting, schedules
-from strongticket.experiments.paired import reach, seed_deviation
-from strongticket.experiments.text_figure import Choice, NothingToDrawError, TextFigure, caption
-from strongticket.experiments.text_rows import BEST, scale_points
+from strongticket.charts.parts import SERIES, Chart, Section, View
+from strongticket.experiments import fig8, losses, schedules
+from strongticket.experiments.figure import Figure, NothingToDrawError
+from strongticket.experiments.text_figure import Choice, TextRuns
+from strongticket.experiments.text_rows import BEST, mean_of, on_common_seeds, scale_points
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.policy import Init, Policy
 from strongticket.learn.tensors import tensors_of
 from strongticket.models.gpt2 import GPT2, gpt2_config
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 # GPT-2's own weights are normal, so "own" is it, and shares its runs with the other figures.
 INITS: tuple[Init, ...] = tuple(init for init in get_args(Init) if init != "normal")
@@ -94,60 +91,88 @@ def label(init: str) -> str:
     return {"own": "normal", "sign": "signed constant"}.get(init, init)
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw the losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
-    figure = plotting.new_figure(9.2, 4.4)
-    plotting.title(figure, "The scale of Q and K, for other ways to draw the weights", caption(result))
-    left, right = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.075, right=0.985, top=0.8, bottom=0.13, wspace=0.2)
+def describe(result: Json) -> Section:
+    """The losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
     lines = result["inits"]
     several = len({line["size"] for line in lines}) > 1
     names = [f"{line['init']}, {line['size']}" if several else line["init"] for line in lines]
-    colours = [plotting.SERIES[place % len(plotting.SERIES)] for place in range(len(lines))]
-    for line, name, colour in zip(lines, names, colours, strict=True):
-        _draw_losses(left, line["points"], name, colour)
-    left.set_xscale("log")
-    left.xaxis.set_major_formatter(lambda size, place: f"{size:g}")
-    left.xaxis.set_minor_formatter(lambda size, place: f"{size:g}" if f"{size:g}"[-1] in "25" else "")
-    for place, (line, colour) in enumerate(zip(lines, colours, strict=True)):
-        _draw_difference(right, place, line, colour)
-    right.axhline(0, color=plotting.PALE, lw=0.8)
-    right.set_xticks(range(len(lines)), [name.replace(" ", "\n") for name in names])
-    right.set_xlim(-0.5, len(lines) - 0.5)
-    weights = "standard deviation of the weights of Q and K (ring: scale 1)"
-    points = [point for line in lines for point in line["points"]]
-    plotting.style(left, plotting.over_seeds(points), x=weights, y="best validation loss")
-    plotting.style(right, "scale $n_K^{1/4}$ minus scale 1, seed by seed; 95 % interval")
-    plotting.legend(left, loc="best")
-    plotting.save(figure, path)
-
-
-def _draw_losses(axes: plotting.Axes, points: Sequence[Json], name: str, colour: str) -> None:
-    losses = [point[BEST] for point in points]
-    places, means = [point["deviation"] for point in points], [loss["mean"] for loss in losses]
-    plotting.draw_means(axes, places, means, [*map(seed_deviation, losses)], color=colour, label=name)
-    for point in points:
-        if point["scale"] == 1:  # a ring, so that one sees from where the others are scaled
-            axes.plot(point["deviation"], point[BEST]["mean"], "o", ms=9, mfc="none", mec=colour, mew=0.9)
-
-
-def _draw_difference(axes: plotting.Axes, place: int, line: Json, colour: str) -> None:
-    """Draw what the theory's scale changes, if it was run."""
-    theory = schedules.theory_scale(line["size"])
-    found = next((point[f"{BEST}_difference"] for point in line["points"] if point["scale"] == theory), None)
-    if found is not None:
-        axes.plot([place] * found["n"], found["values"], "_", color=colour, ms=7, alpha=0.6)
-        plotting.draw_means(axes, [place], [found["mean"]], [reach(found)], color=colour)
-
-
-def tables(result: Json) -> "list[Table]":
-    """Show the losses of each init."""
-    from strongticket.experiments.text_tables import scale_table
-
-    return [
-        scale_table(result, line, f"{line['size']}, {line['init']} weights, embeddings {line['embeddings']}")
-        for line in result["inits"]
+    # One of those drawn alike is labelled, the lowest.
+    as_drawn = sorted((p for line in lines for p in line["points"] if p["scale"] == 1), key=lambda p: -p[BEST]["mean"])
+    unscaled = [*{point["deviation"]: point for point in as_drawn}.values()]
+    series = [
+        losses.over_seeds(
+            name,
+            [point["deviation"] for point in line["points"]],
+            [point[BEST] for point in line["points"]],
+            colour=SERIES[place % len(SERIES)],
+            notes=[f"scale {point['scale']:g}, {losses.loss(point[BEST])}" for point in line["points"]],
+            labels=["×1" if point in unscaled else "" for point in line["points"]],
+        )
+        for place, (line, name) in enumerate(zip(lines, names, strict=True))
     ]
+    differences = [
+        ((line["init"], line["size"], f"{point['scale']:g}"), pair, SERIES[place % len(SERIES)])
+        for place, line in enumerate(lines)
+        for point in line["points"]
+        if (pair := point[f"{BEST}_difference"])
+    ]
+    counts = [int(pair["n"]) for _, pair, _ in differences]
+    chart = Chart(
+        title="Best losses against the size of the weights of Q and K",
+        caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn, from where the others are scaled. "
+        f"Mean and standard deviation over seeds. {losses.DOTS}",
+        views=[
+            View(
+                name="Loss",
+                x="standard deviation of the weights of Q and K, the scale included",
+                y=losses.BEST_LOSS,
+                series=series,
+                x_scale="log",
+                y_scales=("linear", "log"),
+            )
+        ],
+        tables=[
+            losses.table(
+                f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}",
+                line["points"],
+                {
+                    "scale": fig8.scale_of,
+                    "size": lambda point: f"{point['deviation']:.3g}",
+                    **losses.loss_columns(line["points"]),
+                },
+            )
+            for line in lines
+        ],
+    )
+    return Section(
+        anchor="inits",
+        name="Ways to draw",
+        title="The scale of Q and K, however the weights are drawn",
+        lead=f"{losses.setting(result)}, {losses.seeds(counts)}. Does the theory’s scale help whatever distribution "
+        "the random weights come from, or is it the size of the scaled weights that counts?",
+        finding=f"lowest loss: {', '.join(map(_lowest, lines))}",
+        blocks=(
+            chart,
+            losses.compare_pairs(
+                "Scaled minus unscaled, seed by seed",
+                f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
+                ("weights", "model", "scale"),
+                "difference of the best loss, nats a token",
+                differences,
+            ),
+        ),
+    )
 
 
-FIGURE = TextFigure(name="inits", plan=plan, summarize=summarize, draw=draw, tables=tables)
+def _lowest(line: Json) -> str:
+    found = on_common_seeds(
+        {point["scale"]: dict(zip(point["seeds"], point[BEST]["values"], strict=True)) for point in line["points"]}
+    )
+    if not all(found.values()):
+        return f"{line['init']}: no seed at all scales"
+    scale = min(found, key=lambda scale: mean_of(found[scale]))
+    once = " (one seed)" if len(found[scale]) == 1 else ""
+    return f"{line['init']} {mean_of(found[scale]):.3f} at scale {scale:g}{once}"
+
+
+FIGURE = Figure(name="inits", plan=TextRuns(runs=plan, summarize=summarize), describe=describe)

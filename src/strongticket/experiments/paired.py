@@ -37,16 +37,6 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     return {"seeds": seeds, **found, "standard_error": error, "interval": interval}
 
 
-def reach(difference: Json) -> float:
-    """How far the confidence interval goes to either side; not a number where a single seed gives none."""
-    return float(difference["interval"][1] - difference["mean"]) if difference["interval"] else math.nan
-
-
-def seed_deviation(found: Json) -> float:
-    """The standard deviation over seeds; not a number where there is one seed."""
-    return math.nan if found["std"] is None else float(found["std"])
-
-
 def pairs_needed(effect: float, deviation: float, *, power: float = 0.8) -> int:
     """How many pairs find an effect so often: a t-test at the 5 % level, of differences with this deviation.
 

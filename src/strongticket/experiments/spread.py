@@ -4,21 +4,17 @@ Run before them. The difference of two runs that share a seed varies less than e
 many seeds tell an effect of 0.03 nats from none.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from strongticket.experiments import plotting, schedules
+from strongticket.charts.parts import Section, number
+from strongticket.experiments import losses, schedules
+from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import paired_difference, pairs_needed, spread
-from strongticket.experiments.text_figure import Choice, TextFigure, caption
+from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.experiments.text_rows import FINAL, by_scale, by_seed, tokens_of
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 EFFECT = 0.03  # nats
 
@@ -48,14 +44,14 @@ def summarize(rows: Sequence[Json]) -> dict[str, Json]:
 
 def _length(rows: Sequence[Json]) -> dict[str, Json]:
     config = rows[0]["config"]
-    losses = {scale: by_seed(members, FINAL) for scale, members in by_scale(rows).items()}
-    difference = paired_difference(*losses.values()) if len(losses) == 2 else None
+    by_scales = {scale: by_seed(members, FINAL) for scale, members in by_scale(rows).items()}
+    difference = paired_difference(*by_scales.values()) if len(by_scales) == 2 else None
     return {
         "size": config["size"],
         "steps": config["steps"],
         "tokens": tokens_of(config),
         "losses": [
-            {"scale": scale, "seeds": list(found), **spread(list(found.values()))} for scale, found in losses.items()
+            {"scale": scale, "seeds": list(found), **spread(list(found.values()))} for scale, found in by_scales.items()
         ],
         "difference": difference,
         "seeds_needed": _seeds_needed(difference),
@@ -68,39 +64,49 @@ def _seeds_needed(difference: Json | None) -> int | None:
     return pairs_needed(EFFECT, difference["std"])
 
 
-def draw(result: Json, path: Path) -> None:
-    """Draw each seed's losses at both scales, joined, length by length."""
-    figure = plotting.new_figure(3.0 * max(2, len(result["lengths"])), 4.2)
-    plotting.title(figure, "How much seeds differ", caption(result))
-    panels = figure.subplots(1, len(result["lengths"]), squeeze=False)[0]
-    figure.subplots_adjust(left=0.08, right=0.985, top=0.8, bottom=0.13, wspace=0.28)
-    # One height of the axes in nats, so that spreads can be compared by eye.
-    height = 1.1 * max(max(values) - min(values) for values in map(_values, result["lengths"])) or 0.1
-    for axes, length in zip(panels, result["lengths"], strict=True):
-        labels = [f"{line['scale']:g}" for line in length["losses"]]
-        losses = [dict(zip(line["seeds"], line["values"], strict=True)) for line in length["losses"]]
-        for seed in sorted(set().union(*losses)):
-            values = [of_scale.get(seed, math.nan) for of_scale in losses]
-            axes.plot(range(len(values)), values, color=plotting.MEAN, marker="o", ms=4, lw=1, alpha=0.7)
-        axes.set_xticks(range(len(labels)), labels)
-        axes.set_xlim(-0.4, len(labels) - 0.6)
-        middle = (max(_values(length)) + min(_values(length))) / 2
-        axes.set_ylim(middle - height / 2, middle + height / 2)
-        batch = round(length["tokens"] / length["steps"] / 1000)
-        heading = f"{length['size']}, {length['steps']:,} steps of {batch}k tokens"
-        plotting.style(axes, heading, x="scale of Q and K", y="final validation loss" if axes is panels[0] else "")
-    plotting.save(figure, path)
+def describe(result: Json) -> Section:
+    """Each seed's losses at both scales, their differences, and how many seeds the effect asks for."""
+    lengths, effect = result["lengths"], number(result["effect"])
+    names = [(str(line["size"]), losses.million(line["tokens"]), f"{int(line['steps']):,}") for line in lengths]
+    single: list[losses.Line] = [
+        ((*name, f"{float(found['scale']):.3g}"), found, "miss" if found["scale"] == 1 else "median")
+        for name, length in zip(names, lengths, strict=True)
+        for found in length["losses"]
+    ]
+    paired = [(name, line, line["difference"]) for name, line in zip(names, lengths, strict=True) if line["difference"]]
+    needed = [line["seeds_needed"] for line in lengths if line["seeds_needed"] is not None]
+    words = ("model", "tokens", "steps")
+    differences = losses.compare_pairs(
+        "Scaled minus unscaled, seed by seed",
+        f"Seeds needed: to find {effect} nats four times in five, by a paired t-test at the 5 % level.",
+        (*words, "seeds needed"),
+        "difference of the final loss, nats a token",
+        [((*name, str(line["seeds_needed"] or "–")), pair, "median") for name, line, pair in paired],
+    )
+    return Section(
+        anchor="spread",
+        name="Spread over seeds",
+        title="How much seeds differ",
+        lead=f"{losses.setting(result)}. Before an effect of the scale can be claimed, the spread over seeds says how "
+        "many runs it takes to see one.",
+        finding=_pairs_needed(needed, effect) if needed else "",
+        blocks=(
+            losses.compare_losses(
+                "Final losses, seed by seed",
+                (*words, "scale"),
+                losses.FINAL_LOSS,
+                single,
+                key=(("miss", "scale 1"), ("median", "the theory’s scale")),
+            ),
+            *([differences] if paired else []),
+        ),
+    )
 
 
-def _values(length: Json) -> list[float]:
-    return [value for line in length["losses"] for value in line["values"]]
+def _pairs_needed(needed: Sequence[int], effect: str) -> str:
+    few, many = min(needed), max(needed)
+    pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
+    return f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}"
 
 
-def tables(result: Json) -> "list[Table]":
-    """Show the spreads, and how many seeds the effect asks for."""
-    from strongticket.experiments.text_tables import spread_table
-
-    return [spread_table(result)]
-
-
-FIGURE = TextFigure(name="spread", plan=plan, summarize=summarize, draw=draw, tables=tables)
+FIGURE = Figure(name="spread", plan=TextRuns(runs=plan, summarize=summarize), describe=describe)

@@ -1,24 +1,17 @@
-"""What figures on text share: a plan of runs, and a picture of those that are done."""
+"""Figures made of runs on text: a plan of runs, and a result of those that are done."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strongticket.errors import StrongTicketError, printable
 from strongticket.experiments import TEXT_FIGURES
-from strongticket.experiments.figure import check_packages
-from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
+from strongticket.experiments.figure import How, NothingToDrawError, Options
+from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
-from strongticket.files import Json, as_json, write_json
+from strongticket.files import Json, as_json, read_json, write_json
 from strongticket.learn.config import RunConfig
-from strongticket.learn.folder import RESULT, RUN
-from strongticket.learn.run import Watch
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MINI_AND_SMALL = {"mini": 3, "small": 3}
 
@@ -42,96 +35,65 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextFigure:
-    """A figure as functions.
+class TextRuns:
+    """Work as a list of runs, each done once and kept as a row.
 
     Args:
-        name: also its folder's.
-        plan: all its runs, in the order they should be done.
+        runs: all of them, in the order they should be done.
         summarize: finished rows to everything else in the result.
-        draw: result to picture files `path`.png and `path`.svg.
-        tables: result to what is printed.
         usual: its models, and how many seeds of each, where nothing else is asked for.
     """
 
-    name: str
-    plan: Callable[[Choice], list[RunConfig]]
+    runs: Callable[[Choice], list[RunConfig]]
     summarize: Callable[[Sequence[Json]], dict[str, Json]]
-    draw: Callable[[Json, Path], None]
-    tables: Callable[[Json], "list[Table]"]
     usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
 
-    def choose(
-        self, schedule: ScheduleName, sizes: Sequence[str] = (), seeds: int | None = None, only: str = ""
-    ) -> Choice:
+    def configure(self, options: Options) -> Choice:
         """Fill up what was not asked for; a model beyond the usual ones has the fewest seeds of them."""
-        few = min(self.usual.values())
+        schedule: ScheduleName = "quick" if options.quick else options.schedule
         usual = self.usual if schedule != "quick" else {"nano": max(self.usual.values())}
-        return Choice(
-            schedule=schedule, models={size: seeds or usual.get(size, few) for size in sizes or usual}, only=only
+        few = min(self.usual.values())
+        models = {size: options.seeds or usual.get(size, few) for size in options.sizes or usual}
+        return Choice(schedule=schedule, models=models, only=options.only)
+
+    def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
+        """Do the runs that are missing, if there is text to do them with, and sum up those there are."""
+        # Here, so that a result can be described without all that it takes to train.
+        from strongticket.experiments.language import Rows, fewer_runs, name_of, run_missing
+
+        folder = out / name
+        rows = Rows(folder, [out / other for other in TEXT_FIGURES if other != name])
+        plan = self.runs(config)
+        if how.work is not None:
+            chosen = [run for run in plan if re.search(config.only, name_of(run))]
+            run_missing(
+                chosen,
+                rows,
+                how.work,
+                progress=lambda done, total, run: how.progress(done, total, name_of(run)),
+                watch=how.watch,
+            )
+        found = [(run, rows.find(run)) for run in plan]
+        finished = [row for _, row in found if row is not None]
+        if not finished:
+            asked = f"of {', '.join(config.models)} with the {config.schedule} schedule"
+            way_on = _way_on(how.work is not None, config.only)
+            raise NothingToDrawError(f"{name} has no finished run {asked} in {out}{way_on}")
+        result: dict[str, Any] = as_json(
+            {
+                "config": {"figure": name, "schedule": config.schedule, "models": dict(config.models)},
+                "text": finished[0]["text"],
+                "runs": len(finished),
+                "missing": [name_of(run) for run, row in found if row is None],
+                **self.summarize(finished),
+            }
         )
-
-
-class NothingToDrawError(StrongTicketError):
-    """A figure has too few finished runs so far; others may have enough."""
-
-
-def load_text_figure(name: str) -> TextFigure:
-    """Import a figure by name."""
-    figure: TextFigure = import_module(f"strongticket.experiments.{name}").FIGURE
-    return figure
-
-
-def reproduce_text_figure(
-    figure: TextFigure,
-    choice: Choice,
-    out: Path,
-    work: Work | None,
-    *,
-    progress: Progress = lambda done, total, config: None,
-    watch: Watch = lambda moment: None,
-) -> Json:
-    """Do what is missing of a figure, if there is text to do it with, and draw what there is.
-
-    Args:
-        figure: which.
-        choice: its schedule, and models with their seeds.
-        out: the folder above the figure's own, `results/fig7` for example.
-        work: text and machine for the missing runs; None draws finished runs only.
-        progress: called before each run.
-        watch: called while one is under way.
-
-    Returns:
-        The content of `result.json`.
-    """
-    check_packages()
-    rows = Rows(out / figure.name, [out / other for other in TEXT_FIGURES if other != figure.name])
-    plan = figure.plan(choice)
-    if work is not None:
-        chosen = [config for config in plan if re.search(choice.only, name_of(config))]
-        run_missing(chosen, rows, work, progress=progress, watch=watch)
-    found = [(config, rows.find(config)) for config in plan]
-    finished = [row for _, row in found if row is not None]
-    if not finished:
-        asked = f"of {', '.join(choice.models)} with the {choice.schedule} schedule"
-        raise NothingToDrawError(
-            f"{figure.name} has no finished run {asked} in {out}{_way_on(work is not None, choice.only)}"
-        )
-    result: dict[str, Any] = as_json(
-        {
-            "config": {"figure": figure.name, **_settings(choice)},
-            "text": finished[0]["text"],
-            "runs": len(finished),
-            "missing": [name_of(config) for config, row in found if row is None],
-            **figure.summarize(finished),
-        }
-    )
-    folder = out / figure.name
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.draw(result, folder / figure.name)
-    write_json(folder / RESULT, result)
-    write_json(folder / RUN, _made_by([row["run"] for row in finished]))
-    return result
+        if fewer := fewer_runs(read_json(folder / RESULT), result):
+            how.tell(fewer)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RESULT, result)
+        write_json(folder / RUN, _made_by([row["run"] for row in finished]))
+        return result
 
 
 def _way_on(working: bool, only: str) -> str:
@@ -150,14 +112,3 @@ def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
     }
     seconds = sum(run.get("seconds", 0.0) for run in runs)
     return {"runs": len(runs), "seconds": round(seconds, 3), "commit": ", ".join(commits), **latest}
-
-
-def _settings(choice: Choice) -> dict[str, Json]:
-    return {"schedule": choice.schedule, "models": dict(choice.models)}
-
-
-def caption(result: Json) -> str:
-    """Say under a figure what it was made with."""
-    missing = f", {len(result['missing'])} missing" if result["missing"] else ""
-    text = printable(str(result["text"]["data"]))
-    return f"{result['config']['schedule']} schedule on {text}, runs: {result['runs']}{missing}"

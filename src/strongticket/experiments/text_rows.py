@@ -9,12 +9,6 @@ from strongticket.files import Json
 
 Setting = TypeVar("Setting", bound=Hashable)
 BEST, FINAL = MEASURES = ("best_validation_loss", "final_validation_loss")
-# Of Figure 7's points, by kind.
-LABELS = {
-    "unscaled": "tickets, Q and K as drawn",
-    "scaled": "tickets, Q and K times n_K^(1/4)",
-    "dense": "trained models",
-}
 
 
 def tokens_of(config: Json) -> int:
@@ -39,20 +33,6 @@ def on_other_texts(rows: Sequence[Json]) -> dict[str, Json]:
     """Give the losses on each other text that all of some rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
-
-
-def losses_by_setting(variants: Iterable[Json]) -> dict[tuple[str, str], dict[int, float]]:
-    """Give the final losses of an ablation's lines by model, variant and seed."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
-    for line in variants:
-        losses = found.setdefault((str(line["size"]), str(line["variant"])), {})
-        losses[int(line["seed"])] = float(line[FINAL])
-    return found
-
-
-def bases_by_setting(variants: Iterable[Json]) -> dict[tuple[str, str], str | None]:
-    """Give the name of what an ablation holds each variant against, by model and variant."""
-    return {(str(line["size"]), str(line["variant"])): line["base"] for line in variants}
 
 
 def mean_of(losses: Mapping[int, float]) -> float:

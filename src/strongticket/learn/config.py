@@ -4,37 +4,69 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
+from strongticket.checks import as_seed
 from strongticket.files import Json, as_json
 from strongticket.learn.policy import Policy
 from strongticket.learn.schedule import Schedule
-from strongticket.learn.step import Precision, StepConfig
-from strongticket.models.gpt2 import GPT2, GPT2Config, gpt2_config
-from strongticket.ops.rng import stream_of
+from strongticket.models.gpt2_sizes import GPT2Config, gpt2_config
+from strongticket.settings import setting
 
 Mode = Literal["search", "dense"]
+Precision = Literal["float32", "bfloat16"]
+EPOCHS = 50
 STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, in the paper's counting
+MASKS, SCHEDULE, MACHINE = "What is masked, and how it is drawn (search only)", "Schedule", "Machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepConfig:
+    """How a step is computed; what it computes is up to the model and the optimizer."""
+
+    precision: Precision = "float32"  # bfloat16: products by autocast; parameters and gradients stay float32
+    compiler: str | None = None  # a backend of torch.compile, "inductor" as a rule; None: eager
+    clip: float | None = None  # most norm of the whole gradient
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            raise ValueError(f"precision must be {' or '.join(get_args(Precision))}; got {self.precision!r}.")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ValueError(f"clip must be a positive norm, or None; got {self.clip}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """What is searched or trained, on how much text; the defaults are the paper's (B.2)."""
 
-    size: str = "small"
-    mode: Mode = "search"
-    policy: Policy = field(default_factory=Policy)  # of no account when all weights are trained
-    seed: int = 0  # of the weights, the first scores and the order of the text
-    length: int = 1024  # tokens in a sequence
-    sequences: int = 512  # in a step
-    micro_batch: int = 32  # sequences in a forward pass
-    steps: int = 50 * STEPS_AN_EPOCH
-    warmup: int = STEPS_AN_EPOCH
-    lr: float = 1e-4
-    final_lr: float = 1e-5
-    weight_decay: float = 0.01
-    clip: float | None = None  # most norm of the gradient
-    validate_every: int = STEPS_AN_EPOCH
-    activation: Literal["gelu", "relu"] = "gelu"
-    precision: Precision = "float32"
+    size: str = setting("small", "GPT-2 size: nano, mini, small or medium.", metavar="NAME")
+    mode: Mode = setting("search", "Search for a ticket, or train all weights as usual.")
+    # Of no account when all weights are trained.
+    policy: Policy = field(default_factory=Policy, metadata={"panel": MASKS})
+    seed: int = setting(0, "Seed of the weights, first scores and order of the text.", least=0)
+    length: int = setting(1024, "Tokens in a sequence.", panel=SCHEDULE, least=1, shown="1024; nano: 128")
+    sequences: int = setting(512, "Sequences in a step.", panel=SCHEDULE, least=1)
+    micro_batch: int = setting(
+        32,
+        "Sequences in a forward pass, a divisor of --sequences; less takes less memory.",
+        panel=MACHINE,
+        least=1,
+    )
+    steps: int = setting(EPOCHS * STEPS_AN_EPOCH, "Steps, instead of epochs.", panel=SCHEDULE, least=1, shown="")
+    warmup: int = setting(
+        STEPS_AN_EPOCH,
+        "Steps of linear warm-up.",
+        panel=SCHEDULE,
+        least=0,
+        shown="one epoch, a tenth of the steps at most",
+    )
+    lr: float = setting(1e-4, "Highest learning rate.", panel=SCHEDULE)
+    final_lr: float = setting(1e-5, "Last learning rate.", panel=SCHEDULE, shown="a tenth of the highest")
+    weight_decay: float = setting(0.01, "AdamW's weight decay, on scores or weights.", panel=SCHEDULE, least=0)
+    clip: float | None = setting(None, "Scale longer gradients down to this norm.", panel=SCHEDULE, shown="none")
+    validate_every: int = setting(
+        STEPS_AN_EPOCH, "Steps between validations.", panel=SCHEDULE, least=1, shown="one epoch"
+    )
+    activation: Literal["gelu", "relu"] = setting("gelu", "Activation of the MLP.", panel=SCHEDULE)
+    precision: Precision = setting("float32", "Precision of products.", panel=MACHINE, shown="bfloat16 on cuda")
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
@@ -50,7 +82,7 @@ class RunConfig:
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more; got {self.weight_decay}.")
         # These check themselves.
-        _ = self.schedule, self.model_config(vocabulary=1), stream_of(self.seed, "")
+        _ = self.schedule, self.model_config(vocabulary=1), as_seed(self.seed)
         StepConfig(precision=self.precision, clip=self.clip)
 
     @property
@@ -71,6 +103,8 @@ class RunConfig:
 
     def weights(self, vocabulary: int) -> int:
         """Count the model's parameters without making them."""
+        from strongticket.models.gpt2 import GPT2
+
         return sum(GPT2(self.model_config(vocabulary), device="meta").parameter_counts().values())
 
     def as_json(self) -> Json:

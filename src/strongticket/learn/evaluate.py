@@ -1,8 +1,8 @@
 """How well a language model predicts a text: the loss a run reports, and the same loss from a ticket alone."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import get_args
 
@@ -13,6 +13,7 @@ from strongticket.data.text import Text, validation_batches
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.learn.learner import evaluating
 from strongticket.learn.recorded import Recorded, check_tokenizer, recorded_of
 from strongticket.learn.step import Precision
 from strongticket.models.gpt2 import GPT2
@@ -59,7 +60,10 @@ def validation_loss(
     windows = min(window_count(tokens, length), limit or len(tokens))
     batches = validation_batches(tokens[: windows * length + 1], length=length, sequences=sequences)
     losses, counts = [], []
-    with _evaluating(model), torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with (
+        evaluating(model) if isinstance(model, nn.Module) else nullcontext(),
+        torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16"),
+    ):
         for inputs, targets in batches:
             losses.append(model(inputs.to(place), targets.to(place)))
             counts.append(len(inputs))
@@ -172,17 +176,3 @@ def _comparable_loss(recorded: Recorded | None, digest: str, length: int) -> flo
 
 def _tolerance(recorded: Recorded | None, precision: Precision) -> float:
     return max(_TOLERANCE[precision], _TOLERANCE[recorded.precision] if recorded else 0.0)
-
-
-@contextmanager
-def _evaluating(model: object) -> Iterator[None]:
-    """Switch dropout and the like off, and back to what it was."""
-    if not isinstance(model, nn.Module):
-        yield
-        return
-    before = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(before)

@@ -3,66 +3,102 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.learn.policy import Policy, Treatment
-from strongticket.learn.tensors import ModelTensor
+from strongticket.learn.learner import Learner, evaluating
+from strongticket.learn.policy import Policy
+from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule
+from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
-from strongticket.ops.rng import Distribution
-from strongticket.ops.supermask import Refresh, Supermask
 from strongticket.tickets.mask import FullMask, PackedMask
 from strongticket.tickets.restore import implied
 from strongticket.tickets.tensors import DenseTensor, RandomTensor
 from strongticket.tickets.ticket import Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenTensor:
-    """What became of one tensor."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What had been learned at one moment of a search."""
 
-    tensor: ModelTensor
-    treatment: Treatment
-    distribution: Distribution | None  # of its weights; None for one that is constant or trained
-    scale: float | None  # of its distribution, or the constant; None for one that is trained
-    gain: float = 1.0  # multiplied a trained tensor's first values
-
-    @property
-    def name(self) -> str:
-        """Its name in the ticket."""
-        return self.tensor.name
+    step: int
+    loss: float  # of the validation
+    values: Mapping[str, Tensor]  # what `Hidden.state` gave
 
 
-class Hidden:
+class UnwritableError(StrongTicketError):
+    """A rule found what this release's tickets have no place for."""
+
+
+class Hidden(Learner):
     """A module whose weights are masked, frozen or trained as a policy says; `hide` makes it.
 
-    `model` is the module, `supermasks` has its masks by tensor name, and `refresh()` belongs after each optimizer step.
+    `model` is the module and `supermasks` has what the rule put over each masked tensor, by its name. In a loop of
+    one's own, `before_step()` and `after_step()` belong around each optimizer step, and `after_restore()` after values
+    were put back by other means than `load_state`. What `search` gives has its best moment in place; `best` and `final`
+    tell that one and the last, where it validated.
     """
 
     def __init__(
         self,
         model: nn.Module,
         policy: Policy,
+        rule: Rule,
         *,
         seed: int,
         tensors: Sequence[HiddenTensor],
-        supermasks: Mapping[str, Supermask],
         buffers: Mapping[str, Tensor],
         architecture: Mapping[str, Json],
     ) -> None:
-        self.model, self.policy, self.seed = model, policy, seed
-        self.tensors, self.supermasks = tuple(tensors), dict(supermasks)
+        self.model, self.policy, self.rule, self.seed = model, policy, rule, seed
+        self.tensors = tuple(tensors)
         self.architecture = architecture
+        self.steps = 0  # done so far
+        self.best: Snapshot | None = None
+        self.final: Snapshot | None = None
         self._first_buffers = buffers
-        self.refresh = Refresh(list(self.supermasks.values()), policy.scope)
+        self._masked = [hidden for hidden in self.tensors if hidden.treatment == "masked"]
+
+    @property
+    def supermasks(self) -> dict[str, Any]:
+        """What the rule put over each masked tensor."""
+        return {hidden.name: hidden.module for hidden in self._masked}
+
+    def before_step(self) -> None:
+        """Let the rule add to the gradients what does not come from the loss."""
+        self.rule.before_step(self._masked, self.steps + 1)
+
+    def after_step(self) -> None:
+        """Bring up to date what follows from an optimizer's step."""
+        self.steps += 1
+        self.rule.after_step(self._masked, self.steps)
+
+    def after_restore(self, step: int | None = None) -> None:
+        """Bring up to date what follows from values put back, those after a step if it is another one."""
+        self.steps = self.steps if step is None else step
+        self.rule.after_restore(self._masked, self.steps)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Give what an optimizer updates, by name: the scores of masked tensors, and the trained tensors."""
-        scores = [(f"{name}.scores", supermask.scores) for name, supermask in self.supermasks.items()]
+        """Give what an optimizer updates, by name: what the rule learns of masked tensors, and the trained tensors."""
+        learned = [(f"{h.name}.{name}", p) for h in self._masked for name, p in h.module.named_parameters()]
         trained = dict.fromkeys(h.tensor.parameter for h in self.tensors if h.treatment == "trained")
-        return scores + [(name, self.model.get_parameter(name)) for name in trained]
+        return learned + [(name, self.model.get_parameter(name)) for name in trained]
+
+    def state(self) -> dict[str, Tensor]:
+        """Give all that steps change: what is learned, what else the rule needs to go on, and the module's buffers."""
+        state = super().state()
+        for hidden in self._masked:
+            there = hidden.module.state_dict()
+            state |= {f"{hidden.name}.{name}": there[name] for name in self.rule.state}
+        return state | {name: self.model.get_buffer(name) for name in self._first_buffers}
+
+    def restore(self, moment: Snapshot) -> None:
+        """Put a moment of the search back, `final` for instance."""
+        self.load_state(moment.values, moment.step)
 
     def counts(self) -> dict[Group, int]:
         """Count the nonzero parameters of each group: what masks keep, and all else that is not frozen at 0."""
@@ -70,12 +106,6 @@ class Hidden:
         for hidden in self.tensors:
             counts[hidden.tensor.group] += self._nonzero(hidden)
         return dict(counts)
-
-    def nonzero(self) -> dict[str, int]:
-        """Count the nonzero parameters, with and without embeddings."""
-        counts = self.counts()
-        total = sum(counts.values())
-        return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
 
     def densities(self) -> dict[Group, float]:
         """Give the fraction kept of the masked tensors of each group."""
@@ -93,7 +123,7 @@ class Hidden:
                 "name": hidden.name,
                 "group": hidden.tensor.group,
                 "treatment": hidden.treatment,
-                "shape": list(hidden.tensor.shape),
+                "shape": list(hidden.shape),
                 "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
                 "scale": hidden.scale,
             }
@@ -101,42 +131,88 @@ class Hidden:
         ]
 
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
-        """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not."""
-        return Ticket(
-            seed=self.seed,
-            tensors=[self._random_tensor(hidden) for hidden in self.tensors if hidden.distribution],
-            dense=[*self._dense_tensors(), *self._dense_buffers()],
-            architecture=self.architecture,
-            metadata=metadata,
-        )
+        """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.
+
+        Raises:
+            StrongTicketError: the module computes with other weights than the ticket would bring back.
+        """
+        with evaluating(self.model):
+            random = [self._random_tensor(hidden) for hidden in self.tensors if hidden.distribution]
+            return Ticket(
+                seed=self.seed,
+                tensors=random,
+                dense=[*self._dense_tensors(), *self._dense_buffers()],
+                architecture=self.architecture,
+                metadata=metadata,
+            )
+
+    def check_weights(self) -> None:
+        """Refuse weights that are no numbers; for a loss that is none, they are the first suspects."""
+        for hidden in self._masked:
+            for value in hidden.values(self.model):
+                check_finite(self.rule, hidden, value)
 
     def _random_tensor(self, hidden: HiddenTensor) -> RandomTensor:
         assert hidden.distribution is not None
         assert hidden.scale is not None
-        masked = hidden.treatment == "masked"
-        mask = PackedMask.from_bool(self.supermasks[hidden.name].mask) if masked else FullMask(hidden.tensor.shape)
+        mask = PackedMask.from_bool(self._mask(hidden)) if hidden.treatment == "masked" else FullMask(hidden.shape)
+        self._refuse_unlike(hidden, hidden.draw().mul_(mask.to_bool(hidden.parameter.device)))
         return RandomTensor(name=hidden.name, mask=mask, distribution=hidden.distribution, scale=hidden.scale)
+
+    def _mask(self, hidden: HiddenTensor) -> Tensor:
+        codes, table = self.rule.codes(hidden)
+        if table != KEEP_OR_DROP:
+            raise UnwritableError(
+                f"the rule {self.rule.name} found a table of {len(table)} (coefficient, draw) for {hidden.name}; this "
+                "release's tickets hold only weights that are kept or dropped."
+            )
+        return codes.bool()
+
+    def _refuse_unlike(self, hidden: HiddenTensor, rebuilt: Tensor) -> None:
+        """A ticket must bring back, to the last bit, what the module computes with: it is what was evaluated."""
+        for value in hidden.values(self.model):
+            check_finite(self.rule, hidden, value)
+            # In the wider type, so that a rounded weight is not taken for one that was rounded on purpose.
+            wide = torch.promote_types(value.dtype, rebuilt.dtype)
+            if value.shape != rebuilt.shape or not torch.equal(value.to(wide), rebuilt.to(value.device, wide)):
+                how = f"masked by the rule {self.rule.name}" if hidden.treatment == "masked" else hidden.treatment
+                raise StrongTicketError(
+                    f"{hidden.name}, {how}, computes with other weights than its ticket would bring back: since it was "
+                    "hidden it was overwritten, cast or given another parametrization. Hide a fresh module."
+                )
 
     def _dense_tensors(self) -> list[DenseTensor]:
         dense = []
         for hidden in self.tensors:
-            trained, constant = hidden.treatment == "trained", hidden.scale
-            if hidden.distribution or (not trained and constant == implied(self.model, hidden.name)):
+            if hidden.distribution:
                 continue
-            value = hidden.tensor.of(self.model.get_parameter(hidden.tensor.parameter).detach())
-            dense.append(DenseTensor(name=hidden.name, value=value, trained=trained))
+            value = next(hidden.values(self.model))
+            if hidden.scale is not None:
+                self._refuse_unlike(hidden, torch.full_like(value, hidden.scale))
+                if hidden.scale == implied(self.model, hidden.name):
+                    continue
+            dense.append(DenseTensor(name=hidden.name, value=value, trained=hidden.treatment == "trained"))
         return dense
 
     def _dense_buffers(self) -> list[DenseTensor]:
         """Running means and their like: if they moved, data moved them."""
-        now = {name: self.model.get_buffer(name) for name in self._first_buffers}
+        floats = {name: first for name, first in self._first_buffers.items() if first.is_floating_point()}
+        now = {name: self.model.get_buffer(name) for name in floats}
         return [
             DenseTensor(name=name, value=now[name], trained=not torch.equal(now[name].cpu(), first))
-            for name, first in self._first_buffers.items()
+            for name, first in floats.items()
         ]
 
     def _nonzero(self, hidden: HiddenTensor) -> int:
         if hidden.treatment == "masked":
-            return int(self.supermasks[hidden.name].mask.sum())
+            codes, table = self.rule.codes(hidden)
+            zeros = sum(int((codes == code).sum()) for code, (coefficient, _) in enumerate(table) if coefficient == 0)
+            return codes.numel() - zeros
         at_zero = hidden.distribution is None and hidden.scale == 0
         return 0 if at_zero else hidden.tensor.numel
+
+
+def check_finite(rule: Rule, hidden: HiddenTensor, value: Tensor) -> None:
+    """Refuse weights that are no numbers."""
+    if wrong := int((~value.isfinite()).sum()):
+        raise StrongTicketError(f"{wrong:,} weights that the rule {rule.name} makes of {hidden.name} are not finite.")

@@ -1,70 +1,80 @@
-"""What a run learns: the scores of a hidden network, or all weights of an ordinary one."""
+"""What a run learns: all weights of an ordinary network, or, as `Hidden`, what to keep of a random one."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.learn.config import RunConfig
-from strongticket.learn.edge_popup import hide
 from strongticket.models.gpt2 import GPT2, Group
 
 
-class Learner(Protocol):
-    """A model and what an optimizer may change of it; `Hidden` is one."""
+class Learner(ABC):
+    """A model and what an optimizer may change of it."""
 
     model: nn.Module
 
-    @property
-    def refresh(self) -> Callable[[], None]:
-        """What brings all that follows from it up to date."""
-        ...
-
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """What is learned, by name."""
-        ...
-
-    def densities(self) -> Mapping[Group, float]:
-        """The fraction kept of each group that has masks."""
-        ...
-
-    def nonzero(self) -> dict[str, int]:
-        """Nonzero parameters, with and without embeddings."""
-        ...
-
-
-class Dense:
-    """A model all of whose weights are trained: the ordinary baseline."""
-
-    def __init__(self, model: GPT2) -> None:
-        self.model: nn.Module = model
-        self.refresh: Callable[[], None] = lambda: None  # nothing follows from weights
-        self._counts = model.parameter_counts()
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Every parameter."""
+        """Give what is learned, by name."""
         return list(self.model.named_parameters())
 
-    def densities(self) -> Mapping[Group, float]:
-        """Nothing is masked."""
-        return {}
+    def before_step(self) -> None:  # noqa: B027
+        """Add to the gradients what does not come from the loss."""
+
+    def after_step(self) -> None:  # noqa: B027
+        """Bring up to date what follows from an optimizer's step; from weights nothing does."""
+
+    def after_restore(self, step: int) -> None:  # noqa: B027
+        """Bring up to date what follows from values put back, those after a step."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Give all that steps change, by name; not copied."""
+        return {name: parameter.detach() for name, parameter in self.trainable()}
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
+        """Put back what `state` gave after a step."""
+        for name, value in self.state().items():
+            value.copy_(state[name])
+        self.after_restore(step)
+
+    def check_weights(self) -> None:  # noqa: B027
+        """Refuse weights that are no numbers, with a better line than that of a loss that is none."""
+
+    @abstractmethod
+    def counts(self) -> Mapping[Group, int]:
+        """Count the nonzero parameters of each group."""
 
     def nonzero(self) -> dict[str, int]:
-        """All parameters, with and without embeddings."""
-        total = sum(self._counts.values())
-        return {"all": total, "without_embeddings": total - self._counts["embeddings"]}
+        """Count the nonzero parameters, with and without embeddings."""
+        counts = self.counts()
+        total = sum(counts.values())
+        return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
+
+    def densities(self) -> Mapping[Group, float]:
+        """Give the fraction kept of each group that has masks."""
+        return {}
 
 
-def make_learner(config: RunConfig, vocabulary: int, device: torch.device) -> Learner:
-    """Draw the model and, for a search, put masks over it."""
-    model = GPT2(config.model_config(vocabulary), seed=config.seed, device=device)
-    return Dense(model) if config.mode == "dense" else hide(model, config.policy, seed=config.seed)
+class Dense(Learner):
+    """A GPT-2 all of whose weights are trained: the ordinary baseline."""
+
+    def __init__(self, model: GPT2) -> None:
+        self.model = self._gpt2 = model
+
+    def counts(self) -> Mapping[Group, int]:
+        """Count every parameter."""
+        return self._gpt2.parameter_counts()
 
 
-@torch.no_grad()
-def set_learned(learner: Learner, values: Mapping[str, Tensor]) -> None:
-    """Put values from another moment of the run in place."""
-    for name, parameter in learner.trainable():
-        parameter.copy_(values[name])
-    learner.refresh()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and the like off, and each module back to what it was."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training

@@ -1,33 +1,36 @@
-"""Search a module of the caller's own, in memory: no text, no folder, no checkpoint.
-
-Importing this file must not import torch: `strongticket` needs the function itself at once, see there.
-"""
-
-from __future__ import annotations
+"""Search a module of the caller's own."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from strongticket.errors import StrongTicketError
+import torch
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
+from strongticket.checks import as_seed
+from strongticket.environment import command_line
+from strongticket.files import Json, as_json
+from strongticket.learn.folder import RunFolder
+from strongticket.learn.groups import Groups
+from strongticket.learn.hidden import Hidden
+from strongticket.learn.hide import hide
+from strongticket.learn.learner import evaluating
+from strongticket.learn.policy import Policy
+from strongticket.learn.rules.rule import Rule
+from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
+from strongticket.learn.schedule import Schedule
+from strongticket.learn.shared import Share, share_of
+from strongticket.learn.step import Loss, Precision, StepConfig
+from strongticket.learn.train import Task, Training
 
-    from strongticket.learn.groups import Groups
-    from strongticket.learn.hidden import Hidden
-    from strongticket.learn.policy import Policy
-    from strongticket.learn.schedule import Schedule
-    from strongticket.learn.step import Loss, Precision, Step
+_CPU = torch.device("cpu")
+VALIDATIONS = 10  # in a search, where nothing else is asked for
 
-# Losses fetched together from a GPU, so that it is not waited for at every step.
-_AT_ONCE = 10
-
-# Called with the number of each step, from 1, and its loss.
-Progress = Callable[[int, float], object]
+# Batches, or a function that gives a number, the lower the better.
+Validation = Iterable[Any] | Callable[[nn.Module], float]
 
 
 def search(
@@ -36,6 +39,7 @@ def search(
     *,
     policy: Policy | None = None,
     density: float | None = None,
+    rule: Rule | str | None = None,
     seed: int = 0,
     loss: Loss | None = None,
     steps: int | None = None,
@@ -45,13 +49,18 @@ def search(
     warmup: int | None = None,
     weight_decay: float = 0.01,
     clip: float | None = None,
+    validation: Validation | None = None,
+    validate_every: int | None = None,
+    out: Path | str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     device: torch.device | str | None = None,
     precision: Precision = "float32",
     compiler: str | None = None,
     groups: Groups | None = None,
     progress: Progress | None = None,
+    watch: Watch = lambda moment: None,
 ) -> Hidden:
-    """Find a ticket in a module: redraw its weights at random, then learn which of them to keep (edge-popup).
+    """Find a ticket in a module: redraw its weights at random, then learn which of them to keep.
 
     The module is changed in place, see `hide`; it stays in training or evaluation mode as it is. With an initialized
     process group each process brings batches of its own.
@@ -62,6 +71,7 @@ def search(
             the steps need.
         policy: what is masked, frozen and trained, and how it is drawn.
         density: fraction kept, in place of the policy's.
+        rule: what the masks follow, by name or as a `Rule`; by default the policy's.
         seed: of every random tensor and of the first scores.
         loss: (model, batch) -> mean loss, a scalar; by default the model gives it, or an output that has it as `loss`,
             when called with the batch: a tuple or list as arguments, a mapping as keyword arguments.
@@ -72,11 +82,20 @@ def search(
         warmup: steps that lead up to the highest; by default a tenth of all.
         weight_decay: AdamW's, on scores and trained tensors.
         clip: most norm of the gradient.
+        validation: batches, of which the mean loss is taken in evaluation mode, or a function of the model that gives a
+            number, the lower the better. The masks that are best by it are those the search ends with.
+        validate_every: steps between validations; by default a tenth of all.
+        out: a folder for what `strongticket search` writes: settings, metrics, checkpoint, ticket, result. The same
+            call goes on from there, after kill -9 too, and gives a finished search at once. For that, batches must be
+            the same in each process: a list, or a DataLoader, shuffled or not, that draws by torch's own generator.
+        checkpoint_seconds: how much work a sudden end may cost.
         device: where to search; by default where the module is.
         precision: "bfloat16" computes products by autocast.
         compiler: a backend of torch.compile, "inductor" as a rule; None runs eagerly.
         groups: groups of the caller's own for some parameters, see `hide`.
-        progress: called with the number of each step, from 1, and its loss; on a GPU for ten steps at a time.
+        progress: called with the number of each step, from 1, and its loss; on a GPU, or in several processes, for ten
+            steps at a time.
+        watch: called every ten steps and after each validation with a `Moment`.
 
     Returns:
         The module with its masks: `describe()` says what became of each tensor, `to_ticket()` makes the ticket.
@@ -90,32 +109,147 @@ def search(
         >>> hidden.densities(), hidden.to_ticket().strong
         ({'mlp': 0.5, 'head': 0.5}, True)
     """
-    from strongticket.learn.edge_popup import hide
-    from strongticket.learn.policy import Policy
-    from strongticket.learn.schedule import Schedule
-    from strongticket.learn.step import Step, StepConfig, make_optimizer
-
-    # What can be refused is refused before the module changes; whether the loss is one, its first call tells.
+    # What can be refused is refused before the module changes. Whether the loss is one, its first call tells; and what
+    # became of each tensor is part of what a folder is compared by.
     chosen = policy or Policy()
-    chosen = chosen if density is None else replace(chosen, density=density)
-    settings = StepConfig(precision=precision, compiler=compiler, clip=clip)
-    if not 0 <= weight_decay < math.inf or accumulate < 1:
-        raise ValueError(f"weight_decay must be 0 or more and accumulate at least 1; got {weight_decay}, {accumulate}.")
     steps = _step_count(batches, accumulate) if steps is None else steps
-    schedule = Schedule(
+    config = SearchConfig(
+        policy=chosen if density is None else replace(chosen, density=density),
+        seed=as_seed(seed),
         steps=steps,
+        accumulate=accumulate,
         lr=lr,
         final_lr=lr / 10 if final_lr is None else final_lr,
         warmup=steps // 10 if warmup is None else warmup,
+        weight_decay=weight_decay,
+        clip=clip,
+        validate_every=max(1, steps // VALIDATIONS) if validate_every is None else validate_every,
+        precision=precision,
     )
-    work = _steps_of(batches, accumulate)
-    if (first := next(work, None)) is None:
-        raise ValueError("a search needs batches; got none, or too few for one step.")
-    hidden = hide(model if device is None else model.to(device), chosen, seed=seed, groups=groups)
-    optimizer = make_optimizer((parameter for _, parameter in hidden.trainable()), lr=lr, weight_decay=weight_decay)
-    step = Step(hidden.model, optimizer, settings, loss=_checked(loss or own_loss), refresh=hidden.refresh)
-    _run(step, schedule, chain([first], work), progress)
+    if isinstance(validation, Iterator):
+        raise ValueError("validation is gone through many times; pass a list or a DataLoader, not an iterator.")
+    work = _Batches(batches, accumulate)
+    model = model if device is None else model.to(device)
+    hidden = hide(model, config.policy, seed=config.seed, groups=groups, rule=rule)
+    share = share_of(next(parameter.device for _, parameter in hidden.trainable()))
+    training = Training(
+        hidden,
+        BatchTask(work, loss or own_loss, validation, share, precision),
+        share,
+        schedule=config.schedule,
+        step=StepConfig(precision=precision, compiler=compiler, clip=clip),
+        weight_decay=weight_decay,
+    )
+    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share), SearchConfig)
+    if folder is not None:
+        folder.finished()  # refuses a folder of other settings
+    means = Means(
+        share=share,
+        compiler=compiler,
+        checkpoint_seconds=checkpoint_seconds,
+        keep_checkpoint=True,
+        command=command_line(),
+    )
+    carry_out(training, folder, means, validate_every=config.validate_every, watch=watch, progress=progress)
     return hidden
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig:
+    """What a search in a module does, but for the module, the batches and the loss."""
+
+    policy: Policy = field(default_factory=Policy)
+    seed: int
+    steps: int
+    accumulate: int
+    lr: float
+    final_lr: float
+    warmup: int
+    weight_decay: float
+    clip: float | None
+    validate_every: int
+    precision: Precision
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be 0 or more; got {self.weight_decay}.")
+        for name in ("accumulate", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        # These check themselves.
+        _ = self.schedule, StepConfig(precision=self.precision, clip=self.clip)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate at each step."""
+        return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
+
+
+def _as_json(config: SearchConfig, hidden: Hidden, share: Share) -> Json:
+    """Give the settings as a folder stores them, with all that tells one search from another."""
+    return as_json(
+        {
+            **asdict(config),
+            "rule": hidden.rule.settings(),  # which may be of the caller's own, with settings
+            "processes": share.world,  # each has batches of its own
+            "module": hidden.architecture.get("class", hidden.architecture["family"]),
+            "tensors": {row["name"]: row for row in hidden.describe()},
+        }
+    )
+
+
+class BatchTask(Task):
+    """Learn from batches that the caller brings."""
+
+    advice = "Use a smaller lr or qk_scale, or clip."
+
+    def __init__(
+        self, batches: "_Batches", loss: Loss, validation: Validation | None, share: Share, precision: Precision
+    ) -> None:
+        self._batches, self._loss, self._validation, self._share = batches, loss, validation, share
+        self._bfloat16 = precision == "bfloat16"
+
+    def micro_batches(self, step: int) -> list[Any]:
+        """The next batches, on this process's device."""
+        return [_moved(batch, self._share.device) for batch in self._batches.of_step(step)]
+
+    def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
+        """The caller's loss, which has to be one."""
+        value = self._loss(model, micro_batch)
+        if not isinstance(value, Tensor) or value.dim():
+            what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise ValueError(
+                f"a search needs a scalar loss; got {what}. Pass loss=, a function of the model and a batch, and a "
+                "fresh module: this one has been redrawn."
+            )
+        return value
+
+    @torch.no_grad()
+    def validate(self, model: nn.Module) -> float | None:
+        """Give the mean over the batches, or the caller's number; then over the processes."""
+        if self._validation is None:
+            return None
+        device = self._share.device
+        # Whether and when one validates must not change what a search draws from torch's generators.
+        unmoved = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with evaluating(model), unmoved, torch.autocast(device.type, torch.bfloat16, enabled=self._bfloat16):
+            if callable(self._validation):
+                losses = [float(self._validation(model))]
+            else:
+                losses = [float(self.loss(model, _moved(batch, device))) for batch in self._validation]
+        if not losses:
+            raise ValueError("validation has no batches.")
+        everybodys = self._share.gathered(math.fsum(losses) / len(losses))
+        return math.fsum(everybodys) / len(everybodys)
+
+    def state(self) -> dict[str, Any]:
+        """Give where the batches are, and how torch's generators stand: they draw dropout and the next order."""
+        return {"batches": self._batches.state(), "generators": _generators(self._share.device)}
+
+    def load_state(self, state: Mapping[str, Any], step: int) -> None:
+        """Go through the batches up to where they were."""
+        self._batches.load_state(state["batches"], step)
+        _set_generators(state["generators"], self._share.device)
 
 
 def own_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -128,77 +262,75 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
     return loss
 
 
-def _run(step: Step, schedule: Schedule, work: Iterator[list[Any]], progress: Progress | None) -> None:
-    device = step.device
-    fetched = 1 if device.type == "cpu" else _AT_ONCE
-    losses: list[Tensor] = []
-    for done in range(1, schedule.steps + 1):
-        if (micro_batches := next(work, None)) is None:
-            raise ValueError(
-                f"batches ended after step {done - 1} of {schedule.steps}, and an iterator cannot be gone through "
-                "again; pass a list or a DataLoader, or fewer steps."
-            )
-        step.set_lr(schedule.at(done - 1))
-        losses.append(step([_moved(batch, device) for batch in micro_batches]))
-        if done % fetched == 0 or done == schedule.steps:
-            _tell(done, losses, progress)
-            losses.clear()
-
-
-def _tell(done: int, losses: list[Tensor], progress: Progress | None) -> None:
-    import torch
-
-    for number, loss in enumerate(torch.stack(losses).tolist(), done - len(losses) + 1):
-        if not math.isfinite(loss):
-            raise StrongTicketError(f"the loss is {loss} at step {number}; use a smaller lr or qk_scale, or clip.")
-        if progress:
-            progress(number, loss)
-
-
 def _step_count(batches: Iterable[Any], accumulate: int) -> int:
     try:
-        return max(1, len(batches) // accumulate)  # type: ignore[arg-type]
+        return max(1, len(batches) // max(1, accumulate))  # type: ignore[arg-type]
     except TypeError:
         kind = type(batches).__name__
         raise ValueError(f"the number of steps is not known: this {kind} has no length. Pass steps.") from None
 
 
-def _steps_of(batches: Iterable[Any], accumulate: int) -> Iterator[list[Any]]:
-    """Give the micro-batches of one step after another, without end if the batches can be gone through again."""
-    endless = _again_and_again(batches)
-    while len(micro_batches := list(islice(endless, accumulate))) == accumulate:
-        yield micro_batches
+class _Batches:
+    """The batches of one step after another, without end if they can be gone through again."""
 
+    def __init__(self, batches: Iterable[Any], accumulate: int) -> None:
+        self._batches, self._accumulate = batches, accumulate
+        self._place, self._generators = 0, _generators(_CPU)
+        self._stream = self._endless()
+        if len(first := self._next()) < accumulate:
+            raise ValueError("a search needs batches; got none, or too few for one step.")
+        self._stream = chain(first, self._stream)
 
-def _again_and_again(batches: Iterable[Any]) -> Iterator[Any]:
-    there_are_some = True
-    while there_are_some:
-        there_are_some = False
-        for batch in batches:
-            there_are_some = True
-            yield batch
-
-
-def _checked(loss: Loss) -> Loss:
-    from torch import Tensor
-
-    def scalar(model: nn.Module, batch: Any) -> Tensor:
-        value = loss(model, batch)
-        if not isinstance(value, Tensor) or value.dim():
-            what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    def of_step(self, step: int) -> list[Any]:
+        """Give the micro-batches of a step."""
+        if len(taken := self._next()) < self._accumulate:
             raise ValueError(
-                f"a search needs a scalar loss; got {what}. Pass loss=, a function of the model and a batch, and a "
-                "fresh module: this one has been redrawn."
+                f"batches ended after step {step}, and an iterator cannot be gone through again; pass a list or a "
+                "DataLoader, or fewer steps."
             )
-        return value
+        return taken
 
-    return scalar
+    def state(self) -> dict[str, Any]:
+        """Give the place in the epoch, and how torch's generator stood when it began: it makes a shuffled order."""
+        return {"place": self._place, "generators": self._generators}
+
+    def load_state(self, state: Mapping[str, Any], step: int) -> None:
+        """Go back to such a place."""
+        if isinstance(self._batches, Iterator):
+            raise ValueError(
+                f"the search cannot go on after step {step}: its batches are an iterator, which cannot be gone through "
+                "again up to there. Pass a list or a DataLoader, or another out."
+            )
+        _set_generators(state["generators"], _CPU)
+        self._stream = self._endless()
+        if sum(1 for _ in islice(self._stream, state["place"])) != self._place:
+            raise ValueError(f"the batches are fewer than when the search began; it cannot go on after step {step}.")
+
+    def _endless(self) -> Iterator[Any]:
+        there_are_some = True
+        while there_are_some:
+            self._place, self._generators = 0, _generators(_CPU)
+            for self._place, batch in enumerate(self._batches, 1):  # noqa: B020
+                yield batch
+            there_are_some = self._place > 0 and not isinstance(self._batches, Iterator)
+
+    def _next(self) -> list[Any]:
+        return list(islice(self._stream, self._accumulate))
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """Give the states of torch's generators, the CPU's and a GPU's."""
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def _set_generators(states: list[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0].cpu())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1].cpu(), device)
 
 
 def _moved(batch: Any, device: torch.device) -> Any:
     """Copy a batch's tensors to a device; what else it holds is left alone."""
-    from torch import Tensor
-
     if isinstance(batch, Mapping):
         return {key: _moved(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):

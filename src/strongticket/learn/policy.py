@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from strongticket.models.gpt2 import Group
-from strongticket.ops.supermask import Scope
-from strongticket.tickets.mask import check_density
+from strongticket.checks import Scope, check_density
+from strongticket.learn.rules import DEFAULT_RULE, RULES
+from strongticket.models.gpt2_sizes import Group
+from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
+Constant = Literal["frozen", "trained"]
 Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 
@@ -41,26 +43,28 @@ class Policy:
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant that multiplies what the last norm gives.
+        rule: what a search follows to choose.
 
     Example:
         >>> Policy(embeddings="trained", density=0.5).treatment("embeddings")
         'trained'
     """
 
-    attention: Treatment = "masked"
-    mlp: Treatment = "masked"
-    embeddings: Treatment = "masked"
-    head: Treatment = "masked"
-    norms: Treatment = "frozen"
-    biases: Treatment = "frozen"
-    density: float = 0.3
-    scope: Scope = "tensor"
-    signed: bool = False
-    qk_scale: float | Literal["auto"] = "auto"
-    init: Init = "own"
-    rescale: bool = False
-    score_init: ScoreInit = "kaiming"
-    output_gain: float = 1.0
+    attention: Treatment = setting("masked", "Attention weights.")
+    mlp: Treatment = setting("masked", "MLP weights.")
+    embeddings: Treatment = setting("masked", "Token and position embeddings; the head is tied to them.")
+    head: Treatment = "masked"  # no option: GPT-2's is an embedding
+    norms: Constant = setting("frozen", "Norms; frozen ones stay 1.")
+    biases: Constant = setting("frozen", "Biases; frozen ones stay 0.")
+    density: float = setting(0.3, "Fraction of weights kept, in (0, 1].")
+    scope: Scope = setting("tensor", "Rank scores in each tensor, or all together.")
+    signed: bool = setting(False, "Rank scores by value, not by absolute value.")
+    qk_scale: float | Literal["auto"] = setting("auto", "Factor on query and key weights; auto is n_K^(1/4).")
+    init: Init = setting("own", "Distribution of the weights; own is GPT-2's.")
+    rescale: bool = setting(False, "Masked weights times 1 / sqrt(density).")
+    score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
+    output_gain: float = setting(1.0, "Constant factor on the last norm's output.")
+    rule: str = setting(DEFAULT_RULE, f"How it is learned what to keep: {', '.join(RULES)}.", metavar="NAME")
 
     def __post_init__(self) -> None:
         for group in GROUPS:
@@ -76,6 +80,8 @@ class Policy:
         check_density(self.density)
         for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
             _check_word(name, getattr(self, name), words)
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r:.40}.")
         if self.qk_scale != "auto":
             _check_positive("qk_scale", self.qk_scale, " or auto")
         _check_positive("output_gain", self.output_gain)

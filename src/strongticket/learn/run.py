@@ -1,25 +1,20 @@
-"""One run from beginning to end, or from where it was stopped: steps, validation, checkpoints, the ticket."""
+"""One run from beginning to end, or from where it was stopped: steps, validation, checkpoints, the ticket.
+
+Whatever is learned from whatever: GPT-2 from text (`text_run.py`) and a module of the caller's own (`modules.py`).
+"""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
-from strongticket.data.text import Text
-from strongticket.data.tokenizer import Tokenizer
-from strongticket.data.windows import Tokens, window_count
+from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
-from strongticket.learn.hidden import Hidden
-from strongticket.learn.learner import set_learned
-from strongticket.learn.recorded import record
+from strongticket.learn.hidden import Hidden, UnwritableError
 from strongticket.learn.shared import Share
 from strongticket.learn.stopping import Stop, stop_when_asked
 from strongticket.learn.train import Training
@@ -43,6 +38,7 @@ class Means:
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
+    keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
     also: Mapping[str, Tokens] = field(default_factory=dict)  # more texts to measure the best state on, by name
     command: str | None = None  # what was typed, for the record
 
@@ -63,16 +59,28 @@ class Moment:
 
 Watch = Callable[[Moment], object]
 
+# Called with the number of each step, from 1, and its loss.
+Progress = Callable[[int, float], object]
 
-def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch = lambda moment: None) -> Json:
-    """Search or train, or what is left of it.
+
+def carry_out(
+    training: Training,
+    folder: RunFolder | None,
+    means: Means,
+    *,
+    validate_every: int,
+    watch: Watch = lambda moment: None,
+    progress: Progress | None = None,
+) -> dict[str, Json]:
+    """Do a run, or what is left of it; the learner ends up as it was at its best step.
 
     Args:
-        config: everything the numbers depend on, together with the text.
-        text: to learn from and to validate on.
-        path: the run's folder.
+        training: at its beginning.
+        folder: where it is kept; None keeps nothing, and leaves Ctrl-C to the caller.
         means: how it is carried out. Of several processes only the first writes.
+        validate_every: steps between validations; there is one before the first and one after the last as well.
         watch: called every few steps.
+        progress: called with each step's loss; on a GPU, or in several processes, for several steps at a time.
 
     Returns:
         The content of `result.json`.
@@ -80,196 +88,186 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
     Raises:
         StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
     """
-    share = means.share
-    if (micro_batches := config.sequences // config.micro_batch) % share.world:
-        raise ValueError(
-            f"{micro_batches} micro-batches a step cannot be shared by {share.world} processes; "
-            "change sequences or micro_batch."
-        )
-    folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
-    if (result := folder.finished()) is not None:
+    under_way = _Run(training, folder, means, watch, progress)
+    if folder is None:
+        under_way.go_on(Stop(), validate_every)
+        return under_way.finish()
+    with folder.opened(writes=under_way.writes), stop_when_asked() as stop:
+        under_way.resume(folder)
+        under_way.go_on(stop, validate_every)
+        result = under_way.finish()
+        if stop.asked:
+            # Too late for this run, which took a moment more; but whoever begins the next one should know.
+            raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {folder.path}.")
         return result
-    _check_also(means.also, config.length, text.tokenizer)
-    if means.compiler is not None:
-        # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
-        torch.compiler.reset()
-    if share.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(share.device)
-    with _full_memory_told(config):
-        # Made before the folder, which would otherwise hold settings that cannot work.
-        training = Training(config, text, share, means.compiler)
-        with folder.opened(writes=share.rank == 0), stop_when_asked() as stop:
-            under_way = _Run(training, folder, means, watch)
-            under_way.resume()
-            under_way.go_on(stop)
-            result = under_way.finish(text)
-            if stop.asked:
-                # Too late for this run, which took a moment more; but whoever begins the next one should know.
-                raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {path}.")
-            return result
-
-
-def _check_also(also: Mapping[str, Tokens], length: int, tokenizer: Tokenizer) -> None:
-    """Refuse other texts that cannot be measured: they are when all steps are done, too late to fail."""
-    for name, tokens in also.items():
-        window_count(tokens, length, f"the text {name}")
-        if (largest := int(tokens.max())) >= tokenizer.vocabulary:
-            raise ValueError(
-                f"the text {name} has the token {largest:,}, but the run's tokenizer, {tokenizer.name}, has only "
-                f"{tokenizer.vocabulary:,} tokens. Make its tokens with this one."
-            )
-
-
-@contextmanager
-def _full_memory_told(config: RunConfig) -> Iterator[None]:
-    """Say in one line that a GPU's memory is full, and what filled it; torch takes a page."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        reason = str(error).partition(". ")[0]
-        raise StrongTicketError(
-            f"{reason}: {config.size}, {config.micro_batch} sequences of {config.length:,} tokens in a forward pass. "
-            "Free some memory, use a smaller model, or search with another --out and a smaller --micro-batch."
-        ) from None
 
 
 class _Run:
-    def __init__(self, training: Training, folder: RunFolder, means: Means, watch: Watch) -> None:
-        self.training, self.folder, self.means, self.watch = training, folder, means, watch
-        self.writes = means.share.rank == 0
-        self.moment = Moment(0, training.config.steps)
+    def __init__(
+        self, training: Training, folder: RunFolder | None, means: Means, watch: Watch, progress: Progress | None
+    ) -> None:
+        self.training, self.folder, self.means = training, folder, means
+        self.watch, self.progress = watch, progress
+        self.writes = folder is not None and means.share.rank == 0
+        # Where nothing has to be waited for, neither a GPU nor other processes.
+        self.tells_at_once = means.share.device.type == "cpu" and means.share.world == 1
+        self.steps = training.schedule.steps
+        self.moment = Moment(0, self.steps)
+        self.curve: list[tuple[int, float]] = []
         self.began = self.checkpoint_time = time.monotonic()
         self.resumed_step = 0
         self.saved_step: int | None = None
         self.step_seconds = 0.0  # of training alone
 
-    def resume(self) -> None:
-        state = self.folder.load_checkpoint(self.means.share.device)
+    def resume(self, folder: RunFolder) -> None:
+        state = folder.load_checkpoint(self.means.share.device)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
             self.watch(self.moment)  # at once, so that one sees where it goes on
         if self.writes:
-            self.folder.rewind_metrics(self.training.step if state is not None else -1)
+            folder.rewind_metrics(self.training.step if state is not None else -1)
+            rows = (row for row in folder.metrics() if "validation_loss" in row)
+            self.curve = [(row["step"], row["validation_loss"]) for row in rows]
+        self.curve = self.means.share.gathered(self.curve)[0]
 
-    def go_on(self, stop: Stop) -> None:
-        training, config = self.training, self.training.config
+    def go_on(self, stop: Stop, validate_every: int) -> None:
+        training, alone = self.training, self.means.share.world == 1
         if training.step == 0:
             self._validate()
         counted, since = training.step, time.monotonic()
-        while training.step < config.steps:
-            training.advance()
-            validating = training.step % config.validate_every == 0 or training.step == config.steps
+        while training.step < self.steps:
+            loss = training.advance()
+            if self.tells_at_once:
+                self._tell(training.step, float(loss))
+            validating = training.step % validate_every == 0 or training.step == self.steps
             if training.step % LOG_STEPS == 0 or validating:
                 losses = training.losses()  # waits for the GPU, so that the time is that of whole steps
                 self._log(losses, training.step - counted, time.monotonic() - since)
                 if validating:
                     self._validate()
-                if time.monotonic() - self.checkpoint_time >= self.means.checkpoint_seconds:
-                    self._save_checkpoint()
-                self._stop_if(self._anybody_asks(stop))
+                self._keep(stop)
                 counted, since = training.step, time.monotonic()
-            elif self.means.share.world == 1:
+            elif alone:
                 self._stop_if(stop.asked)
 
-    def finish(self, text: Text) -> dict[str, Json]:
+    def finish(self) -> dict[str, Json]:
         """Write what was found, then the result."""
-        training, learner = self.training, self.training.learner
-        # Before anything is counted: all that is told of a run is told of its best step.
-        set_learned(learner, training.best)
-        rows = self.folder.metrics() if self.writes else []
-        curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
+        training, learner, best = self.training, self.training.learner, self.training.best
+        if self.folder and self.means.keep_checkpoint:
+            self._save_checkpoint(self.folder)
+        if best is not None:
+            if isinstance(learner, Hidden):
+                learner.best, learner.final = best, training.snapshot(self.curve[-1][1])
+            # Before anything is counted: all that is told of a run is told of its best step.
+            learner.load_state(best.values, best.step)
         result: dict[str, Json] = {
-            "config": self.folder.config,
-            "best_validation_loss": training.best_loss,
-            "best_step": training.best_step,
-            "final_validation_loss": curve[-1][1] if curve else self.moment.validation_loss,
-            "curve": curve,
+            "config": self.folder.config if self.folder else None,
+            "best_validation_loss": best.loss if best else None,
+            "best_step": best.step if best else training.step,
+            "final_validation_loss": self.curve[-1][1] if self.curve else None,
+            "curve": self.curve,
             "nonzero": learner.nonzero(),
         }
-        if not self.writes:
+        if self.folder is None or not self.writes:
             return result
-        result["also"] = {name: training.loss_on(tokens) for name, tokens in self.means.also.items()}
-        result["found"] = self._write_found(text)
-        self.folder.finish(result, self._circumstances())
+        result["also"] = training.task.measure(learner.model)
+        result["found"] = self._write_found(self.folder)
+        if self.folder.finished() is None:
+            self.folder.finish(result, self._circumstances())
+        if not self.means.keep_checkpoint:
+            (self.folder.path / CHECKPOINT).unlink(missing_ok=True)
         return result
 
-    def _write_found(self, text: Text) -> dict[str, Json]:
-        training, learner = self.training, self.training.learner
-        if isinstance(learner, Hidden):
-            config = training.config
-            measured = record(
-                text,
-                length=config.length,
-                sequences=config.micro_batch,
-                precision=config.precision,
-                validation_loss=training.best_loss,
-            )
-            settings = {"step": training.best_step, "settings": config.as_json()}
-            ticket = learner.to_ticket(metadata={"search": {**measured, **settings}})
-            if self.means.keep:
-                ticket.save(self.folder.path / TICKET)
-            file = TICKET if self.means.keep else None
-            return {"ticket": file, "identity": ticket.identity, "strong": ticket.strong}
-        if self.means.keep:
-            write_tensors(self.folder.path / WEIGHTS, dict(learner.trainable()))
-        return {"weights": WEIGHTS if self.means.keep else None}
+    def _write_found(self, folder: RunFolder) -> dict[str, Json]:
+        training, learner, keep = self.training, self.training.learner, self.means.keep
+        if not isinstance(learner, Hidden):
+            if keep:
+                write_tensors(folder.path / WEIGHTS, dict(learner.trainable()))
+            return {"weights": WEIGHTS if keep else None}
+        try:
+            ticket = learner.to_ticket(metadata=training.task.metadata(training.best))
+        except UnwritableError as error:
+            return {"ticket": None, "unwritable": str(error)}
+        if keep:
+            ticket.save(folder.path / TICKET)
+        return {"ticket": TICKET if keep else None, "identity": ticket.identity, "strong": ticket.strong}
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
         training, moment = self.training, self.moment
-        for place, loss in enumerate(losses, training.step - len(losses) + 1):
-            self._refuse_nan("training loss", loss, place)
+        for step, loss in enumerate(losses, training.step - len(losses) + 1):
+            if not self.tells_at_once:
+                self._tell(step, loss)
         self.step_seconds += seconds
         moment.step, moment.loss = training.step, sum(losses) / len(losses)
-        moment.tokens_per_second = steps * training.config.tokens_a_step / seconds
-        row = {"step": training.step, "loss": moment.loss, "tokens_per_second": round(moment.tokens_per_second, 1)}
-        self._append(row)
+        speed = self._speed(steps, seconds)
+        moment.tokens_per_second = speed.get("tokens_per_second", math.nan)
+        self._append({"step": training.step, "loss": moment.loss, **{key: round(v, 1) for key, v in speed.items()}})
         self.watch(moment)
+
+    def _tell(self, step: int, loss: float) -> None:
+        self._refuse_nan("training loss", loss, step)
+        if self.progress:
+            self.progress(step, loss)
+
+    def _speed(self, steps: int, seconds: float) -> dict[str, float]:
+        tokens = self.training.task.tokens_a_step
+        a_second = steps / max(seconds, 1e-9)
+        return {"steps_per_second": a_second} if tokens is None else {"tokens_per_second": tokens * a_second}
 
     def _validate(self) -> None:
         training, moment = self.training, self.moment
-        loss = training.validate()
+        if (loss := training.validate()) is None:
+            return
         self._refuse_nan("validation loss", loss, training.step)
+        assert training.best is not None
         moment.step = moment.validated = training.step
-        moment.validation_loss, moment.best_loss = loss, training.best_loss
+        moment.validation_loss, moment.best_loss = loss, training.best.loss
         moment.densities = {group: kept for group, kept in training.learner.densities().items()}
+        self.curve.append((training.step, loss))
         self._append({"step": training.step, "validation_loss": loss})
         self.watch(moment)
 
     def _append(self, row: dict[str, Json]) -> None:
-        if self.writes:
+        if self.folder is not None and self.writes:
             self.folder.append_metrics(row)
 
     def _refuse_nan(self, what: str, loss: float, step: int) -> None:
         if math.isfinite(loss):
             return
-        kept = (
-            "no checkpoint had been written yet"
-            if self.saved_step is None
-            else f"the last good state, of step {self.saved_step}, is in {self.folder.path / CHECKPOINT}"
-        )
-        raise StrongTicketError(
-            f"the {what} is {loss} at step {step}; {kept}. Choose another --out and a smaller --lr or --qk-scale."
-        )
+        self.training.learner.check_weights()
+        kept = "nothing was kept"
+        if self.folder is not None:
+            kept = (
+                "no checkpoint had been written yet"
+                if self.saved_step is None
+                else f"the last good state, of step {self.saved_step}, is in {self.folder.path / CHECKPOINT}"
+            )
+        raise StrongTicketError(f"the {what} is {loss} at step {step}; {kept}. {self.training.task.advice}")
 
-    def _save_checkpoint(self) -> None:
+    def _keep(self, stop: Stop) -> None:
+        """Write a checkpoint where it is time to; all processes have to agree, since each has a part in it."""
+        if self.folder is None:
+            return
+        due = time.monotonic() - self.checkpoint_time >= self.means.checkpoint_seconds
+        due_anywhere, asked_anywhere = map(any, zip(*self.means.share.gathered((due, stop.asked)), strict=True))
+        if due_anywhere:
+            self._save_checkpoint(self.folder)
+        self._stop_if(asked_anywhere)
+
+    def _save_checkpoint(self, folder: RunFolder) -> None:
         self.checkpoint_time = time.monotonic()
-        if self.writes:
-            self.folder.save_checkpoint(self.training.state())
+        if self.saved_step != self.training.step:
+            state = self.training.state()
+            if self.writes:
+                folder.save_checkpoint(state)
         self.saved_step = self.training.step
 
-    def _anybody_asks(self, stop: Stop) -> bool:
-        if self.means.share.world == 1:
-            return stop.asked
-        asked = torch.tensor(float(stop.asked), device=self.means.share.device)
-        dist.all_reduce(asked)
-        return bool(asked)
-
     def _stop_if(self, asked: bool) -> None:
-        if asked and self.training.step < self.training.config.steps:
-            self._save_checkpoint()
+        if asked and self.folder is not None and self.training.step < self.steps:
+            self._save_checkpoint(self.folder)
             raise StoppedError(
-                f"Stopped after step {self.training.step} of {self.training.config.steps}. What is done is kept in "
+                f"Stopped after step {self.training.step} of {self.steps}. What is done is kept in "
                 f"{self.folder.path}; the same command goes on from there."
             )
 
@@ -283,7 +281,7 @@ class _Run:
             "command": self.means.command,
             "seconds": round(time.monotonic() - self.began, 3),
             "resumed_at_step": self.resumed_step,
-            "tokens_per_second": steps * self.training.config.tokens_a_step / max(self.step_seconds, 1e-9),
+            **self._speed(steps, self.step_seconds),
             "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
             "processes": self.means.share.world,
             "compiler": self.means.compiler,

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,21 @@ class Share:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
+    def gathered(self, mine: Any) -> list[Any]:
+        """Give what each process has, in the order of their ranks."""
+        if self.world == 1:
+            return [mine]
+        everybodys: list[Any] = [None] * self.world
+        dist.all_gather_object(everybodys, mine)
+        return everybodys
+
+
+def share_of(device: torch.device) -> Share:
+    """Give this process's share in the caller's process group, or in none."""
+    if dist.is_available() and dist.is_initialized():
+        return Share(dist.get_rank(), dist.get_world_size(), device)
+    return Share(0, 1, device)
+
 
 @contextmanager
 def shared_search(device: str) -> Iterator[Share]:
@@ -35,14 +51,14 @@ def shared_search(device: str) -> Iterator[Share]:
         device: "cpu" or "cuda"; each process takes the GPU of its local rank.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield Share(0, 1, torch.device(device))
+        yield share_of(torch.device(device))
         return
     local = torch.device(f"cuda:{os.environ['LOCAL_RANK']}") if device == "cuda" else torch.device(device)
     if local.type == "cuda":
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if local.type == "cuda" else "gloo")
     try:
-        yield Share(dist.get_rank(), dist.get_world_size(), local)
+        yield share_of(local)
     except BaseException as error:
         _forget_locals(error)
         raise

@@ -3,12 +3,10 @@
 Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning rate is a number handed to a kernel.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,23 +14,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-Precision = Literal["float32", "bfloat16"]
+from strongticket.learn.config import Precision as Precision
+from strongticket.learn.config import StepConfig as StepConfig
+
 Loss = Callable[[nn.Module, Any], Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepConfig:
-    """How a step is computed; what it computes is up to the model and the optimizer."""
-
-    precision: Precision = "float32"  # bfloat16: products by autocast; parameters and gradients stay float32
-    compiler: str | None = None  # a backend of torch.compile, "inductor" as a rule; None: eager
-    clip: float | None = None  # most norm of the whole gradient
-
-    def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision must be float32 or bfloat16; got {self.precision!r}.")
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ValueError(f"clip must be a positive norm, or None; got {self.clip}.")
 
 
 def make_optimizer(
@@ -68,6 +53,7 @@ class Step:
         optimizer: over the parameters to train.
         config: see `StepConfig`.
         loss: (model, micro-batch) -> mean loss, a scalar; by default the model gives it: `model(*micro_batch)`.
+        prepare: called before each update, when the gradients are complete but not clipped.
         refresh: called after each update, for instance a `Refresh` of masks.
 
     Example:
@@ -84,11 +70,12 @@ class Step:
         config: StepConfig | None = None,
         *,
         loss: Loss = lambda model, micro_batch: model(*micro_batch),
+        prepare: Callable[[], object] = lambda: None,
         refresh: Callable[[], object] = lambda: None,
     ) -> None:
         self.optimizer, self.config = optimizer, config or StepConfig()
         self.module = _wrapped(model, self.config.compiler)  # what runs
-        self._loss, self._refresh = loss, refresh
+        self._loss, self._prepare, self._refresh = loss, prepare, refresh
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self._trained[0].device
 
@@ -109,6 +96,7 @@ class Step:
                 loss = self.loss(micro_batch) / len(micro_batches)
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
+        self._prepare()
         if self.config.clip is not None:
             clip_grad_norm_(self._trained, self.config.clip)
         self.optimizer.step()

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from strongticket.learn.groups import Groups, Place, groups_of, places_of
-from strongticket.learn.policy import CONSTANT_GROUPS
+from strongticket.learn.policy import CONSTANT_GROUPS, Treatment
 from strongticket.learn.roles import key_width_of, output_axis, roles_of
 from strongticket.models.gpt2 import GPT2, INITIAL_STD, Group, initial_scales
+from strongticket.ops.rng import Distribution, random_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,49 @@ class ModelTensor:
     def numel(self) -> int:
         """How many numbers it has."""
         return math.prod(self.shape)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HiddenTensor:
+    """What became of one tensor: how it is treated and drawn, where it lies, and what a rule put over it."""
+
+    tensor: ModelTensor
+    treatment: Treatment
+    seed: int
+    distribution: Distribution | None = None  # of its weights; None for one that is constant or trained
+    scale: float | None = None  # of its distribution, or the constant; None for one that is trained
+    gain: float = 1.0  # multiplied a trained tensor's first values
+    places: tuple[str, ...] = ()  # every name of its parameter
+    parameter: nn.Parameter = field(init=False)  # that holds the weights as they were drawn
+    module: nn.Module = field(init=False)  # what a rule made of a masked tensor
+
+    @property
+    def name(self) -> str:
+        """Its name in the ticket."""
+        return self.tensor.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.tensor.shape
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights under the mask, to be written to where a rule draws some of them again."""
+        return self.tensor.of(self.parameter.detach())
+
+    def draw(self, number: int = 0) -> Tensor:
+        """Draw its weights as its seed says: for the first time, or again and again."""
+        assert self.distribution is not None
+        assert self.scale is not None
+        name = f"{self.name}.draw-{number}" if number else self.name
+        return random_weights(self.seed, name, self.shape, self.distribution, self.scale, device=self.weight.device)
+
+    def values(self, model: nn.Module) -> Iterator[Tensor]:
+        """Give what the module computes with, in each of its places."""
+        for place in self.places:
+            holder, _, attribute = place.rpartition(".")
+            yield self.tensor.of(getattr(model.get_submodule(holder), attribute).detach())
 
 
 def tensors_of(model: nn.Module, groups: Groups | None = None) -> list[ModelTensor]:

@@ -1,51 +1,97 @@
 """A run between two steps: what it has learned, how it goes on, and how it is put away and taken up again."""
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from strongticket.data.text import Text, training_batch
-from strongticket.data.windows import Tokens, window_count
-from strongticket.learn.config import RunConfig
-from strongticket.learn.evaluate import validation_loss
-from strongticket.learn.learner import make_learner, set_learned
+from strongticket.files import Json
+from strongticket.learn.hidden import Snapshot
+from strongticket.learn.learner import Learner
+from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share
 from strongticket.learn.step import Step, StepConfig, make_optimizer
 
 
+class Task(ABC):
+    """What a run learns from, and what it is measured by."""
+
+    tokens_a_step: int | None = None  # where batches are text
+    advice: str  # what to try where a loss is no number
+
+    @abstractmethod
+    def micro_batches(self, step: int) -> Sequence[Any]:
+        """Give this process's share of a step, counted from 0, on its device; asked for in order."""
+
+    def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
+        """Give the mean loss of a micro-batch, a scalar; by default the model's own."""
+        loss: Tensor = model(*micro_batch)
+        return loss
+
+    @abstractmethod
+    def validate(self, model: nn.Module) -> float | None:
+        """Give a number, lower for a better model and the same in all processes; None if there is nothing to ask."""
+
+    def measure(self, model: nn.Module) -> dict[str, float]:
+        """Say what else is to be told of the best moment."""
+        return {}
+
+    def metadata(self, best: Snapshot | None) -> Mapping[str, Json] | None:
+        """Say what a ticket remembers of the run."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Give what this process needs to go on with the next step; nothing where its number is enough."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any], step: int) -> None:
+        """Go on from what `state` gave after so many steps."""
+        assert not state
+
+
 class Training:
-    """The state of a run. Which text a step sees follows from its number, so nothing else needs keeping.
+    """The state of a run.
 
     Args:
-        config: what is done.
-        text: what it is done with.
+        learner: what learns.
+        task: from what.
         share: of this process in the work.
-        compiler: a backend of torch.compile; None runs eagerly.
+        schedule: how many steps, and their learning rates.
+        step: how each is computed.
+        weight_decay: AdamW's.
     """
 
-    def __init__(self, config: RunConfig, text: Text, share: Share, compiler: str | None = None) -> None:
-        self.config, self.text, self.share = config, text, share
-        for split in ("train", "valid"):
-            window_count(text.tokens(split), config.length, f"the {split} text")  # which may be too short
-        self.learner = make_learner(config, text.tokenizer.vocabulary, share.device)
-        self._parameters = dict(self.learner.trainable())
-        optimizer = make_optimizer(self._parameters.values(), lr=config.lr, weight_decay=config.weight_decay)
-        settings = StepConfig(precision=config.precision, compiler=compiler, clip=config.clip)
-        self._step = Step(self.learner.model, optimizer, settings, refresh=self.learner.refresh)
+    def __init__(
+        self,
+        learner: Learner,
+        task: Task,
+        share: Share,
+        *,
+        schedule: Schedule,
+        step: StepConfig,
+        weight_decay: float,
+    ) -> None:
+        self.learner, self.task, self.share, self.schedule = learner, task, share, schedule
+        parameters = (parameter for _, parameter in learner.trainable())
+        optimizer = make_optimizer(parameters, lr=schedule.lr, weight_decay=weight_decay)
+        self._step = Step(
+            learner.model, optimizer, step, loss=task.loss, prepare=learner.before_step, refresh=learner.after_step
+        )
         self.step = 0  # done so far
-        self.best_loss, self.best_step = math.inf, 0
-        self._best: dict[str, Tensor] = {}
+        self.best: Snapshot | None = None  # when the validation loss was lowest
         self._losses: list[Tensor] = []  # of the steps since they were last asked for
 
-    def advance(self) -> None:
-        """Do one step; does not wait for a GPU to finish it."""
-        self._step.set_lr(self.config.schedule.at(self.step))
-        self._losses.append(self._step(self._micro_batches()))
+    def advance(self) -> Tensor:
+        """Do one step; does not wait for a GPU to finish it. Gives this process's loss."""
+        micro_batches = self.task.micro_batches(self.step)
+        self._step.set_lr(self.schedule.at(self.step))
+        self._losses.append(loss := self._step(micro_batches))
         self.step += 1
+        return loss
 
     def losses(self) -> list[float]:
         """Give the training losses of the steps since the last call, each the mean over all processes."""
@@ -53,51 +99,41 @@ class Training:
         self._losses = []
         return [float(loss) for loss in losses]
 
-    def validate(self) -> float:
+    def validate(self) -> float | None:
         """Measure the validation loss, and remember what was learned if it is the best so far."""
-        loss = self.loss_on(self.text.valid)
-        if loss < self.best_loss:
-            self.best_loss, self.best_step, self._best = loss, self.step, self.learned()
+        loss = self.task.validate(self.learner.model)
+        if loss is not None and loss < (math.inf if self.best is None else self.best.loss):
+            self.best = self.snapshot(loss)
         return loss
 
-    def loss_on(self, tokens: Tokens) -> float:
-        """Measure the loss on a text, without learning from it."""
-        return validation_loss(
-            self.learner.model,
-            tokens,
-            length=self.config.length,
-            sequences=self.config.micro_batch,
-            device=self.share.device,
-            precision=self.config.precision,
-        )
-
-    def learned(self) -> dict[str, Tensor]:
+    def snapshot(self, loss: float) -> Snapshot:
         """Copy what has been learned so far."""
-        return {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
-
-    @property
-    def best(self) -> Mapping[str, Tensor]:
-        """What had been learned when the validation loss was lowest."""
-        return self._best
+        values = {name: value.clone() for name, value in self.learner.state().items()}
+        return Snapshot(step=self.step, loss=loss, values=values)
 
     def state(self) -> dict[str, Any]:
-        """Everything a process needs to go on as if it had never stopped."""
+        """Everything the processes need to go on as if they had never stopped; all of them have to ask for it."""
+        best = self.best or Snapshot(step=0, loss=math.inf, values={})
         return {
             "step": self.step,
-            "best_loss": self.best_loss,
-            "best_step": self.best_step,
+            "best_loss": best.loss,
+            "best_step": best.step,
             "losses": self._pending(),
-            "learned": {name: parameter.detach() for name, parameter in self._parameters.items()},
-            "best": self._best,
+            "learned": self.learner.state(),
+            "best": dict(best.values),
             "optimizer": self._step.optimizer.state_dict(),
+            "tasks": self.share.gathered(self.task.state()),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self.step, self.best_loss, self.best_step = state["step"], state["best_loss"], state["best_step"]
-        self._losses, self._best = list(state["losses"]), dict(state["best"])
-        set_learned(self.learner, state["learned"])
+        self.step, self._losses = state["step"], list(state["losses"])
+        best = Snapshot(step=state["best_step"], loss=state["best_loss"], values=state["best"])
+        self.best = best if best.values else None
+        self.learner.load_state(state["learned"], self.step)
         self._step.optimizer.load_state_dict(state["optimizer"])
+        tasks = state.get("tasks", [])  # which checkpoints of earlier releases have not
+        self.task.load_state(tasks[self.share.rank] if self.share.rank < len(tasks) else {}, self.step)
 
     def _pending(self) -> Tensor:
         if not self._losses:
@@ -107,15 +143,3 @@ class Training:
             dist.all_reduce(losses)
             losses /= self.share.world
         return losses.cpu()
-
-    def _micro_batches(self) -> list[tuple[Tensor, Tensor]]:
-        """This process's share of the step's sequences, on its device."""
-        config, share = self.config, self.share
-        batch = training_batch(
-            self.text.train, length=config.length, sequences=config.sequences, seed=config.seed, step=self.step
-        )
-        starts = range(share.rank * config.micro_batch, config.sequences, share.world * config.micro_batch)
-        inputs, targets = (
-            [share.to_device(tensor[start : start + config.micro_batch]) for start in starts] for tensor in batch
-        )
-        return list(zip(inputs, targets, strict=True))

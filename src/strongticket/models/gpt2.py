@@ -5,74 +5,23 @@ that a parametrization (a mask, say) runs once a pass and tied embeddings share 
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
+from strongticket.models.gpt2_sizes import SIZES as SIZES
+from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
+from strongticket.models.gpt2_sizes import Group as Group
+from strongticket.models.gpt2_sizes import gpt2_config as gpt2_config
 from strongticket.ops.cross_entropy import linear_cross_entropy
 from strongticket.ops.rng import Distribution, random_weights
 
-Group = Literal["attention", "mlp", "embeddings", "norms", "head", "biases"]
-
 INITIAL_STD = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPT2Config:
-    """What a GPT-2 is made of; `SIZES` has the usual ones."""
-
-    n_layers: int
-    d_model: int
-    n_heads: int
-    context: int = 1024  # the most tokens it can see
-    vocabulary: int = 50257
-    bias: bool = True  # in the linear layers and the norms
-    tied: bool = True  # the token embedding is the output head as well
-    activation: Literal["gelu", "relu"] = "gelu"
-    dropout: float = 0.0
-    norm_epsilon: float = 1e-5
-    # Multiplies the last norm's output. Tied embeddings of std 0.02 bound the logits; a constant is no trained weight.
-    output_gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        sizes = (self.n_layers, self.d_model, self.n_heads, self.context, self.vocabulary)
-        if min(sizes) < 1 or self.d_model % self.n_heads:
-            raise ValueError(f"a GPT-2 needs positive sizes and d_model a multiple of n_heads; got {self}.")
-        if self.activation not in ("gelu", "relu"):
-            raise ValueError(f"activation must be gelu or relu; got {self.activation!r}.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1); got {self.dropout}.")
-
-    @property
-    def key_width(self) -> int:
-        """$n_K$, the width of one head."""
-        return self.d_model // self.n_heads
-
-
-SIZES: Mapping[str, GPT2Config] = {
-    "nano": GPT2Config(n_layers=2, d_model=64, n_heads=2, context=128, vocabulary=256),
-    "mini": GPT2Config(n_layers=4, d_model=512, n_heads=8),
-    "small": GPT2Config(n_layers=12, d_model=768, n_heads=12),
-    "medium": GPT2Config(n_layers=24, d_model=1024, n_heads=16),
-}
-
-
-def gpt2_config(size: str, **changes: Any) -> GPT2Config:
-    """Look a size up and change some of its settings.
-
-    Example:
-        >>> gpt2_config("mini", output_gain=4.0).key_width
-        64
-    """
-    if size not in SIZES:
-        raise ValueError(f"unknown GPT-2 size {size!r}; choose {', '.join(SIZES)}.")
-    return replace(SIZES[size], **changes)
 
 
 class Linear(nn.Linear):

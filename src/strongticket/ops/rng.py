@@ -6,20 +6,18 @@ The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.m
 
 import hashlib
 import math
-import operator
-from numbers import Real
-from typing import Literal, SupportsIndex, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_real, as_seed
 from strongticket.ops.philox.reference import Stream
 
 Distribution = Literal["uniform", "normal", "sign"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
-MAX_SEED = 2**64 - 1
 _DOMAIN = b"strongticket rng 1\x00"
 
 
@@ -97,23 +95,8 @@ def stream_of(seed: int, name: str) -> Stream:
     return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
 
 
-def as_seed(seed: SupportsIndex) -> int:
-    """Take a seed, NumPy's whole numbers included, as a plain one."""
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
-        raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
-    return operator.index(seed)
-
-
 def round_scale(scale: float) -> float:
     """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
     if not 2.0**-100 <= (number := as_real(scale)) <= 2.0**100:
         raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale!r:.40}.")
     return float(np.float32(number))
-
-
-def as_real(value: object) -> float:
-    """Take a real number, NumPy's included, as a float; what is none becomes NaN, which no range holds."""
-    try:
-        return float(value) if isinstance(value, Real) else math.nan
-    except OverflowError:
-        return math.nan

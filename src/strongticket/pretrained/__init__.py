@@ -1,6 +1,12 @@
 """Pretrained Hugging Face models as tickets: find their matrices, prune random ones into them, put those in place."""
 
-from strongticket.pretrained.adapters import Adapter as Adapter
-from strongticket.pretrained.adapters import register_adapter as register_adapter
-from strongticket.pretrained.attach import attach as attach
+from strongticket.pretrained.attaching import attach as attach
 from strongticket.pretrained.construct import construct_pretrained as construct_pretrained
+from strongticket.pretrained.families import Family as Family
+from strongticket.pretrained.families import register_family as register_family
+from strongticket.pretrained.heads import Heads as Heads
+from strongticket.pretrained.parts import Behind as Behind
+from strongticket.pretrained.parts import LinearMap as LinearMap
+from strongticket.pretrained.parts import Mixed as Mixed
+from strongticket.pretrained.parts import Norm as Norm
+from strongticket.pretrained.parts import ReluPair as ReluPair

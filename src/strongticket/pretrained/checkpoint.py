@@ -1,4 +1,4 @@
-"""Finished parts of an interrupted construction, one small file each, in a folder beside the ticket to be."""
+"""Finished pieces of an interrupted construction, one small file each, in a folder beside the ticket to be."""
 
 import io
 import json
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
-from strongticket.pretrained.parts import Part, Solved
+from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.tickets.mask import Bits
 
 _SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
@@ -48,30 +49,31 @@ class Checkpoint:
                     remove_checkpoint(self._folder)
                 raise
 
-    def load(self, part: Part) -> Solved | None:
-        """Give what was found for a part, or None if it has to be solved; a damaged file counts as none."""
+    def load(self, piece: Piece) -> Solved | None:
+        """Give what was found for a piece, or None if it has to be solved; a damaged file counts as none."""
         if self._folder is None:
             return None
         try:
-            with np.load(self._folder / f"{part.name}.npz", allow_pickle=False) as file:
+            with np.load(self._folder / f"{piece.name}.npz", allow_pickle=False) as file:
                 facts = json.loads(file[_FACTS].tobytes())
                 bits: dict[str, Bits] = {name: file[name] for name in file.files if name != _FACTS}
             missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
             sizes = tuple(found) if (found := facts.pop("sizes")) is not None else None
             solved = Solved(bits=bits, sizes=sizes, unreachable=missed, **facts)
-            complete = len(list(part.tensors(solved))) == 2 * len(bits)
+            complete = len(list(piece.tensors(solved))) == 2 * len(bits)
         except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
             return None
         return solved if complete else None
 
     def keep(self, solved: Solved) -> None:
-        """Keep a finished part."""
+        """Keep a finished piece."""
         if self._folder is None:
             return
         facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name != "bits"}
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        np.savez(buffer, allow_pickle=False, **{_FACTS: encoded, **solved.bits})
+        arrays: dict[str, Any] = {_FACTS: encoded, **solved.bits}  # Any: numpy has a keyword of its own beside them
+        np.savez(buffer, **arrays)
         # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
             file.write(buffer.getbuffer())

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.pretrained.adapters import Target
-from strongticket.pretrained.attach import Mode, attach
+from strongticket.pretrained.attaching import attach
+from strongticket.pretrained.parts import Mode
+from strongticket.pretrained.target import Target
 from strongticket.tickets.ticket import Ticket
 
 # Called with the number of texts that are done since the last call.
 Progress = Callable[[int], object]
-
-_MAPS = ("up", "down")
 
 
 @torch.no_grad()
@@ -52,11 +51,11 @@ def compare(
         beside its certificate.
     """
     check_reads_text(model)
-    target = Target(model)
+    target = Target(model, ticket.architecture["what"])
     most_tokens = min(most_tokens, target.most_tokens() or most_tokens)
     attached, exact = attach(model, ticket, mode), copy.deepcopy(model).double()
-    parts = _PartErrors(target, Target(attached), with_maps=ticket.architecture["what"] == "attention+mlp")
-    outputs = _Outputs(causal=target.adapter.kind == "causal")
+    parts = _PartErrors(target, Target(attached, target.what))
+    outputs = _Outputs(causal=target.family.kind == "causal")
     n_tokens = n_cut = 0
     for chosen in _batches(texts, batch_size):
         batch, cut = _tokens(chosen, tokenizer, most_tokens)
@@ -88,7 +87,7 @@ def compare(
 def check_reads_text(model: nn.Module) -> None:
     """Refuse a model of images, which has no tokenizer either."""
     target = Target(model)
-    if target.adapter.kind == "image":
+    if target.family.kind == "image":
         raise StrongTicketError(f"compare reads text, and a {target.model_type} takes images; use strongticket.attach.")
 
 
@@ -191,8 +190,9 @@ class _Outputs:
 class _PartErrors:
     """Each part of the ticket on the inputs the original's part had: its own error, nothing handed on from before."""
 
-    def __init__(self, original: Target, attached: Target, *, with_maps: bool) -> None:
-        self._original, self._attached, self._with_maps = original, attached, with_maps
+    def __init__(self, original: Target, attached: Target) -> None:
+        self._original = {f"{layer.name}.{part.name}": (layer, part) for layer, part in original.parts()}
+        self._attached = {f"{layer.name}.{part.name}": (layer, part) for layer, part in attached.parts()}
         self._inputs: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._outputs: dict[str, Tensor] = {}
         self._errors: dict[str, float] = {}
@@ -202,12 +202,9 @@ class _PartErrors:
     def watching(self) -> Iterator[None]:
         """Note what goes into the original's parts and what comes out, while the block runs it."""
         hooks = []
-        for i in range(self._original.n_layers):
-            hooks.append(self._note_input(self._original.module("attention", i), f"layer.{i}.attention"))
-            hooks.append(self._note_output(self._original.module("output", i), f"layer.{i}.attention"))
-            for part in _MAPS if self._with_maps else ():
-                hooks.append(self._note_input(self._original.module(part, i), f"layer.{i}.mlp.{part}"))
-                hooks.append(self._note_output(self._original.module(part, i), f"layer.{i}.mlp.{part}"))
+        for name, (layer, part) in self._original.items():
+            hooks.append(self._note_input(layer.module(part.at), name))
+            hooks.append(self._note_output(part.output(layer), name))
         try:
             yield
         finally:
@@ -217,7 +214,8 @@ class _PartErrors:
     def add(self, real: Tensor) -> None:
         """Run the ticket's parts on what was noted."""
         for name, (args, kwargs) in self._inputs.items():
-            mine = self._apply(name, args, kwargs)
+            layer, part = self._attached[name]
+            mine = part.apply(layer, *args, **kwargs)
             x = args[0] if args else kwargs["hidden_states"]
             error = (mine[real].double() - self._outputs[name][real].double()).norm(dim=-1).max().item()
             self._errors[name] = max(self._errors.get(name, 0.0), error)
@@ -238,22 +236,6 @@ class _PartErrors:
             }
             for part in ticket.certificate.details["parts"]
         ]
-
-    def _apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        _, layer, *place = name.split(".")
-        i, adapter = int(layer), self._attached.adapter
-        if place != ["attention"]:
-            return self._tensor(self._attached.module(place[-1], i)(*args, **kwargs))
-        result = self._attached.module("attention", i)(*args, **kwargs)
-        heads = self._tensor(result[0] if isinstance(result, tuple) else result)
-        # In some families the map behind the heads is a part of the attention, in others it stands beside it.
-        inside = adapter.output.startswith(f"{adapter.attention}.")
-        return heads if inside else self._tensor(self._attached.module("output", i)(heads))
-
-    @staticmethod
-    def _tensor(output: Any) -> Tensor:
-        assert isinstance(output, Tensor)
-        return output
 
     def _note_input(self, module: nn.Module, name: str) -> Any:
         def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

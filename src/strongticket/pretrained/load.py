@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from strongticket.errors import MissingExtraError, StrongTicketError, first_line
-from strongticket.pretrained.adapters import adapter_of
+from strongticket.pretrained.families import family_of
 
 # The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
 _UNUSED = ("pooler",)
@@ -23,7 +23,7 @@ def load_model(name: str) -> nn.Module:
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
         config = transformers.AutoConfig.from_pretrained(name)
-    kind = adapter_of(config).kind
+    kind = family_of(config).kind
     maker = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
     with _one_line(name), _quiet(transformers):
         # Eager attention gives its weights away, which `compare` looks at.

@@ -1,234 +1,247 @@
-"""The independent pieces of work: one head, or one linear map of an MLP. Small to send, and small to keep."""
+"""The parts of a layer that random matrices can stand for: where they sit, what is proved of them, how they go back.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+A part's `input` bounds its inputs by the model's own numbers; that is what its certificate holds for.
+"""
 
-import numpy as np
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from strongticket.bounds.certificate import HeadNorms
-from strongticket.construct import certify
-from strongticket.construct.attention import head_matrices, prune_head
-from strongticket.construct.balance import balanced_blocks
-from strongticket.construct.feedforward import layer_matrices, prune_layer
-from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm
-from strongticket.construct.source import Init, RandomMatrix, equal_blocks
-from strongticket.ops.ordered import ordered_product
-from strongticket.pretrained.adapters import Layer, Target, What
-from strongticket.tickets.mask import Bits, PackedMask
-from strongticket.tickets.tensors import RandomTensor
+from strongticket.bounds.certificate import Envelope, LinearNorms, propagate_feedforward
+from strongticket.bounds.upward import Up, up_sqrt
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json
+from strongticket.pretrained.layer import Affine, Layer
+from strongticket.pretrained.pieces import LinearPiece, Piece, ReluPiece, Solved
+from strongticket.pretrained.random_maps import RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
+from strongticket.tickets.build import SignSplitNetwork
+from strongticket.tickets.ticket import Ticket
 
-Numbers = NDArray[np.float32]
+Mode = Literal["merged", "literal"]
 
-_INIT: Init = "theory"
-_UNIT_ROUNDOFF = 2.0**-53 * 1.01
+# Functions that are never larger than their argument, in absolute value: they keep a bound on a norm.
+_GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
+_SHRINKING = (*_GELUS, "relu", "silu", "swish")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Solved:
-    """What is kept of a solved part.
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What makes the inputs of a part."""
+
+    def largest(self, layer: Layer) -> float:
+        """Bound the norm of every input, for whatever the model reads."""
+        raise NotImplementedError
+
+    def tensors(self, layer: Layer, name: str) -> dict[str, Tensor]:
+        """Give the numbers the bound depends on, those of other parts excepted, under a name."""
+        return {}
+
+    def check(self, config: Any) -> None:
+        """Refuse a model for which the bound would not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm(Input):
+    r"""A LayerNorm or a root-mean-square norm: at most $\sqrt{d} \max |\gamma| + \|\beta\|$.
 
     Args:
-        name: the part's.
-        bits: packed masks, by the name of their tensor.
-        sizes: of the blocks, where they are not equal.
-        norms: of the target and of the errors, for the certificate.
-        worst_entry: the largest error of an entry of a merged matrix.
-        worst_reached: the largest one among the entries that a subset can reach.
-        n_unreachable: how many others there are.
-        unreachable: the worst of them, with the matrix they are in.
+        at: its path in the layer.
+        first: for models that normalise behind each block; `at` is then in the layer before, and this is what makes the
+            inputs of the first layer, its path from the backbone.
     """
 
-    name: str
-    bits: dict[str, Bits]
-    sizes: tuple[int, ...] | None
-    norms: dict[str, float]
-    worst_entry: float
-    worst_reached: float
-    n_unreachable: int
-    unreachable: list[tuple[str, Miss]]
+    at: str
+    first: str = ""
+
+    def place(self, layer: Layer) -> str:
+        """Say where it is, from the backbone."""
+        if not self.first:
+            return layer.place(self.at)
+        return layer.place(self.at, back=1) if layer.index else self.first
+
+    def largest(self, layer: Layer) -> float:
+        """Bound the norm of everything it gives."""
+        read = layer.norm(self.place(layer))
+        return (up_sqrt(len(read.weight)) * float(read.weight.abs().max()) + read.length()).value
+
+    def tensors(self, layer: Layer, name: str) -> dict[str, Tensor]:
+        """Give gain and shift."""
+        return layer.norm(self.place(layer)).named(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Behind(Input):
+    """The outputs of a linear map, through an activation that never makes a number larger.
+
+    Args:
+        map: the part.
+        times: for gated MLPs, a part whose outputs are multiplied by those, entry by entry.
+        activation: the configuration's key for the activation's name.
+    """
+
+    map: "LinearMap"
+    times: "LinearMap | None" = None
+    activation: str = "hidden_act"
+
+    def largest(self, layer: Layer) -> float:
+        """Bound the outputs; those of two maps by the product, since no entry is larger than the norm."""
+        bound = self.map.largest_output(layer)
+        return (bound if self.times is None else bound * self.times.largest_output(layer)).value
+
+    def check(self, config: Any) -> None:
+        """Refuse an activation that could make its input larger: the certificate would not hold."""
+        name = getattr(config, self.activation, None)
+        if name not in _SHRINKING:
+            raise StrongTicketError(
+                f"the MLP's activation {name!r} is not known to keep norms; known are {', '.join(_SHRINKING)}. "
+                "Prune into the attention alone."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed(Input):
+    r"""The heads of an attention side by side: each a mixture of the outputs that a map has for it.
+
+    A mixture is no longer than the longest it is made of, but every head may be made of another token. So the bound is
+    $\sqrt{\sum_j (\|W_j\| \alpha + \|b_j\|)^2}$ over the heads, of which some share their $W_j$ where there are groups.
+
+    Args:
+        values: the part that makes the values.
+    """
+
+    values: "LinearMap"
+
+    def largest(self, layer: Layer) -> float:
+        """Bound all heads together."""
+        heads = int(layer.config.num_attention_heads)
+        groups = int(getattr(layer.config, "num_key_value_heads", None) or heads)
+        alpha, squares = self.values.input.largest(layer), Up(0.0)
+        for head in self.values.read(layer).chunk(groups):
+            size = _largest_output(head, alpha)
+            squares += size * size
+        return up_sqrt((squares * math.ceil(heads / groups)).value).value
+
+
+def _largest_output(map: Affine, input_norm: float) -> Up:
+    norm = float(torch.linalg.matrix_norm(map.weight.double(), ord=2)) * (1 + 1e-12)
+    return Up(input_norm) * norm + map.length()
+
+
+@dataclass(frozen=True)
 class Part:
-    """A piece of work, as another process or machine gets it.
+    """A part of every layer; each method gets the layer it is in.
 
     Args:
-        name: in front of the names of its tensors.
-        items: of each subset sum.
-        seed: of the random weights.
-        device: where it is solved.
+        name: in a ticket, behind the layer's. Those that begin with "mlp" are left out of a ticket of the attention.
+        at: the path of its module in the layer.
+        input: what makes its inputs, and so bounds them.
     """
 
     name: str
-    items: int
-    seed: int
-    device: str
+    at: str
+    input: Input
 
-    @property
-    def sums(self) -> int:
-        """How many subset sums it takes."""
+    def check(self, config: Any) -> None:
+        """Refuse a model that the part cannot stand for, by its configuration."""
+        self.input.check(config)
+
+    def tensors(self, layer: Layer) -> dict[str, Tensor]:
+        """Name all numbers of the model that masks and certificate depend on."""
+        return self.input.tensors(layer, f"{self.name.rpartition('.')[0] or self.name}_norm")
+
+    def describe(self, layer: Layer) -> dict[str, Json]:
+        """Give what the architecture of a ticket says of it, alike for all layers."""
+        return {}
+
+    def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
+        """Cut it into work, to be done with the items, the seed and the device that are given."""
         raise NotImplementedError
 
-    def matrices(self) -> tuple[RandomMatrix, ...]:
-        """Describe its random matrices, in the order they have in a ticket."""
+    def biases(self, layer: Layer) -> dict[str, Tensor]:
+        """Name the biases that a ticket keeps as they are, behind the part's own name."""
         raise NotImplementedError
 
-    def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
-        """Make its tensors from what was found; the ones without bits are blocks."""
-        for matrix in self.matrices():
-            if matrix.name in solved.bits:
-                mask = PackedMask(matrix.shape, solved.bits[matrix.name], copy=False)
-                yield RandomTensor(name=matrix.name, mask=mask, distribution="uniform", scale=matrix.scale)
-            else:
-                yield matrix.with_blocks(solved.sizes or equal_blocks("width", matrix.units, matrix.coordinates))
-
-    def solve(self) -> Solved:
-        """Find the masks."""
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+        """Bound its error on inputs of at most that norm, from what was found for its pieces; give details too."""
         raise NotImplementedError
 
+    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
+        """Put what a ticket has for it in its place."""
+        raise NotImplementedError
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadPart(Part):
-    """One attention head: query and key (d_k, d), value (d_v, d), output (d_out, d_v), as the model has them."""
+    def output(self, layer: Layer) -> nn.Module:
+        """Give the module whose outputs are the part's; `at` is the one whose inputs are."""
+        return layer.module(self.at)
 
-    query: Numbers
-    query_bias: Numbers | None
-    key: Numbers
-    value: Numbers
-    output: Numbers
-    scaling: float
-
-    @property
-    def sums(self) -> int:
-        """One for each entry of both merged matrices."""
-        d, rows, d_out = self._sizes()
-        return rows * d + d * d_out
-
-    def matrices(self) -> tuple[RandomMatrix, ...]:
-        """Describe query, key, value and output."""
-        d, rows, d_out = self._sizes()
-        return head_matrices(self.name, rows, d, d_out, self.items * d, self.items * d, _INIT)
-
-    def merged(self) -> tuple[Tensor, Tensor]:
-        r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out).
-
-        Products of two float32 numbers are exact in float64, so that only the additions round.
-        """
-        left, right, value, output = self._factors()
-        return ordered_product(left, right) * self.scaling, ordered_product(value, output)
-
-    def merged_rounding(self) -> tuple[Tensor, Tensor]:
-        """Bound what `merged` lost: a sum of n exact products rounds n times, and the scale once."""
-        left, right, value, output = (x.abs() for x in self._factors())
-        qk, vo = left @ right.T * abs(self.scaling), value @ output.T
-        return (left.shape[1] + 2) * _UNIT_ROUNDOFF * qk, (value.shape[1] + 1) * _UNIT_ROUNDOFF * vo
-
-    def solve(self) -> Solved:
-        """Prune the head and take the norms of its errors."""
-        (qk, vo), width = self.merged(), self.items * self.key.shape[1]
-        found = prune_head(qk, vo, self.name, width, width, seed=self.seed, init=_INIT, device=self.device)
-        qk_rounding, vo_rounding = self.merged_rounding()
-        head = PrunedHead(found.qk.with_more_rounding(qk_rounding), found.vo.with_more_rounding(vo_rounding))
-        norms = certify.head_norms(qk, vo, head)
-        return solved_from(self.name, tuple(head.tensors()), {"qk": head.qk, "vo": head.vo}, norms)
-
-    def _sizes(self) -> tuple[int, int, int]:
-        d = self.key.shape[1]
-        return d, d + (self.query_bias is not None), len(self.output)
-
-    def _factors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        query = self.query if self.query_bias is None else np.concatenate([self.query, self.query_bias[:, None]], 1)
-        left, right, value, output = (
-            torch.tensor(x, device=self.device).double() for x in (query.T, self.key.T, self.value.T, self.output)
-        )
-        return left, right, value, output
+    def apply(self, layer: Layer, *args: Any, **kwargs: Any) -> Any:
+        """Run the part as it is in the model."""
+        return layer.module(self.at)(*args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapPart(Part):
-    """One linear map (out, in) of an MLP, which two random layers with a ReLU between them stand for."""
+@dataclass(frozen=True)
+class LinearMap(Part):
+    """One linear map, which the product of two random matrices stands for (Lemma 7)."""
 
-    weight: Numbers
+    piece: ClassVar[type[LinearPiece]] = LinearPiece
 
-    @property
-    def sums(self) -> int:
-        """Two for each entry, one for either sign of its input."""
-        return 2 * int(self.weight.size)
+    def read(self, layer: Layer) -> Affine:
+        """Give its numbers."""
+        return layer.linear_map(self.at)
 
-    @property
-    def hidden_width(self) -> int:
-        """Units between the two layers: half of them carry positive inputs, so about `items` meet a sum."""
-        return 2 * self.items * int(self.weight.shape[1])
+    def largest_output(self, layer: Layer) -> Up:
+        """Bound the norm of everything the model's own map gives."""
+        return _largest_output(self.read(layer), self.input.largest(layer))
 
-    def matrices(self) -> tuple[RandomMatrix, ...]:
-        """Describe both layers."""
-        d_out, d_in = self.weight.shape
-        return layer_matrices(self.name, d_in, d_out, self.hidden_width, _INIT)
+    def tensors(self, layer: Layer) -> dict[str, Tensor]:
+        """Name weight, bias and what bounds the inputs."""
+        # Maps of an MLP have always been hashed without that in front.
+        return self.read(layer).named(self.name.removeprefix("mlp.")) | super().tensors(layer)
 
-    def solve(self) -> Solved:
-        """Prune both layers and take the norm of their error."""
-        weight = torch.tensor(self.weight, device=self.device).double()
-        first, second = self.matrices()
-        sizes = balanced_blocks(first, second, weight, self.items, self.seed, self.device)
-        found = prune_layer(
-            weight, self.name, self.hidden_width, seed=self.seed, init=_INIT, sizes=sizes, device=self.device
-        )
-        norms = {"norm": spectral_norm(weight), "error": found.norm()}
-        return solved_from(self.name, found.tensors, {"map": found}, norms, sizes)
+    def describe(self, layer: Layer) -> dict[str, Json]:
+        """Say that nothing is between its two matrices."""
+        return {"linear": [self.name]}
 
+    def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
+        """One piece is all of it."""
+        return [self.piece(name=f"{layer.name}.{self.name}", weight=self.read(layer).weight.numpy(), **settings)]
 
-def parts_of(target: Target, what: What, items: int, seed: int, device: str) -> list[Part]:
-    """Cut a target into its parts, layer by layer; they hold views of the model's numbers, not copies."""
-    parts: list[Part] = []
-    for i, layer in enumerate(target.layers()):
-        common: dict[str, Any] = {"items": items, "seed": seed, "device": device}
-        parts += [_head_part(layer, j, name=f"layer.{i}.attention.head.{j}", **common) for j in range(layer.n_heads)]
-        if what == "attention+mlp":
-            for name, weight in (("up", layer.up.weight), ("down", layer.down.weight)):
-                parts.append(MapPart(name=f"layer.{i}.mlp.{name}", weight=weight.numpy(), **common))
-    return parts
+    def biases(self, layer: Layer) -> dict[str, Tensor]:
+        """Give its own."""
+        bias = self.read(layer).bias
+        return {} if bias is None else {"bias": bias}
 
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+        """Multiply the error's norm by the input's."""
+        norms = LinearNorms(**solved[0].norms)
+        return propagate_feedforward(Envelope(input_norm), [norms]).error, {"norm": norms.norm}
 
-def solve_part(part: Part) -> Solved:
-    """Solve a part, wherever it was sent."""
-    return part.solve()
-
-
-def _head_part(layer: Layer, j: int, **common: Any) -> HeadPart:
-    d_k, d_v = len(layer.query.weight) // layer.n_heads, len(layer.value.weight) // layer.n_heads
-    of_keys, of_values = slice(j * d_k, (j + 1) * d_k), slice(j * d_v, (j + 1) * d_v)
-    bias = layer.query.bias
-    return HeadPart(
-        query=layer.query.weight[of_keys].numpy(),
-        query_bias=bias[of_keys].numpy() if bias is not None else None,
-        key=layer.key.weight[of_keys].numpy(),
-        value=layer.value.weight[of_values].numpy(),
-        output=layer.output.weight[:, of_values].numpy(),
-        scaling=layer.scaling,
-        **common,
-    )
+    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
+        """Put the product, or both random matrices, in its place."""
+        (piece,), like = pieces, weight_of(layer.module(self.at))
+        bias = exact_bias(ticket, f"{piece.name}.bias", like)
+        product = piece.products()["map"]
+        if mode == "literal":
+            names = [matrix.name for matrix in piece.matrices()]
+            layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
+        elif product.relu:
+            # It acts on positive and on negative inputs by matrices of their own.
+            halves = multiply_out(ticket, product, like.device).to(like.dtype).chunk(2, dim=1)
+            positive, negative = (half.contiguous() for half in halves)
+            layer.put(self.at, SignSplitNetwork([positive], [negative], [bias]).requires_grad_(False))
+        else:
+            layer.put(self.at, frozen_linear(multiply_out(ticket, product, like.device), bias, like))
 
 
-def solved_from(
-    name: str,
-    tensors: tuple[RandomTensor, ...],
-    products: Mapping[str, Pruned],
-    norms: HeadNorms | dict[str, float],
-    sizes: tuple[int, ...] | None = None,
-) -> Solved:
-    """Keep of a part's products what the ticket and the certificate need."""
-    missed = [(f"{name}.{of}", miss) for of, product in products.items() for miss in product.unreachable]
-    return Solved(
-        name=name,
-        bits={tensor.name: tensor.mask.bits for tensor in tensors if isinstance(tensor.mask, PackedMask)},
-        sizes=sizes,
-        norms=asdict(norms) if isinstance(norms, HeadNorms) else norms,
-        worst_entry=max(product.worst_entry() for product in products.values()),
-        worst_reached=max(product.worst_reached for product in products.values()),
-        n_unreachable=len(missed),
-        unreachable=certify.worst_missed(missed),
-    )
+@dataclass(frozen=True)
+class ReluPair(LinearMap):
+    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
+
+    piece = ReluPiece
+
+    def describe(self, layer: Layer) -> dict[str, Json]:
+        """Say nothing: this is what maps of an MLP are."""
+        return {}

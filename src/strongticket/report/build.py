@@ -6,16 +6,14 @@ from functools import partial
 from typing import TypeVar
 
 from strongticket.charts.parts import Section
+from strongticket.experiments import CONSTRUCTIONS, FIGURES, TEXT_FIGURES
 from strongticket.report.certificates import certificate_section, map_section
-from strongticket.report.figures import block_figure, length_figure, width_figure
+from strongticket.report.figures import figure_section
 from strongticket.report.find import Found, Result
 from strongticket.report.names import ticket_names
 from strongticket.report.page import render_section
-from strongticket.report.parameter_figure import parameter_figure
 from strongticket.report.pretrained import collected_section, single_section
-from strongticket.report.scale_figure import scale_figure
 from strongticket.report.searches import search_section
-from strongticket.report.settings_compared import ablation_figure, init_figure, spread_figure
 from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
 
@@ -23,17 +21,9 @@ T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
-_FIGURES: dict[str, tuple[Callable[[Result], Section], ...]] = {
-    "fig4": (width_figure, map_section),
-    "fig5": (length_figure,),
-    "fig6": (block_figure,),
-    "fig7": (parameter_figure,),
-    "fig8": (scale_figure,),
-    "spread": (spread_figure,),
-    "inits": (init_figure,),
-    "ablation": (ablation_figure,),
-}
-_ORDER = ("fig4", "maps", "fig5", "fig6", "certificate", "fig7", "fig8", "inits", "spread", "ablation", "pretrained")
+_MAKERS: dict[str, tuple[Callable[[Result], Section], ...]] = dict.fromkeys(FIGURES, (figure_section,))
+_MAKERS["fig4"] = (figure_section, map_section)
+_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
@@ -71,7 +61,7 @@ def _twin(result: Result, shown: list[Result]) -> Result | None:
 
 def _figure_sections(result: Result, found: Found) -> list[Section]:
     name = result.config.get("figure")
-    makers = _FIGURES.get(name) if isinstance(name, str) else None
+    makers = _MAKERS.get(name) if isinstance(name, str) else None
     if not result.config and {"model", "runs"} <= result.content.keys():
         makers = (collected_section,)
     if makers is None:

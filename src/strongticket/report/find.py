@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.learn.config import RunConfig
 from strongticket.report.records import (
     Made,
     Metric,
@@ -21,6 +22,7 @@ from strongticket.report.records import (
     Timed,
     typed,
 )
+from strongticket.settings import filled
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
@@ -215,6 +217,7 @@ def _take_unfinished(folder: Path, found: Found) -> bool:
 
 
 def _search(folder: Path, config: Json, result: SearchResult | None, made: Made) -> SearchRun:
+    config = filled(config, RunConfig)
     settings = {**config, **config.get("policy", {})}
     for name in ("policy", "seed"):
         settings.pop(name, None)

@@ -7,8 +7,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_seed
 from strongticket.files import Json, canonical_json
-from strongticket.ops.rng import as_seed, random_weights
+from strongticket.ops.rng import random_weights
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
 from strongticket.tickets.plain_json import plain_json

@@ -162,6 +162,8 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_METADATA_KEY), str):
         raise ValueError(f"a safetensors file, but not a ticket: its metadata has no text {_METADATA_KEY!r}")
+    if len(metadata) > 1:
+        raise ValueError(f"the header's metadata has keys beside {_METADATA_KEY!r}, and no ticket has")
     description = parse_canonical_json(metadata[_METADATA_KEY])
     version = description.get("version") if isinstance(description, dict) else None
     if type(version) is not int or version < 1:

@@ -1,16 +1,16 @@
 """Masks that cannot hold a wrong value: one bit a weight, or a rule where the construction fixes them."""
 
 import math
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, SupportsIndex, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_count, as_sizes, check_density
 from strongticket.ops.rng import random_weights
 
 Bits = npt.NDArray[np.uint8]
@@ -222,23 +222,3 @@ def _pack_on_device(flat: Tensor) -> Tensor:
     for place in range(8):
         packed |= eights[:, place] << place
     return packed
-
-
-def check_density(density: float) -> None:
-    """Refuse a density that is no fraction kept."""
-    if not 0 < density <= 1:
-        raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
-
-
-def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """Take whole numbers of at least 0, NumPy's included, as a plain tuple."""
-    if not isinstance(values, Iterable):
-        raise ValueError(f"{what} must be a sequence of whole numbers; got {values!r:.60}.")
-    return tuple(as_count(what, value) for value in values)
-
-
-def as_count(what: str, value: object) -> int:
-    """Take one whole number of at least 0; a bool or a float is none."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
-        raise ValueError(f"{what} must be whole numbers of at least 0; got {value!r:.60}.")
-    return operator.index(value)

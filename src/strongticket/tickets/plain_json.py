@@ -3,43 +3,83 @@
 import math
 from collections.abc import Mapping
 
+from strongticket.errors import printable
 from strongticket.files import Json
 
 MAX_JSON_DEPTH = 64
 
+_LONGEST_PLACE = 80
+_NOT_PLAIN = "must be plain JSON: text, finite numbers, true, false, null, lists, and mappings with text keys"
+
+
+class _NotPlainError(Exception):
+    """Why a value is refused, and the way to it, innermost step first.
+
+    The way is put together as the error passes each level: naming every value beforehand made long files slow.
+    """
+
+    def __init__(self, value: Json, reason: str) -> None:
+        super().__init__(reason)
+        self.inside, self.steps = value, list[str]()
+
+    def passed(self, level: Json) -> "_NotPlainError":
+        keyed = isinstance(level, Mapping)
+        for step, child in level.items() if keyed else enumerate(level):
+            if child is self.inside:
+                self.steps.append(f".{step}"[:_LONGEST_PLACE] if keyed else f"[{step}]")
+                break
+        self.inside = level
+        return self
+
 
 def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
     """Copy a mapping as plain JSON; anything JSON cannot hold exactly is refused by name."""
-    copied = _plain(value, what)
-    if not isinstance(copied, dict):
+    if not isinstance(value, Mapping):
         raise ValueError(f"{what} must be a mapping; got {type(value).__name__}.")
+    try:
+        copied: dict[str, Json] = _plain(value, MAX_JSON_DEPTH)
+    except _NotPlainError as error:
+        place = what + "".join(reversed(error.steps))
+        raise ValueError(f"{printable(place[:_LONGEST_PLACE])} {error}") from None
     return copied
 
 
-def _plain(value: Json, what: str, levels: int = MAX_JSON_DEPTH) -> Json:
+def _plain(value: Json, levels: int) -> Json:
+    if type(value) is list:  # first, since a file may hold millions
+        return _nested(value, levels)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _encodable(value, what)
+        return _encodable(value)
     if isinstance(value, int) and abs(value) < 2**64:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
-    if levels == 0 and isinstance(value, list | tuple | Mapping):
-        raise ValueError(f"{what[:60]} is nested deeper than {MAX_JSON_DEPTH} levels.")
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{what}[{i}]", levels - 1) for i, item in enumerate(value)]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {_encodable(key, what): _plain(item, f"{what}.{key}", levels - 1) for key, item in value.items()}
-    raise ValueError(
-        f"{what} must be plain JSON: text, finite numbers, true, false, null, lists, and mappings with text keys; "
-        f"got {type(value).__name__} {str(value)[:40]}."
-    )
+    if isinstance(value, list | tuple | Mapping):
+        return _nested(value, levels)
+    raise _NotPlainError(value, f"{_NOT_PLAIN}; got {type(value).__name__} {printable(str(value)[:40])}.")
 
 
-def _encodable(text: str, what: str) -> str:
+def _nested(value: Json, levels: int) -> Json:
+    if levels == 0:
+        raise _NotPlainError(value, f"is nested deeper than {MAX_JSON_DEPTH} levels.")
+    try:
+        if isinstance(value, list | tuple):
+            return [_plain(item, levels - 1) for item in value]
+        return {_key(key): _plain(item, levels - 1) for key, item in value.items()}
+    except _NotPlainError as error:
+        raise error.passed(value) from None
+
+
+def _key(key: Json) -> str:
+    if not isinstance(key, str):
+        raise _NotPlainError(key, f"{_NOT_PLAIN}; got the key {printable(str(key)[:40])}.")
+    return _encodable(key)
+
+
+def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what[:60]} has text with half a surrogate pair, which UTF-8 cannot hold.") from None
+        raise _NotPlainError(text, "has text with half a surrogate pair, which UTF-8 cannot hold.") from None
     return str(text)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_real
 from strongticket.files import Json
-from strongticket.ops.rng import DISTRIBUTIONS, Distribution, as_real, round_scale
+from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask, density
 from strongticket.tickets.plain_json import plain_json

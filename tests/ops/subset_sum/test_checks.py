@@ -40,8 +40,9 @@ def test_bad_problems(targets: Tensor, items: Tensor, message: str) -> None:
         subset_sum(targets, items)
 
 
-def test_first_bad_entry_is_found_far_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", 4)
+@pytest.mark.parametrize("at_once", [1, 4, 7])
+def test_first_bad_entry_is_found_far_down(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", at_once)
     items = torch.zeros(50, 3)
     items[41, 2] = items[33, 1] = float("nan")
     with pytest.raises(ValueError, match="got nan at row 33, column 1"):
@@ -67,6 +68,16 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 def test_cuda_asked_for_and_absent() -> None:
     with pytest.raises(ValueError, match=r"finds no CUDA device here. Pass device='cpu'"):
         subset_sum(W, A, device="cuda")
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_no_more_items_than_the_kernel_takes(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strongticket.ops.subset_sum.cpu.MAX_ITEMS", limit)
+    if limit == A.shape[1]:
+        subset_sum(W, A)
+        return
+    with pytest.raises(ValueError, match="subset_sum on cpu takes up to 2 items; got n=3"):
+        subset_sum(W, A)
 
 
 def test_arrays_are_refused() -> None:
@@ -105,6 +116,24 @@ def test_bad_products(change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"targets": torch.zeros(2, 2), "u": U, "v": V, "sizes": SIZES} | change
     with pytest.raises(ValueError, match=message):
         subset_sum_products(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": "low"}, "effort must be"),
+        ({"tol": float("inf")}, "tol must be a finite number"),
+        ({"strict": True}, "strict=True needs a tol"),
+        ({"divisor": 1e-308, "v": V * -1e3}, "overflow. Use a larger one"),
+    ],
+)
+def test_bad_options_of_products(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        subset_sum_products(torch.zeros(2, 2), **{"u": U, "v": V, "sizes": SIZES} | options)
+
+
+def test_a_tolerance_without_strict_refuses_nothing() -> None:
+    assert subset_sum_products(torch.full((2, 2), 9.0), U, V, SIZES, tol=0.0).error.min() > 1
 
 
 def test_the_divisor_may_come_from_numpy() -> None:

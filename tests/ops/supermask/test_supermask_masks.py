@@ -121,6 +121,13 @@ def test_a_mask_changes_only_when_refreshed() -> None:
     assert not torch.equal(mask.mask, before)
 
 
+def test_scores_are_a_copy() -> None:
+    first = torch.rand(5)
+    made, kept = supermask.Supermask(first, 0.4), first.clone()
+    first.zero_()
+    assert made.scores.equal(kept)
+
+
 def test_refresh_notices_that_tensors_were_replaced() -> None:
     masks = random_supermasks()
     refresh = Refresh(masks)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strongticket.checks import as_real
 from strongticket.errors import InfeasibleError
-from strongticket.ops.rng import as_real
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 
 FLOATS = (torch.float32, torch.float64)

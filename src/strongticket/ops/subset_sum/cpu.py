@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solv
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
+from strongticket.parallel import numba_threads
 
 MAX_ITEMS: int | None = None  # any number
 MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
@@ -126,7 +126,7 @@ def choose_threads(n: int, effort: Effort) -> int:
     else:
         arrays = (*exact_workspace(EXACT_ITEMS), *make_lists(n))
     memory = max(CHUNK_BYTES, BYTES_AN_ITEM * n) + sum(x.nbytes for x in arrays)
-    return max(1, min(numba.get_num_threads(), MEMORY // memory))
+    return max(1, min(numba_threads(), MEMORY // memory))
 
 
 def rows_a_chunk(rows: int, n: int, threads: int) -> int:

@@ -6,15 +6,14 @@ and calls one `Refresh` after each optimizer step; forward passes only multiply.
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import Scope as Scope
+from strongticket.checks import check_density
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
-from strongticket.tickets.mask import check_density
-
-Scope = Literal["tensor", "global"]
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
 
@@ -136,10 +135,8 @@ class Refresh:
         if scope not in ("tensor", "global"):
             raise ValueError(f"scope must be tensor or global; got {scope!r}.")
         self.supermasks, self.scope = tuple(supermasks), scope
-        kinds = {(m.signed, m.density if scope == "global" else None) for m in self.supermasks}
-        if len(kinds) > 1:
-            raise ValueError("one refresh needs all scores signed or none and, with scope='global', one density.")
-        self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
+        self._check()
+        self._prepared_for: list[object] = []
         self._refresh: Callable[[], None] = lambda: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
         self()
@@ -151,9 +148,19 @@ class Refresh:
         # What is prepared holds addresses, which change when a model moves or loads. One that is cast twice may get an
         # old address back, so the rest of what the kernels count on is compared too.
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
-        if places != self._prepared_for:
-            self._prepared_for, self._refresh = places, self._prepare()
+        prepared_for = [*places, *(m.density for m in self.supermasks)]
+        if prepared_for != self._prepared_for:
+            self._check()
+            self._prepared_for, self._refresh = prepared_for, self._prepare()
         self._refresh()
+
+    def _check(self) -> None:
+        """Refuse what cannot be ranked together; a density may have changed since the last time."""
+        kinds = {(m.signed, m.density if self.scope == "global" else None) for m in self.supermasks}
+        if len(kinds) > 1:
+            raise ValueError("one refresh needs all scores signed or none and, with scope='global', one density.")
+        for supermask in self.supermasks:
+            check_density(supermask.density)
 
     def _prepare(self) -> Callable[[], None]:
         if not self.supermasks:

@@ -34,14 +34,19 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
 
 def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
     """Multiply the weight by its mask; the gradient passes the ranking as if it were not there."""
-    kept: Tensor = _StraightThrough.apply(scores if signed else scores.abs(), mask)  # type: ignore[no-untyped-call]
-    return weight * kept
+    return weight * straight_through(scores if signed else scores.abs(), mask)
+
+
+def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
+    """Give `hard` in the type of `soft`, which gets the gradient as if rounding or ranking were not there."""
+    value: Tensor = _StraightThrough.apply(soft, hard)  # type: ignore[no-untyped-call]
+    return value
 
 
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, ranked: Tensor, mask: Tensor) -> Tensor:
-        return mask.to(ranked.dtype)
+    def forward(ctx: FunctionCtx, soft: Tensor, hard: Tensor) -> Tensor:
+        return hard.to(soft.dtype)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strongticket.experiments.textplot import HEIGHT, WIDTH, result_plot, text_plot
+from strongticket.charts.parts import Comparison, Mark, Row, Section
+from strongticket.charts.terminal import HEIGHT, WIDTH, show, text_plot
+from strongticket.experiments.figure import load_figure
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -39,13 +41,22 @@ def test_any_points_fit_the_canvas(series: dict[str, list[tuple[float, float]]],
         assert all(len(line) == WIDTH for line in canvas_of(text))
 
 
-@pytest.mark.parametrize("name", ["fig4", "fig5", "fig6"])
+@pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "inits"])
 def test_committed_figures_have_a_plot(name: str) -> None:
-    result = json.loads((RESULTS / name / "result.json").read_bytes())
-    text = result_plot(result)
-    assert text.startswith(f"Figure {name[-1]}")
-    assert all(mark in text for mark in "*o+")
+    section = load_figure(name).describe(json.loads((RESULTS / name / "result.json").read_bytes()))
+    plots = [part for part in show(section) if isinstance(part, str)][1:]
+    assert plots
+    for text in plots:
+        assert text.startswith(section.title)
+        assert all(mark in text for mark in "*o+")
+        assert "−" not in text
 
 
-def test_a_result_without_a_curve_has_none() -> None:
-    assert result_plot({"config": {"figure": "ablation"}}) == ""
+def test_a_comparison_is_a_table_of_its_words_and_numbers() -> None:
+    row = Row(words=("mini", "trained"), marks=(Mark(mean=-0.1),), numbers=("3", "−0.100"))
+    block = Comparison(title="t", caption="", words=("model", "what"), axis="nats", numbers=("n", "mean"), rows=[row])
+    title, table = show(Section(anchor="", name="", title="title", lead="", blocks=[block]))
+    assert title == "title"
+    assert not isinstance(table, str)
+    assert [[*column.cells] for column in table.columns] == [["mini"], ["trained"], ["3"], ["-0.100"]]
+    assert [column.justify for column in table.columns] == ["left", "left", "right", "right"]

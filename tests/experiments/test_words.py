@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from strongticket.experiments.fig4 import carried_in_words, rate_in_words
+from strongticket.experiments.fig5 import lengths_in_words
+from strongticket.experiments.fig6 import depths_in_words
 from strongticket.experiments.statistics import Decay
 from strongticket.report import write_report
-from strongticket.report.figure_words import carried_in_words, depths_in_words, lengths_in_words, rate_in_words
 from tests.report.conftest import ROOT
 
 THEORY = 0.34657

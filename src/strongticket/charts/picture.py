@@ -1,0 +1,337 @@
+"""A section as a picture on paper: PNG and SVG files that come out the same bytes each time."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Mark, Section, Series, View, span
+from strongticket.errors import printable
+
+INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
+COLOURS: dict[Colour, str] = {
+    "ink": INK,
+    "mean": "#1f4e79",
+    "median": "#c0392b",
+    "paper": "#8a8a8a",
+    "miss": "#b9a27a",
+    "s0": "#1f4e79",
+    "s1": "#2e7d5b",
+    "s2": "#b07d2b",
+    "s3": "#c0392b",
+    "s4": "#6a4c93",
+    "s5": "#3d8fb0",
+    "s6": "#8a8a8a",
+    "s7": "#2b2b2b",
+}
+_DASHES: dict[Dash, Any] = {"solid": "-", "dashed": "--", "dotted": (0, (1, 1.4)), "dashdot": "-."}
+_WIDTH = 9.6  # of a picture; this and all below in inches
+_HEAD, _LINE = 0.42, 0.17  # the title, and a line of what is under it or in a legend
+_PANEL, _MINOR, _ROW, _AXIS = 3.5, 1.4, 0.22, 0.85
+_UNDER = 0.42  # from an axis down to its legend: numbers and a name lie between
+_CHARACTERS = 145  # in a line under the title
+_TICKS = 9
+_LETTER = 4.6  # points, of a number
+_LEGEND = 68  # characters in a line of a legend under half the width
+
+_LEGEND_LOOK = {"frameon": False, "handlelength": 2.6, "fontsize": 8, "labelcolor": INK, "columnspacing": 1.4}
+
+# Matplotlib's own types do not help here: its keyword arguments are untyped.
+Axes = Any
+Panel = tuple[str, View] | Comparison
+
+
+def draw(section: Section, path: Path) -> None:
+    """Draw a section's charts and comparisons, and write `path`.png and `path`.svg."""
+    finding, words = _words(section)
+    rows = list(_with_legends(_rows(section)))
+    heights = [_HEAD + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
+    figure = new_figure(_WIDTH, sum(heights))
+    head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights)
+    head.text(0.012, 1 - 0.1 / heights[0], _set(section.title), fontsize=13, fontweight="bold", color=INK, va="top")
+    for lines, colour, above in ((finding, INK, 0), (words, PALE, len(finding))):
+        place = 1 - (_HEAD + _LINE * above) / heights[0]
+        head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, va="top", linespacing=1.35)
+    for band, (row, legends) in zip(bands, rows, strict=True):
+        panels = band.subplots(1, len(row), squeeze=False)[0]
+        for axes, panel, names in zip(panels, row, legends, strict=True):
+            if isinstance(panel, Comparison):
+                _draw_comparison(axes, panel)
+            else:
+                _draw_view(axes, *panel)
+            if names and not _is_shared(legends):
+                _draw_legend(axes, _columns(names, 2 / len(row)))
+        if _is_shared(legends):
+            named = panels[0].get_legend_handles_labels()
+            band.legend(*named, loc="outside lower center", ncols=_columns(legends[0], 2), **_LEGEND_LOOK)
+    save(figure, path)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Make a figure that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=160, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write `path`.png and `path`.svg, without dates or random names in them."""
+    import matplotlib
+
+    figure.draw_without_rendering()  # lays it out, once for both files
+    figure.set_layout_engine("none")
+    with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"))
+
+
+def _words(section: Section) -> tuple[list[str], list[str]]:
+    """Say what was found, and under which settings, in lines that fit."""
+    captions = [block.caption for block in section.blocks if isinstance(block, Chart)]
+    finding = f"{section.finding[:1].upper()}{section.finding[1:]}." if section.finding else ""
+    fitting = (textwrap.wrap(text, _CHARACTERS) for text in captions or [section.lead])
+    return textwrap.wrap(finding, _CHARACTERS), [line for lines in fitting for line in lines]
+
+
+def _rows(section: Section) -> Iterator[Sequence[Panel]]:
+    """Lay panels out: views two by two, small ones under them, then comparisons, each as wide as the page."""
+    charts = [block for block in section.blocks if isinstance(block, Chart)]
+    views = [(view.name if len(chart.views) > 1 else chart.title, view) for chart in charts for view in chart.views]
+    for minor in (False, True):
+        chosen = [panel for panel in views if panel[1].minor is minor]
+        yield from (chosen[first : first + 2] for first in range(0, len(chosen), 2))
+    yield from ([block] for block in section.blocks if isinstance(block, Comparison) and block.printed and block.rows)
+
+
+def _with_legends(rows: Iterable[Sequence[Panel]]) -> Iterator[tuple[Sequence[Panel], list[list[str]]]]:
+    """Give each panel's legend; none where a row above has the same."""
+    known: list[list[str]] = []
+    for row in rows:
+        legends = [_names(panel) for panel in row]
+        yield row, [[] if names in known else names for names in legends]
+        known += legends
+
+
+def _names(panel: Panel) -> list[str]:
+    if isinstance(panel, Comparison):
+        return [name for _, name in panel.key]
+    named = [series.name for series in panel[1].series if not series.follows]
+    return named if len(named) > 1 else []
+
+
+def _is_shared(legends: Sequence[list[str]]) -> bool:
+    return len(legends) > 1 and bool(legends[0]) and all(names == legends[0] for names in legends)
+
+
+def _height(row: Sequence[Panel], legends: Sequence[list[str]]) -> float:
+    halves = 2 if _is_shared(legends) else 2 / len(row)
+    below = _LINE * max(math.ceil(len(names) / _columns(names, halves)) for names in legends)
+    if isinstance(row[0], Comparison):
+        return _AXIS + _ROW * (len(row[0].rows) + 1) + below
+    return (_MINOR if row[0][1].minor else _PANEL) + below
+
+
+def _columns(names: Sequence[str], halves: float) -> int:
+    longest = max(map(len, names), default=1) + 7
+    return max(1, min(len(names), int(halves * _LEGEND / longest)))
+
+
+def _draw_legend(axes: Axes, columns: int) -> None:
+    """Name the lines under a panel, where nothing can lie behind the names."""
+    from matplotlib.transforms import ScaledTranslation
+
+    under = axes.transAxes + ScaledTranslation(0, -_UNDER, axes.figure.dpi_scale_trans)
+    below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": under, "borderaxespad": 0}
+    axes.legend(ncols=columns, **below, **_LEGEND_LOOK)
+
+
+def _draw_view(axes: Axes, heading: str, view: View) -> None:
+    scale = view.printed or view.y_scales[0]
+    if len(view.series) == 1 and view.minor:
+        heading += f": {view.series[0].name}"
+    if scale == "log" or view.printed:
+        heading += f", {'logarithmic' if scale == 'log' else 'linear'} scale"
+    _style(axes, heading, view.x, "" if view.percent else view.y)
+    xs = [x for series in view.series for x, _ in series.points] + [x for x, _ in view.upright]
+    barred = [series for series in view.series if view.apart and series.low is not None and series.spread == "bars"]
+    for series in view.series:
+        # A little beside each other, or bars at one place would hide each other.
+        place = barred.index(series) - (len(barred) - 1) / 2 if series in barred else 0.0
+        moved = [_beside(x, 0.008 * place, view, xs) for x, _ in series.points]
+        _draw_series(axes, series, moved, 100 if view.percent else 1)
+    for x, name in view.upright:
+        axes.axvline(x, color=INK, lw=0.9, ls=":")
+        at_top = {"transform": axes.get_xaxis_transform(), "ha": "left", "va": "top", "fontsize": 8}
+        axes.text(x, 0.99, f" {_set(name)}", color=INK, **at_top)
+    if view.zero:
+        axes.axhline(0, color=PALE, lw=0.8)
+    axes.set_yscale(scale)
+    _set_ticks(axes, view, xs)
+    if view.percent:
+        axes.set_ylim(0, 106)
+        axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+    elif view.y_range is not None:
+        low, high = view.y_range
+        axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+
+
+def _beside(x: float, shift: float, view: View, xs: Sequence[float]) -> float:
+    low, high = min(xs), max(xs)
+    return x * (high / low) ** shift if view.x_scale == "log" else x + shift * (high - low)
+
+
+def _set_ticks(axes: Axes, view: View, xs: Sequence[float]) -> None:
+    if view.x_scale == "linear":
+        axes.set_xticks(_whole_ticks([round(x) for series in view.series if series.marks for x, _ in series.points]))
+        axes.margins(x=0.04)
+        return
+    axes.set_xscale("log")
+    axes.margins(x=0.1, y=0.1)
+    low, high = axes.get_xlim()
+    ticks = list(view.x_ticks) or _round_numbers(low, high)
+    axes.set_xticks(ticks, [_short(x) for x in ticks])
+    axes.minorticks_off()
+
+
+def _whole_ticks(places: Sequence[int]) -> list[int]:
+    """Choose labels among places on an even grid, not too many of them.
+
+    Example:
+        >>> _whole_ticks([8, 16, 24, 64, 80, 128]), _whole_ticks([1, 2, 3, 4])
+        ([16, 32, 48, 64, 80, 96, 112, 128], [1, 2, 3, 4])
+    """
+    grid, low, high = math.gcd(*places) or 1, min(places), max(places)
+    step = grid * math.ceil((high - low) / grid / _TICKS or 1)
+    return list(range(math.ceil(low / step) * step, high + 1, step))
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Choose labels for a logarithmic axis: the fewest of some kinds of round numbers that are at least three.
+
+    Example:
+        >>> _round_numbers(9e6, 2.1e8), _round_numbers(1.1, 2.6)
+        ([10000000.0, 20000000.0, 50000000.0, 100000000.0, 200000000.0], [1.5, 2.0, 2.5])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found: list[float] = []
+    for kind in ((1,), (1, 2, 5), (1, 1.5, 2, 2.5, 3, 4, 5, 7), [k / 20 for k in range(20, 200)]):
+        found = [k * 10.0**power for power in powers for k in kind if low <= k * 10.0**power <= high]
+        if len(found) >= 3:
+            break
+    return found
+
+
+def _short(value: float) -> str:
+    for size, letter in ((1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _draw_series(axes: Axes, series: Series, xs: Sequence[float], times: float) -> None:
+    colour, dash, width = COLOURS[series.colour], _DASHES[series.dash], 0.8 if series.thin else 1.5
+    ys = [times * y for _, y in series.points]
+    # What was run once is hollow, or it would look known best.
+    once = [not values for values in series.each] if series.each is not None else [False] * len(xs)
+    marker = {"marker": "o", "ms": 3 if series.thin else 4.5} if series.marks else {}
+    if series.low is not None and series.high is not None:
+        if series.spread == "band":
+            axes.fill_between(xs, series.low, series.high, color=colour, alpha=0.15, lw=0)
+        else:
+            bars = [(x, low, high) for x, low, high in zip(xs, series.low, series.high, strict=True) if low < high]
+            axes.vlines(*zip(*bars, strict=True), color=colour, lw=1.2) if bars else None
+            for ends in ([(x, low) for x, low, _ in bars], [(x, high) for x, _, high in bars]):
+                axes.plot([x for x, _ in ends], [y for _, y in ends], "_", color=colour, ms=6, mew=1.2)
+    for x, values in zip(xs, series.each or (), strict=False):
+        axes.plot([x] * len(values), values, "o", color=colour, ms=2.5, mew=0, alpha=0.5)
+    look = {"color": colour, "lw": width, **marker}
+    if not series.follows:
+        axes.plot([], [], ls=dash if series.line else "none", label=_set(series.name), **look)
+    mixed = len(set(once)) > 1
+    axes.plot(xs, ys, ls=dash if series.line and not mixed else "none", **look)
+    if series.line and mixed:
+        # A mean and a single run do not compare well, so the line between them is dotted.
+        for (a, b), (c, d), (first, second) in zip(pairwise(xs), pairwise(ys), pairwise(once), strict=True):
+            axes.plot([a, b], [c, d], ls=dash if first == second else ":", color=colour, lw=width)
+    for x, y, single in zip(xs, ys, once, strict=True):
+        if single:
+            axes.plot(x, y, "o", ms=4.5, mfc="white", mec=colour, zorder=3)
+    for x, y, text in zip(xs, series.low or ys, series.labels or (), strict=False):
+        where = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 7.5}
+        axes.annotate(_set(text), (x, y), (0, -9), color=PALE, **where)
+
+
+def _draw_comparison(axes: Axes, block: Comparison) -> None:
+    """Draw one line for each thing compared, the first at the top, its words before it and its numbers after it."""
+    _style(axes, block.title, block.axis, "")
+    places = range(len(block.rows) - 1, -1, -1)
+    for place, row in zip(places, block.rows, strict=True):
+        for mark in row.marks:
+            _draw_mark(axes, mark, place)
+    axes.set_yticks(places, [_set(", ".join(row.words)) for row in block.rows])
+    axes.set_ylim(-0.7, len(block.rows) + 0.2)
+    _write_beside(axes, ", ".join(block.words), len(block.rows) - 0.2, 0, -4, ha="right", color=PALE)
+    reached = 8.0
+    for column, head in enumerate(block.numbers):
+        cells = [row.numbers[column] for row in block.rows]
+        reached += _LETTER * max(map(len, (head, *cells)))
+        _write_beside(axes, head, len(block.rows) - 0.2, 1, reached, ha="right", color=PALE)
+        for place, cell in zip(places, cells, strict=True):
+            _write_beside(axes, cell, place, 1, reached, ha="right", color=INK)
+        reached += 10
+    marks = [mark for row in block.rows for mark in row.marks]
+    values = [value for mark in marks for value in (mark.mean, *mark.values)] + [0.0] * block.zero
+    low, high = span(values, [end for mark in marks for end in mark.interval or ()])
+    pad = 0.04 * ((high - low) or 1.0)
+    axes.set_xlim(low - pad, high + pad)
+    if block.zero:
+        axes.axvline(0, color=PALE, lw=0.8)
+    for colour, name in block.key:
+        axes.plot([], [], "o", color=COLOURS[colour], ms=5, label=name)
+
+
+def _write_beside(axes: Axes, text: str, place: float, side: float, points: float, **look: Any) -> None:
+    """Write at the height of a line, so many points right of an end of the axis."""
+    where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(_set(text), (side, place), (points, 0), va="center", fontsize=8, **where, **look)
+
+
+def _draw_mark(axes: Axes, mark: Mark, place: float) -> None:
+    colour = COLOURS[mark.colour]
+    if mark.interval is not None:
+        axes.hlines(place, *mark.interval, color=colour, lw=1.2)
+    if len(mark.values) > 1:
+        axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
+    single = len(mark.values) == 1
+    axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc="white" if single else colour, zorder=3)
+
+
+def _style(axes: Axes, heading: str, x: str, y: str) -> None:
+    """Give axes the common looks."""
+    axes.set_title(_set(heading), loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel(_set(x), fontsize=9, color=INK)
+    axes.set_ylabel(_set(y), fontsize=9, color=INK)
+    axes.grid(color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="both", which="both", length=0, labelsize=8, colors=INK)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#999999")
+
+
+def _set(text: str) -> str:
+    r"""Typeset indices and exponents; what a file holds is no formula.
+
+    Example:
+        >>> print(_set("times n_K^(1/4)"), _set("2^(−n/2)"), _set("a $ b"))
+        times $n_{K}^{1/4}$ $2^{-n/2}$ a \$ b
+    """
+    text = printable(text).replace("$", r"\$")
+    text = re.sub(r"\b(\w)_(\w+)\^\((.*?)\)", r"$\1_{\2}^{\3}$", text)
+    return re.sub(r"\b(\w)\^\((.*?)\)", lambda found: f"${found[1]}^{{{found[2].replace('−', '-')}}}$", text)

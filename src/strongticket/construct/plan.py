@@ -1,0 +1,112 @@
+"""What a construction makes of a target: the products that stand for its matrices, its settings and its biases."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from strongticket.construct.product import Pruned, prune_product, prune_relu
+from strongticket.construct.source import RandomMatrix, equal_blocks
+from strongticket.files import Json
+from strongticket.ops.subset_sum import Effort
+from strongticket.tickets.tensors import DenseTensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    r"""Two random matrices that stand for one: $F B^\top / c$, or two layers $F\,\mathrm{ReLU}(B^\top x)$.
+
+    Args:
+        blocked: B, whose units keep one coordinate each.
+        free: F, whose mask is searched.
+        width: what the number of units is called where it is set.
+        divisor: $c$.
+        transposed: the matrix they stand for is (block coordinates, free coordinates), not the other way round.
+        free_first: in a ticket the free matrix comes first.
+        relu: there is a ReLU between them.
+        nonnegative_inputs: and its inputs come out of another one.
+    """
+
+    blocked: RandomMatrix
+    free: RandomMatrix
+    width: str = "hidden_width"
+    divisor: float = 1.0
+    transposed: bool = False
+    free_first: bool = False
+    relu: bool = False
+    nonnegative_inputs: bool = False
+
+    def matrices(self) -> tuple[RandomMatrix, RandomMatrix]:
+        """Give both in the order of a ticket."""
+        return (self.free, self.blocked) if self.free_first else (self.blocked, self.free)
+
+    def prune(
+        self,
+        target: Tensor,
+        *,
+        seed: int,
+        sizes: tuple[int, ...] | None = None,
+        effort: Effort = "default",
+        device: torch.device | str | None = None,
+    ) -> Pruned:
+        """Find the masks for a target in float64; blocks are equal unless their `sizes` are given."""
+        sizes = sizes or equal_blocks(self.width, self.blocked.units, self.blocked.coordinates)
+        wanted = target.T if self.transposed else target
+        if self.relu:
+            nonnegative = self.nonnegative_inputs
+            found = prune_relu(
+                wanted,
+                self.blocked,
+                self.free,
+                sizes,
+                seed=seed,
+                nonnegative_inputs=nonnegative,
+                effort=effort,
+                device=device,
+            )
+        else:
+            found = prune_product(
+                wanted, self.blocked, self.free, sizes, seed=seed, divisor=self.divisor, effort=effort, device=device
+            )
+        blocked, free = found.tensors
+        found = replace(found, tensors=(free, blocked)) if self.free_first else found
+        return found.transposed() if self.transposed else found
+
+
+class Wanted(NamedTuple):
+    """A product, the matrix of the target it stands for, and how far rounding may have moved that."""
+
+    product: Product
+    target: Tensor
+    rounding: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A target, or a part of one, ready to be pruned into or to be held against a ticket.
+
+    Args:
+        settings: of the architecture, all that follow from the target and the widths.
+        products: by what a certificate calls them, in the order of a ticket.
+        biases: kept as they are.
+        bias_rounding: by name, how far two computations of a bias may be apart.
+    """
+
+    settings: dict[str, Json]
+    products: dict[str, Wanted]
+    biases: list[DenseTensor]
+    bias_rounding: dict[str, Tensor]
+
+    def matrices(self) -> Iterator[RandomMatrix]:
+        """Give all random matrices in the order of a ticket."""
+        return (matrix for product, *_ in self.products.values() for matrix in product.matrices())
+
+    def prune(self, *, seed: int, effort: Effort, device: torch.device | str | None) -> dict[str, Pruned]:
+        """Find the masks of every product."""
+        found = {}
+        for name, (product, target, rounding) in self.products.items():
+            pruned = product.prune(target, seed=seed, effort=effort, device=device)
+            found[name] = pruned if rounding is None else pruned.with_more_rounding(rounding)
+        return found

@@ -1,0 +1,71 @@
+"""Figures made of constructions: configuration -> targets -> tasks -> rows -> result, split as one likes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from strongticket.environment import command_line, environment
+from strongticket.experiments.figure import How, Options
+from strongticket.experiments.results import ResultFolder
+from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.files import Json, as_json
+from strongticket.parallel import run_tasks
+
+C = TypeVar("C", bound=SourceConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constructions(Generic[C]):
+    """Work as functions; the configuration is a dataclass of plain values.
+
+    Args:
+        configure: options to configuration.
+        make_target: configuration and index to a target, in JSON.
+        make_tasks: one for each target, width and chunk of sources.
+        run_task: a task to its rows, in JSON; a pure function, importable by name.
+        summarize: configuration, targets and the rows of all tasks to everything else in the result.
+    """
+
+    configure: Callable[[Options], C]
+    make_target: Callable[[C, int], Json]
+    make_tasks: Callable[[C, Sequence[Json]], list[Task[C]]]
+    run_task: Callable[[Task[C]], Json]
+    summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
+
+    def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
+        """Run the tasks that are left; a finished result is read."""
+        folder = ResultFolder(out / name, as_json({"figure": name, **asdict(config)}), type(config))
+        if (finished := folder.finished()) is not None:
+            return finished
+        start = time.perf_counter()
+        with folder.partial() as partial:
+            if partial.targets is None:
+                partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
+            targets = partial.targets or []
+            tasks = self.make_tasks(config, targets)
+            left = [task for task in tasks if task.name not in partial.rows]
+            found = len(tasks) - len(left)
+
+            def tell() -> None:
+                how.progress(sum(task.name in partial.rows for task in tasks), len(tasks), "")
+
+            def keep(place: int, rows: Json) -> None:
+                partial.keep(left[place].name, as_json(rows))
+                tell()
+
+            tell()
+            for _ in run_tasks(self.run_task, left, workers=how.workers, dask=how.dask, progress=keep):
+                pass
+            rows = [partial.rows[task.name] for task in tasks]
+            result = as_json({"config": folder.config, **self.summarize(config, targets, rows), "targets": targets})
+            run = {
+                "seconds": round(time.perf_counter() - start, 3),
+                "tasks": len(tasks),
+                "tasks_resumed": found,
+                "workers": None if how.dask else how.workers,
+                "dask": how.dask is not None,
+            }
+            folder.finish(result, run | {"command": command_line(), **environment()})
+        return result

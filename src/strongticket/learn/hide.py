@@ -1,0 +1,167 @@
+"""Hide a network in a random module: redraw it, freeze it, and let a rule learn what to keep.
+
+The module keeps its forward pass. Each masked weight becomes a parametrization, which the rule makes.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
+
+from strongticket.files import Json
+from strongticket.learn.checks import check_module, check_tensors
+from strongticket.learn.draw import weight_distribution
+from strongticket.learn.groups import Groups, Place, is_norm, places_of
+from strongticket.learn.hidden import Hidden, check_finite
+from strongticket.learn.policy import Policy
+from strongticket.learn.rules.rule import Rule, as_rule
+from strongticket.learn.tensors import HiddenTensor, ModelTensor, tensors_of
+from strongticket.models.gpt2 import GPT2
+from strongticket.ops.rng import stream_of
+
+
+def hide(
+    model: nn.Module, policy: Policy, *, seed: int, groups: Groups | None = None, rule: Rule | str | None = None
+) -> Hidden:
+    """Turn a module into a random one with masks over it, in place.
+
+    Masked and frozen tensors are drawn anew by `strongticket.ops.rng`, whatever they were, so that the seed brings them
+    back; frozen norms and biases become constants; trained tensors keep the values they have. A parameter under two
+    names has one mask. A parameter that holds query, key and value side by side is three tensors.
+
+    Args:
+        model: any module with plain parameters, those to draw in float32 or float64.
+        policy: what is masked, frozen and trained.
+        seed: of every random tensor and of the first scores.
+        groups: groups of the caller's own for some parameters, a function of the name or patterns such as
+            `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
+        rule: what the masks follow, by name or as a `Rule`; by default the policy's.
+
+    Example:
+        >>> from strongticket.models.gpt2 import gpt2_config
+        >>> hidden = hide(GPT2(gpt2_config("nano", bias=False)), Policy(density=0.25), seed=1)
+        >>> hidden.densities()["attention"], hidden.to_ticket().strong
+        (0.25, True)
+    """
+    stream_of(seed, "")  # refuses what is no seed
+    chosen = as_rule(policy.rule if rule is None else rule)
+    check_module(model)
+    tensors = tensors_of(model, groups)
+    check_tensors(model, tensors, policy)
+    gained, places = _gained(model, policy), places_of(model)
+    plan = [
+        _treated(tensor, policy, chosen, operator.index(seed), tensor.parameter in gained, places[tensor.parameter])
+        for tensor in tensors
+    ]
+    # All that can be refused was: from here on the module changes.
+    if type(model) is GPT2 and policy.output_gain != 1:
+        model.config = replace(model.config, output_gain=float(policy.output_gain))
+    architecture = _architecture(model, tensors)
+    stored = model.state_dict().keys()
+    buffers = {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers() if name in stored}
+    _draw(model, plan)
+    chosen.begin([hidden for hidden in plan if hidden.treatment == "masked"], policy)
+    _put_in_place(plan, places, chosen)
+    return Hidden(
+        model, policy, chosen, seed=operator.index(seed), tensors=plan, buffers=buffers, architecture=architecture
+    )
+
+
+def _gained(model: nn.Module, policy: Policy) -> set[str]:
+    """Name the parameters that the output gain multiplies, those of the last norm; our GPT-2 has a setting instead."""
+    if policy.output_gain == 1:
+        return set()
+    if type(model) is GPT2:
+        if model.config.output_gain not in (1, policy.output_gain):
+            raise ValueError(
+                f"the model's output_gain is {model.config.output_gain:g}, the policy's {policy.output_gain:g}; "
+                "leave one of them at 1."
+            )
+        return set()
+    norms = [place for places in places_of(model).values() for place in places if is_norm(place.holder)]
+    if not norms:
+        raise ValueError(f"output_gain is carried by the last norm's weight; this {type(model).__name__} has none.")
+    return {place.name for place in norms if place.holder is norms[-1].holder}
+
+
+def _treated(
+    tensor: ModelTensor, policy: Policy, rule: Rule, seed: int, gained: bool, places: Sequence[Place]
+) -> HiddenTensor:
+    treatment, gain = policy.treatment(tensor.group), policy.output_gain if gained else 1.0
+    hidden = HiddenTensor(
+        tensor=tensor, treatment=treatment, seed=seed, gain=gain, places=tuple(place.name for place in places)
+    )
+    if treatment == "trained":
+        return hidden
+    if tensor.constant is None:
+        source = rule.source if treatment == "masked" else weight_distribution
+        hidden.distribution, hidden.scale = source(tensor, policy)
+        return hidden
+    if gained and tensor.constant == 0 and tensor.parameter.endswith("weight"):
+        raise ValueError(f"output_gain would multiply {tensor.name}, which is 0: this norm counts otherwise. Use 1.")
+    hidden.scale = tensor.constant * gain
+    return hidden
+
+
+@torch.no_grad()
+def _draw(model: nn.Module, plan: Sequence[HiddenTensor]) -> None:
+    """Give every tensor its first values, and gradients only to trained ones."""
+    for hidden in plan:
+        hidden.parameter = model.get_parameter(hidden.tensor.parameter)
+        hidden.parameter.requires_grad_(hidden.treatment == "trained")
+        if hidden.distribution is not None:
+            hidden.weight.copy_(hidden.draw())
+        elif hidden.scale is not None:
+            hidden.weight.fill_(hidden.scale)
+        elif hidden.gain != 1:
+            hidden.weight.mul_(hidden.gain)
+
+
+def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Place]], rule: Rule) -> None:
+    masked = (hidden for hidden in plan if hidden.treatment == "masked")
+    for name, group in groupby(masked, lambda hidden: hidden.tensor.parameter):
+        pieces = list(group)
+        for hidden in pieces:
+            _check_weights(rule, hidden)
+        modules = [hidden.module for hidden in pieces]
+        joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
+        for place in places[name]:
+            register_parametrization(place.holder, place.attribute, joined)
+
+
+@torch.no_grad()
+def _check_weights(rule: Rule, hidden: HiddenTensor) -> None:
+    weight = hidden.weight
+    value = hidden.module(weight)
+    if (value.shape, value.dtype) != (weight.shape, weight.dtype):
+        raise ValueError(
+            f"the rule {rule.name} turns {hidden.name}, {weight.dtype} {tuple(weight.shape)}, into {value.dtype} "
+            f"{tuple(value.shape)}; a rule keeps shape and type."
+        )
+    check_finite(rule, hidden, value)
+
+
+class Joined(nn.Module):
+    """What a rule put over a parameter that holds several tensors side by side, as one parametrization."""
+
+    def __init__(self, modules: Sequence[nn.Module], axis: int) -> None:
+        super().__init__()
+        self.pieces, self.axis = nn.ModuleList(modules), axis
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Turn each piece into what its own module makes of it."""
+        views = weight.chunk(len(self.pieces), dim=self.axis)
+        return torch.cat([module(view) for module, view in zip(self.pieces, views, strict=True)], dim=self.axis)
+
+
+def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, Json]:
+    """Say what the ticket belongs to, before parametrizations change the classes."""
+    if type(model) is GPT2:
+        return {"family": "gpt2", "config": asdict(model.config)}
+    fused = {tensor.parameter: tensor.axis for tensor in tensors if tensor.pieces > 1}
+    kind = type(model)
+    return {"family": "module", "class": f"{kind.__module__}.{kind.__qualname__}", "fused": fused}

@@ -1,0 +1,78 @@
+"""A ticket in the place of a model's own matrices."""
+
+import copy
+from typing import Any, get_args
+
+from torch import nn
+
+from strongticket.construct.recertify import check_dense
+from strongticket.construct.source import check_option
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained.families import What
+from strongticket.pretrained.parts import Mode
+from strongticket.pretrained.target import FAMILY, Target
+from strongticket.tickets.ticket import Ticket
+
+
+def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module:
+    """Give a model whose attention, and MLPs if the ticket has them, are the pruned random ones.
+
+    Args:
+        model: the Hugging Face model the ticket was made for. It stays as it is; all other parameters of the copy
+            are in the same memory.
+        ticket: from `construct_pretrained` or `strongticket construct`.
+        mode: "merged" multiplies the random matrices out, which takes seconds once; "literal" keeps them wide, and
+            makes each anew from the seed whenever it is used, so that memory stays small and every call takes long.
+
+    Returns:
+        A model of the same class, in evaluation mode.
+    """
+    check_option("mode", mode, get_args(Mode))
+    check_ticket(model, ticket)
+    # The same memory in other objects: moving, casting or freezing the copy must not touch the original.
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    shared |= {id(buffer): buffer.detach() for buffer in model.buffers()}
+    attached = copy.deepcopy(model, shared)
+    target = Target(attached, ticket.architecture["what"])
+    pieces = target.pieces(ticket.architecture["items"], ticket.seed)
+    try:
+        for layer, part in target.parts():
+            part.put(layer, pieces[f"{layer.name}.{part.name}"], ticket, mode)
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        raise StrongTicketError(f"the ticket's tensors do not fit the model: {error!r:.200}") from error
+    return attached.eval()
+
+
+def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
+    """Refuse a ticket that was not made from this model's numbers, scaled and cut up as it does; give them."""
+    family = ticket.architecture.get("family")
+    if family != FAMILY or ticket.certificate is None:
+        raise StrongTicketError(
+            f"a ticket made by `strongticket construct --model` is needed; this one's family is {family!r}."
+        )
+    recorded: str = ticket.certificate.target_sha256
+    what: Any = ticket.architecture.get("what")
+    if what not in get_args(What):
+        raise StrongTicketError(f"the ticket stands for {what!r:.40}; known are {', '.join(get_args(What))}.")
+    target = Target(model, what)
+    digest = target.sha256()
+    if digest != recorded:
+        raise StrongTicketError(
+            f"the ticket was made for a {ticket.architecture.get('model_type')} whose weights have SHA-256 {recorded}; "
+            f"this {target.model_type} has {digest}, where the attention's scaling counts too. "
+            "Give the model it was made from."
+        )
+    items = ticket.architecture.get("items")
+    if type(items) is not int or ticket.architecture != target.describe(items):
+        raise StrongTicketError(f"the ticket's architecture is not that of this {target.model_type}.")
+    pieces = [piece for part in target.pieces(items, ticket.seed).values() for piece in part]
+    shapes = {matrix.name: matrix.shape for piece in pieces for matrix in piece.matrices()}
+    if shapes != {name: tensor.shape for name, tensor in ticket.tensors.items()}:
+        raise StrongTicketError(f"the ticket's tensors are not those of a {target.model_type} with {items} items.")
+    for name, tensor in ticket.tensors.items():
+        # `multiply_out` draws the units' own weights, and only this way.
+        if tensor.distribution != "uniform":
+            raise StrongTicketError(f"{name} must be drawn uniformly; the ticket says {tensor.distribution!r}.")
+    check_dense(ticket, target.biases())
+    return target

@@ -1,0 +1,224 @@
+"""The independent pieces of work: one head, or one linear map. Small to send, and small to keep."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strongticket.construct import certify
+from strongticket.construct.attention import head_products
+from strongticket.construct.balance import balanced_blocks
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.linear import layer_matrices
+from strongticket.construct.plan import Product
+from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm
+from strongticket.construct.source import Init, RandomMatrix, equal_blocks
+from strongticket.ops.ordered import ordered_product
+from strongticket.pretrained.random_maps import multiply_out
+from strongticket.tickets.mask import Bits, BlockMask, PackedMask
+from strongticket.tickets.tensors import RandomTensor
+from strongticket.tickets.ticket import Ticket
+
+Numbers = NDArray[np.float32]
+
+_INIT: Init = "theory"
+_UNIT_ROUNDOFF = 2.0**-53 * 1.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """What is kept of a solved piece.
+
+    Args:
+        name: the piece's.
+        bits: packed masks, by the name of their tensor.
+        sizes: of the blocks, where they are not equal.
+        norms: of the target and of the errors, for the certificate.
+        worst_entry: the largest error of an entry of a merged matrix.
+        worst_reached: the largest one among the entries that a subset can reach.
+        n_unreachable: how many others there are.
+        unreachable: the worst of them, with the matrix they are in.
+    """
+
+    name: str
+    bits: dict[str, Bits]
+    sizes: tuple[int, ...] | None
+    norms: dict[str, float]
+    worst_entry: float
+    worst_reached: float
+    n_unreachable: int
+    unreachable: list[tuple[str, Miss]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A piece of work, as another process or machine gets it: some matrices, each to be a product of random ones.
+
+    Args:
+        name: in front of the names of its tensors.
+        items: of each subset sum.
+        seed: of the random weights.
+        device: where it is solved.
+    """
+
+    name: str
+    items: int
+    seed: int
+    device: str
+
+    def products(self) -> dict[str, Product]:
+        """Describe the products of random matrices, in the order of a ticket."""
+        raise NotImplementedError
+
+    def targets(self) -> dict[str, Tensor]:
+        """Give the matrices that they stand for, in float64."""
+        raise NotImplementedError
+
+    def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
+        """Take the norms that the certificate needs."""
+        raise NotImplementedError
+
+    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
+        """Find the masks of each product."""
+        products = self.products()
+        return {n: products[n].prune(target, seed=self.seed, device=self.device) for n, target in targets.items()}
+
+    def matrices(self) -> list[RandomMatrix]:
+        """Give its random matrices in the order of a ticket."""
+        return [matrix for product in self.products().values() for matrix in product.matrices()]
+
+    @property
+    def sums(self) -> int:
+        """How many subset sums it takes: one for every `items` weights of a matrix whose mask is searched."""
+        return sum(math.prod(product.free.shape) for product in self.products().values()) // self.items
+
+    def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
+        """Make its tensors from what was found; the ones without bits are blocks."""
+        for matrix in self.matrices():
+            if matrix.name in solved.bits:
+                mask = PackedMask(matrix.shape, solved.bits[matrix.name], copy=False)
+                yield RandomTensor(name=matrix.name, mask=mask, distribution="uniform", scale=matrix.scale)
+            else:
+                yield matrix.with_blocks(solved.sizes or equal_blocks("width", matrix.units, matrix.coordinates))
+
+    def solve(self) -> Solved:
+        """Find the masks, wherever the piece was sent."""
+        targets = self.targets()
+        return self._solved(targets, self.prune(targets))
+
+    def examine(self, ticket: Ticket) -> Solved:
+        """Take the norms of the errors from a ticket's masks; unreachable entries are not looked for again."""
+        targets, pruned = self.targets(), {}
+        for name, product in self.products().items():
+            # With a ReLU between them they have a product for either sign of their inputs.
+            error = multiply_out(ticket, product, self.device) - targets[name].repeat(1, 1 + product.relu)
+            # As it is: the certificate allows for rounding, and to allow for it again would fail good ones.
+            pruned[name] = Pruned((), error, torch.zeros_like(error), [])
+        return self._solved(targets, pruned)
+
+    def _solved(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> Solved:
+        missed = [(f"{self.name}.{of}", miss) for of, product in pruned.items() for miss in product.unreachable]
+        masks = {tensor.name: tensor.mask for product in pruned.values() for tensor in product.tensors}
+        sizes = [mask.sizes for mask in masks.values() if isinstance(mask, BlockMask)]
+        return Solved(
+            name=self.name,
+            bits={name: mask.bits for name, mask in masks.items() if isinstance(mask, PackedMask)},
+            sizes=next((unequal for unequal in sizes if not isinstance(unequal, int)), None),
+            norms=self.norms(targets, pruned),
+            worst_entry=max(product.worst_entry() for product in pruned.values()),
+            worst_reached=max(product.worst_reached for product in pruned.values()),
+            n_unreachable=len(missed),
+            unreachable=certify.worst_missed(missed),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadPiece(Piece):
+    """One attention head: query and key (d_k, d), value (d_v, d), output (d_out, d_v), as the model has them."""
+
+    query: Numbers
+    query_bias: Numbers | None
+    key: Numbers
+    value: Numbers
+    output: Numbers
+    scaling: float
+
+    def products(self) -> dict[str, Product]:
+        """Describe query with key, and value with output."""
+        d = int(self.key.shape[1])
+        rows, width = d + (self.query_bias is not None), self.items * d
+        qk, vo = head_products(self.name, rows, d, len(self.output), width, width, _INIT)
+        return {"qk": qk, "vo": vo}
+
+    def targets(self) -> dict[str, Tensor]:
+        r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out).
+
+        Products of two float32 numbers are exact in float64, so that only the additions round.
+        """
+        left, right, value, output = self._factors()
+        return {"qk": ordered_product(left, right) * self.scaling, "vo": ordered_product(value, output)}
+
+    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
+        """Prune the head; what its merged matrices themselves are off counts as rounding."""
+        found = Piece.prune(self, targets)
+        return {name: found[name].with_more_rounding(rounding) for name, rounding in self._rounding().items()}
+
+    def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
+        """Take the norms of both merged matrices, of their errors and of the bias row."""
+        return asdict(certify.head_norms(targets["qk"], targets["vo"], PrunedHead(**pruned)))
+
+    def _rounding(self) -> dict[str, Tensor]:
+        """Bound what `targets` lost: a sum of n exact products rounds n times, and the scale once."""
+        left, right, value, output = (x.abs() for x in self._factors())
+        qk, vo = left @ right.T * abs(self.scaling), value @ output.T
+        return {
+            "qk": (left.shape[1] + 2) * _UNIT_ROUNDOFF * qk,
+            "vo": (value.shape[1] + 1) * _UNIT_ROUNDOFF * vo,
+        }
+
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query = self.query if self.query_bias is None else np.concatenate([self.query, self.query_bias[:, None]], 1)
+        left, right, value, output = (
+            torch.tensor(x, device=self.device).double() for x in (query.T, self.key.T, self.value.T, self.output)
+        )
+        return left, right, value, output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearPiece(Piece):
+    """One linear map (out, in), which the product of two random matrices stands for (Lemma 7)."""
+
+    weight: Numbers
+
+    def products(self) -> dict[str, Product]:
+        """Describe two random matrices."""
+        d_out, d_in = self.weight.shape
+        first, second = layer_matrices(f"{self.name}.", d_in, d_out, self.items * d_in, _INIT)
+        return {"map": Product(blocked=first, free=second)}
+
+    def targets(self) -> dict[str, Tensor]:
+        """Give the map itself."""
+        return {"map": torch.tensor(self.weight, device=self.device).double()}
+
+    def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
+        """Take the norms of the map and of its error."""
+        return {"norm": spectral_norm(targets["map"]), "error": pruned["map"].norm()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReluPiece(LinearPiece):
+    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
+
+    def products(self) -> dict[str, Product]:
+        """Describe two layers: half of their units carry positive inputs, so that about `items` meet a sum."""
+        return {"map": relu_product(self.name, self.weight.shape, 2 * self.items * self.weight.shape[1], _INIT)}
+
+    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
+        """Prune both layers; an input gets more units where its own would reach too little."""
+        product, weight = self.products()["map"], targets["map"]
+        sizes = balanced_blocks(product.blocked, product.free, weight, self.items, self.seed, self.device)
+        return {"map": product.prune(weight, seed=self.seed, sizes=sizes, device=self.device)}

@@ -1,0 +1,144 @@
+r"""A ticket's random matrices as the maps of a model: multiplied out, or wide and made whenever they are used."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.construct.plan import Product
+from strongticket.ops.ordered import as_divisor, block_sums
+from strongticket.tickets.mask import BlockMask
+from strongticket.tickets.ticket import Ticket
+
+# Products are added up over so many weights at a time, which stay in the cache of a CPU.
+_MULTIPLIED_AT_ONCE = 1 << 17
+
+
+def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -> Tensor:
+    """Multiply two masked matrices over their hidden units, of which each has one weight in the blocked matrix.
+
+    Returns:
+        The matrix that they stand for, in float64; with a ReLU between them [W+ W-], for positive and negative inputs.
+    """
+    blocked, free = product.blocked, product.free
+    tensor, mask = ticket.tensors[blocked.name], ticket.tensors[blocked.name].mask
+    if not isinstance(mask, BlockMask) or mask.unit_axis != blocked.unit_axis:
+        raise ValueError(f"{blocked.name} needs a block mask; it has one of kind {mask.kind!r}.")
+    sizes = (mask.sizes,) * blocked.coordinates if isinstance(mask.sizes, int) else mask.sizes
+    u = replace(blocked, scale=tensor.scale).draw_own(sizes, ticket.seed, device).double()
+    c = as_divisor(product.divisor, u)
+    weights = ticket.materialize(device=device)[free.name]
+    rows = (weights if free.unit_axis == 1 else weights.T)[:, : len(u)]
+    step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
+    halves = [
+        torch.cat([block_sums(rows[i : i + step].double() * own / c, sizes) for i in range(0, len(rows), step)])
+        for own in ((u.clamp(min=0), u.clamp(max=0)) if product.relu else (u,))
+    ]
+    merged = torch.cat(halves, dim=1)
+    return merged.T if product.transposed else merged
+
+
+def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor) -> nn.Linear:
+    """Make a linear map of given numbers, in the dtype of `like`."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    linear.weight = nn.Parameter(weight.to(like.dtype).contiguous(), requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias.to(like.dtype), requires_grad=False)
+    return linear
+
+
+def weight_of(module: nn.Module) -> Tensor:
+    """Give a map's own weight, which says on which device and in which dtype what takes its place shall be."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def exact_bias(ticket: Ticket, name: str, like: Tensor) -> Tensor | None:
+    """Give a bias that the ticket keeps, on the device and in the dtype of `like`."""
+    tensor = ticket.dense.get(name)
+    # A copy, or the model could write into the ticket.
+    return tensor.value.to(like.device, like.dtype, copy=True) if tensor else None
+
+
+class Repeated(nn.Module):
+    """Every head gets the input itself."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., times d)."""
+        return torch.cat([x] * self.times, dim=-1)
+
+
+class SideBySide(nn.Module):
+    """Several maps of one input, their outputs side by side."""
+
+    def __init__(self, maps: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(maps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply each."""
+        return torch.cat([linear(x) for linear in self.maps], dim=-1)
+
+
+class RandomMaps(nn.Module):
+    """Wide masked random matrices of a ticket, each made when it is used, and an exact bias."""
+
+    bias: Tensor | None
+
+    def __init__(self, ticket: Ticket, names: Sequence[str], bias: Tensor | None = None) -> None:
+        super().__init__()
+        self.ticket, self.names = ticket, names
+        # A buffer moves with the model; the ticket keeps it, so a state dict need not.
+        self.register_buffer("bias", bias, persistent=False)
+
+    def weight(self, name: str, like: Tensor) -> Tensor:
+        """Make one of the matrices."""
+        return self.ticket.materialize(device=like.device)[name].to(like.dtype)
+
+    def with_bias(self, y: Tensor) -> Tensor:
+        """Add the bias, if there is one."""
+        return y if self.bias is None else y + self.bias
+
+
+class RandomHeads(RandomMaps):
+    """x -> the heads' x W, or [x; 1] W where the matrix has a row for a bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., heads units)."""
+        d, heads = x.shape[-1], []
+        for name in self.names:
+            weight = self.weight(name, x)
+            head = x @ weight[:d]
+            heads.append(head + weight[d] if len(weight) > d else head)
+        return torch.cat(heads, dim=-1)
+
+
+class RandomOutput(RandomMaps):
+    """The heads' outputs, each by its matrix, added up."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., heads units) -> (..., d_out)."""
+        heads = x.chunk(len(self.names), dim=-1)
+        total = sum(head @ self.weight(name, x) for name, head in zip(self.names, heads, strict=True))
+        assert isinstance(total, Tensor)
+        return self.with_bias(total)
+
+
+class RandomPair(RandomMaps):
+    """Two random layers for one linear map, with or without a ReLU between them."""
+
+    def __init__(self, ticket: Ticket, names: Sequence[str], bias: Tensor | None, *, relu: bool) -> None:
+        super().__init__(ticket, names, bias)
+        self.relu = relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) -> (..., d_out)."""
+        first, second = self.names
+        hidden = x @ self.weight(first, x).T
+        return self.with_bias((torch.relu(hidden) if self.relu else hidden) @ self.weight(second, x).T)

@@ -1,0 +1,116 @@
+"""A model seen through its family: its layers, the parts in them, and all numbers a construction depends on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from strongticket.construct.source import check_target
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json
+from strongticket.pretrained.families import What, family_of
+from strongticket.pretrained.layer import Layer, submodule
+from strongticket.pretrained.parts import Part
+from strongticket.pretrained.pieces import Piece
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import DenseTensor
+
+FAMILY = "pretrained"
+
+
+class Target:
+    """What a ticket is made from, or goes into.
+
+    Args:
+        model: any Hugging Face model of a known family, with or without a head on top.
+        what: the parts that are looked at.
+    """
+
+    def __init__(self, model: nn.Module, what: What = "attention") -> None:
+        config = getattr(model, "config", None)
+        if config is None or not isinstance(model, nn.Module):
+            raise ValueError(f"a Hugging Face model is needed, one with a config; got {type(model).__name__}.")
+        self.family = family_of(config)
+        self.config, self.what = config, what
+        self.model_type: str = config.model_type
+        self.backbone: nn.Module = getattr(model, "base_model", model)
+        self.n_layers = 0
+        self._places: list[tuple[Layer, list[Part]]] = []
+        chosen = self.family.chosen(what)
+        for path, parts in chosen.items():
+            layers = len(submodule(self.backbone, path, config))  # type: ignore[arg-type]
+            name, own = ("layer" if len(chosen) == 1 else path), _nearest_config(self.backbone, path, config)
+            self._places += [(Layer(f"{name}.{i}", path, i, self.backbone, own), parts) for i in range(layers)]
+            self.n_layers += layers
+        if not self.n_layers:
+            raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
+        for group in what.split("+"):
+            if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts()):
+                raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
+
+    def parts(self) -> Iterator[tuple[Layer, Part]]:
+        """Give every part in its layer, in the order of a ticket."""
+        return ((layer, part) for layer, parts in self._places for part in parts)
+
+    def pieces(self, items: int, seed: int, device: str = "cpu") -> dict[str, list[Piece]]:
+        """Cut the parts into work, by the name of the part."""
+        return {
+            f"{layer.name}.{part.name}": [*part.pieces(layer, items=items, seed=seed, device=device)]
+            for layer, part in self.parts()
+        }
+
+    def biases(self) -> list[DenseTensor]:
+        """Give the biases that a ticket keeps exactly."""
+        return [
+            DenseTensor(name=f"{layer.name}.{part.name}.{name}", value=bias)
+            for layer, part in self.parts()
+            for name, bias in part.biases(layer).items()
+        ]
+
+    def sha256(self) -> str:
+        """Hash every tensor a construction depends on, named alike for all families: this names the target."""
+        return digest_of_tensors(self.tensors())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name every tensor a construction depends on; numbers that are not finite are refused by name."""
+        found: dict[str, Tensor] = {}
+        for layer, part in self.parts():
+            for name, tensor in part.tensors(layer).items():
+                check_target(f"{layer.name.replace('.', ' ')}'s {name}", tensor)
+                found[f"{layer.name}.{name}"] = tensor
+        return found
+
+    def describe(self, items: int) -> dict[str, Json]:
+        """Give the settings `attach` needs, as a ticket's architecture."""
+        settings: dict[str, Json] = {
+            "family": FAMILY,
+            "model_type": self.model_type,
+            "what": self.what,
+            "items": items,
+            "n_layers": self.n_layers,
+            "init": "theory",
+        }
+        for layer, part in self.parts():
+            for name, value in part.describe(layer).items():
+                # A number is that of the first layer; names of parts are gathered.
+                listed = isinstance(value, list) and [*settings.get(name, ()), *value]
+                settings[name] = [*dict.fromkeys(listed)] if listed else settings.get(name, value)
+        return settings
+
+    def most_tokens(self) -> int | None:
+        """Give how many tokens the model can take, or None if there is no limit."""
+        if not self.family.positions:
+            return None
+        table = submodule(self.backbone, self.family.positions, self.config)
+        if not isinstance(table, nn.Embedding):
+            raise StrongTicketError(f"an Embedding was expected where the model has a {type(table).__name__}.")
+        # RoBERTa gives padding a place of its own, and counts on from there.
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+
+
+def _nearest_config(backbone: nn.Module, path: str, config: Any) -> Any:
+    """Give the configuration of what holds some layers: a tower or a decoder may have one of its own."""
+    for name in path.split("."):
+        backbone = getattr(backbone, name)
+        config = getattr(backbone, "config", config)
+    return config

@@ -1,0 +1,221 @@
+"""Each family's matrices are found, and what cannot be pruned into is refused with the reason."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import BartConfig, BertConfig, BloomConfig, GPT2Config, LlamaConfig, MPNetConfig, T5Config
+
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained import (
+    Behind,
+    Family,
+    Heads,
+    LinearMap,
+    Mixed,
+    Norm,
+    ReluPair,
+    construct_pretrained,
+    register_family,
+)
+from strongticket.pretrained.families import family_of
+from strongticket.pretrained.layer import Affine
+from strongticket.pretrained.target import Target
+from tests.pretrained.small_models import FAMILIES, inputs, make_bert, make_vit, randomize, small
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_numbers_found_are_the_attention_and_the_mlp(family: str) -> None:
+    """What is read, put through the formulas, gives what the model's own modules give."""
+    model = small(family)
+    target = Target(model, "attention+mlp")
+    noted: dict[str, Tensor] = {}
+    for layer, part in target.parts():
+        if layer.index == 1:
+            part.output(layer).register_forward_hook(lambda _, __, out, name=part.name: noted.update({name: out}))
+            if isinstance(part.input, Norm):
+                norm = target.backbone.get_submodule(part.input.place(layer))
+                norm.register_forward_hook(lambda _, __, out, name=part.name: noted.update({f"{name} reads": out}))
+    batch = inputs(family)
+    batch.pop("attention_mask", None)
+    model(**batch)
+    numbers, x = target.tensors(), noted["attention reads"]
+
+    def linear(name: str, x: Tensor) -> Tensor:
+        return x @ numbers[f"layer.1.{name}.weight"].T + numbers[f"layer.1.{name}.bias"]
+
+    n_heads = target.describe(items=4)["n_heads"]
+    q, k, v = (linear(name, x).unflatten(-1, (n_heads, -1)).transpose(1, 2) for name in ("query", "key", "value"))
+    scores = q @ k.mT * numbers["layer.1.attention.scaling"].item()
+    if family == "gpt2":
+        scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), -math.inf)
+    heads = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(linear("output", heads), noted["attention"])
+    up = linear("up", noted["mlp.up reads"])
+    torch.testing.assert_close(up, noted["mlp.up"])
+    act = {"bert": nn.functional.gelu, "vit": nn.functional.gelu}.get(
+        family, lambda z: nn.functional.gelu(z, approximate="tanh")
+    )
+    torch.testing.assert_close(linear("down", act(up)), noted["mlp.down"])
+
+
+class Place:
+    """A layer of given numbers: a norm, and one linear map."""
+
+    def __init__(self, norm: Affine, map: Affine | None = None, **config: int) -> None:
+        self._norm, self._map, self.index, self.config = norm, map, 0, SimpleNamespace(**config)
+
+    def place(self, path: str) -> str:
+        return path
+
+    def norm(self, path: str) -> Affine:
+        return self._norm
+
+    def linear_map(self, path: str) -> Affine:
+        return self._map
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(6, eps=0.0), nn.RMSNorm(6, eps=0.0)])
+def test_inputs_stay_within_the_bound_of_the_norm_before(norm: nn.Module) -> None:
+    norm.double().weight.data = draw(6, seed=0)
+    if (shift := getattr(norm, "bias", None)) is not None:
+        shift.data = draw(6, seed=1)
+    place = Place(Affine(norm.weight.detach(), shift.detach() if shift is not None else None))
+    seen = norm(draw(1000, 6, seed=2)).norm(dim=-1).max()
+    assert 0.5 * Norm("norm").largest(place) < seen <= Norm("norm").largest(place)
+    # With equal weights and no bias every output has exactly this norm.
+    equal = Place(Affine(torch.full((6,), 2.0), None))
+    assert Norm("norm").largest(equal) == pytest.approx(2 * math.sqrt(6), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.1, 10.0])
+def test_a_bias_counts_in_the_bound_behind_its_map(scale: float) -> None:
+    """Large beside the weights or small: inputs of one direction through maps of rank 1 show it exactly."""
+    gain, direction, other = torch.full((4,), 0.5), draw(4, seed=0), draw(5, seed=1)
+    weight, bias = torch.outer(other, direction), scale * other
+    place = Place(Affine(gain, None), Affine(weight, bias))
+    x = direction / direction.norm()  # of norm 1, as all inputs are
+    up = LinearMap("mlp.up", "up", Norm("norm"))
+    assert Behind(up).largest(place) == pytest.approx((weight @ x + bias).norm().item(), rel=1e-9)
+    assert Behind(up, times=up).largest(place) == pytest.approx(Behind(up).largest(place) ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+def test_heads_that_mix_values_stay_within_their_bound(groups: int) -> None:
+    d, width = 6, 3
+    numbers = Affine(draw(groups * width, d, seed=0), draw(groups * width, seed=1))
+    place = Place(Affine(torch.ones(d), None), numbers, num_attention_heads=4, num_key_value_heads=groups)
+    x = draw(500, d, seed=2)
+    x = x / x.norm(dim=-1, keepdim=True) * math.sqrt(d)
+    values = (x @ numbers.weight.T + numbers.bias).unflatten(-1, (groups, width)).repeat_interleave(4 // groups, 1)
+    # Every head gives all its weight to the token that is worst for it.
+    seen = values.norm(dim=-1).max(dim=0).values.norm().item()
+    bound = Mixed(LinearMap("attention.value", "v", Norm("norm"))).largest(place)
+    assert 0.8 * bound < seen <= bound
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "relu", "silu"])
+def test_activations_on_the_list_never_enlarge(name: str) -> None:
+    from transformers.activations import ACT2FN
+
+    x = torch.linspace(-40, 40, 100_001, dtype=torch.float64)
+    assert (ACT2FN[name](x).abs() <= x.abs()).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (LlamaConfig(num_attention_heads=4, num_key_value_heads=2), "grouped-query attention: 4 heads share 2 keys"),
+        (LlamaConfig(num_attention_heads=4, num_key_value_heads=4), "rotary positions, which turn queries and keys"),
+        (LlamaConfig(), "no family 'llama' is known; there are bert, gpt2"),
+        (T5Config(), "t5 has relative position biases, which add to the scores"),
+        (MPNetConfig(), "mpnet has relative position biases, which add to the scores"),
+        (BartConfig(), "bart has cross-attention, whose keys come from another model"),
+        (BloomConfig(), "no family 'bloom' is known; there are bert, gpt2, roberta, vit, xlm-roberta"),
+        (BertConfig(position_embedding_type="relative_key"), "position_embedding_type 'relative_key', which adds"),
+        (GPT2Config(add_cross_attention=True), "cross-attention, whose keys come from another model"),
+    ],
+)
+def test_what_cannot_be_pruned_into_is_refused_with_the_reason(config: object, reason: str) -> None:
+    with pytest.raises(StrongTicketError, match=reason):
+        family_of(config)
+
+
+def test_broken_numbers_are_named() -> None:
+    model = copy.deepcopy(small("gpt2"))
+    model.transformer.h[1].attn.c_attn.weight.data[3, 17] = math.nan
+    with pytest.raises(ValueError, match=r"layer 1's key.weight must be finite; entry \(1, 3\) is nan"):
+        Target(model).tensors()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_without_numbers_is_told(family: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"layer 0's query.weight is on meta, where tensors have shapes and no numbers"
+    ):
+        Target(copy.deepcopy(small(family)).to("meta")).tensors()
+
+
+def test_other_layouts_and_wrapped_layers_are_told() -> None:
+    model = copy.deepcopy(small("vit"))
+    model.layers[0].mlp.fc1 = nn.Sequential(model.layers[0].mlp.fc1)
+    with pytest.raises(StrongTicketError, match="a linear map was expected where the model has a Sequential"):
+        Target(model, "attention+mlp").tensors()
+    del model.layers[0].attention.q_proj
+    with pytest.raises(StrongTicketError, match=r"this vit has no 'layers.0.attention.q_proj'"):
+        Target(model).tensors()
+    model.layers[0].layernorm_before = nn.GroupNorm(1, 12)
+    layer, part = next(Target(model).parts())
+    with pytest.raises(StrongTicketError, match="a LayerNorm was expected where the model has a GroupNorm"):
+        part.input.largest(layer)
+    with pytest.raises(ValueError, match="a Hugging Face model is needed"):
+        Target(nn.Linear(2, 2))
+    with pytest.raises(StrongTicketError, match="has no layers"):
+        Target(make_bert(num_hidden_layers=0))
+    with pytest.raises(ValueError, match="register_family needs a Family; got str"):
+        register_family("x", "encoder")  # type: ignore[arg-type]
+
+
+def test_a_family_that_makes_no_sense_is_refused() -> None:
+    up = ReluPair("mlp.up", "mlp.fc1", Norm("norm"))
+    with pytest.raises(ValueError, match=r"each part of a layer needs a name of its own; got mlp.up, mlp.up"):
+        Family({"layers": [up, up]})
+    with pytest.raises(ValueError, match=r"mlp.down reads what mlp.up gives, which is no part of the layer"):
+        Family({"layers": [ReluPair("mlp.down", "mlp.fc2", Behind(up))]})
+
+
+def test_float64_is_taken_if_it_holds_float32_numbers() -> None:
+    model = copy.deepcopy(small("vit")).double()
+    assert Target(model).sha256() == Target(small("vit")).sha256()
+    model.layers[0].attention.q_proj.weight.data[0, 0] = 0.1
+    with pytest.raises(StrongTicketError, match="must be float32 numbers"):
+        Target(model).tensors()
+
+
+def test_a_map_without_bias_is_fine() -> None:
+    named = Target(randomize(make_vit(qkv_bias=False))).tensors()
+    assert "layer.0.query.weight" in named
+    assert "layer.0.query.bias" not in named
+
+
+def test_activations_not_on_the_list_are_refused() -> None:
+    model = small("bert")
+    model.config.hidden_act = "tanh_x2"
+    with pytest.raises(StrongTicketError, match="activation 'tanh_x2' is not known to keep norms"):
+        construct_pretrained(model, items=4, what="attention+mlp")
+    assert construct_pretrained(model, items=4).strong
+
+
+def test_fused_is_told_by_equal_paths() -> None:
+    for config, fused in ((GPT2Config(), True), (BertConfig(), False)):
+        (parts,) = family_of(config).layers.values()
+        assert isinstance(parts[0], Heads)
+        assert parts[0].fused == fused
