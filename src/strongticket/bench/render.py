@@ -15,11 +15,8 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
     """Rates, errors and shares of true optima: one section for each number of items."""
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    for heading in ("n", "engine"):
-        table.add_column(heading)
-    for heading in ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster")
+    table = _table(title, ("n", "engine"), numbers)
     for comparison in comparisons:
         for place, measured in enumerate(comparison.measurements):
             table.add_row("" if place else str(comparison.n), *_cells(measured))
@@ -40,10 +37,8 @@ def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
 
 def pensia_table(outcome: Outcome) -> Table:
     """Our run beside the published one."""
-    table = Table(title=f"One subset sum a weight, {outcome.n} candidates each", title_justify="left")
-    table.add_column("")
-    table.add_column("strongticket", justify="right")
-    table.add_column("Pensia et al. (2020), Gurobi", justify="right")
+    title = f"One subset sum a weight, {outcome.n} candidates each"
+    table = _table(title, ("",), ("strongticket", "Pensia et al. (2020), Gurobi"))
     on_gpu = outcome.times_less_core_time is None
     table.add_row("weights", f"{outcome.weights:,}", f"{outcome.published_weights:,}")
     table.add_row("time", f"{outcome.median:.3g} s", f"{outcome.published_seconds:,} s")
@@ -61,11 +56,8 @@ def pensia_table(outcome: Outcome) -> Table:
 
 def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
     """Step times and memory of the kinds of steps, each beside dense training of the same tensors."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("GPT-2", "step"):
-        table.add_column(heading)
-    for heading in ("p20 ms", "median ms", "p80 ms", "tokens/s", "time / dense", "peak GB", "peak / dense"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("p20 ms", "median ms", "p80 ms", "tokens/s", "time / dense", "peak GB", "peak / dense")
+    table = _table(title, ("GPT-2", "step"), numbers)
     for step in measured:
         table.add_row(
             step.model,
@@ -77,6 +69,15 @@ def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
             "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
             end_section=step.kind == KINDS[-1],
         )
+    return table
+
+
+def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in words:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 

@@ -1,8 +1,10 @@
 """`strongticket bench`: how fast, against whom, and is it right."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +14,9 @@ from strongticket.cli.terminal import bad_usage
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
+    from strongticket.bench.pensia import Outcome
     from strongticket.bench.subset_sum import Comparison, Settings
+    from strongticket.report.records import SearchSteps, SubsetSums
 
 bench_app = typer.Typer(
     help="Measure speed, after checking that the answers are right.",
@@ -65,12 +69,10 @@ def subset_sum_command(
     from strongticket.bench.peers import choose
     from strongticket.cli.terminal import print_json
 
-    try:
+    with _refusing(as_json):
         chosen = choose(peers)
         counts = _parse_items(items)
         chosen_device(device)
-    except ValueError as error:
-        bad_usage(error)
     missing = [peer for peer in chosen if not peer.installed]
     for peer in missing:
         typer.echo(peer.missing, err=True)
@@ -84,7 +86,7 @@ def subset_sum_command(
         repeats=repeats,
         seed=seed,
     )
-    comparisons = _run_subset_sum(settings, out / "results.jsonl", as_json)
+    comparisons = _run_subset_sum(settings, out, as_json)
     drawn = _draw(comparisons, figure or out / f"subset-sum-{device}.png", settings)
     if as_json:
         print_json(
@@ -118,20 +120,16 @@ def pensia_command(
     That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
     one-off compilation.
     """
-    from strongticket.bench import measure, pensia, render
+    from strongticket.bench import pensia, render
     from strongticket.cli.terminal import console, print_json, step_bar
 
-    try:
+    with _refusing(as_json):
         chosen_device(device)
         with step_bar(2) as step:
             outcome = pensia.run(
                 weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
             )
-    except ValueError as error:
-        bad_usage(error)
-    except measure.WrongAnswerError as error:
-        _refuse(error, as_json)
-    measure.append_row(out / "results.jsonl", **outcome._asdict(), **environment(device))
+        _keep([outcome], out, device)
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
@@ -159,27 +157,21 @@ def search_command(
     Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
     """
-    from strongticket.bench import measure, render, search
+    from strongticket.bench import render, search
     from strongticket.cli.terminal import console, print_json, step_bar
     from strongticket.models.gpt2 import gpt2_config
 
-    try:
+    with _refusing(as_json):
         chosen_device(device)
         sizes = tuple(models.split(",")) if models is not None else None
         settings = replace(search.default_settings(device, sizes), repeats=repeats)
         for size in settings.models:
             gpt2_config(size)
-    except ValueError as error:
-        bad_usage(error)
-    measured = []
-    try:
-        with step_bar(search.count_steps(settings)) as step:
-            for of_one_model in search.run(settings, progress=step):
-                measured += of_one_model
-                for measurement in of_one_model:
-                    measure.append_row(out / "results.jsonl", **measurement._asdict(), **environment(device))
-    except measure.WrongAnswerError as error:
-        _refuse(error, as_json)
+    with _refusing(as_json), step_bar(search.count_steps(settings)) as step:
+        measured = []
+        for rows in search.run(settings, progress=step):
+            measured += rows
+            _keep(rows, out, device)
     if as_json:
         print_json({"ok": True, "rows": [measurement._asdict() for measurement in measured]})
         return
@@ -187,23 +179,41 @@ def search_command(
     console().print(render.search_table(measured, f"Steps of {batch}, {device}, {settings.step.precision}"))
 
 
-def _run_subset_sum(settings: "Settings", results: Path, as_json: bool) -> "list[Comparison]":
-    """Measure, keeping each finished number of items on disk, so that Ctrl-C loses only the one under way."""
-    from strongticket.bench import measure, subset_sum
+def _run_subset_sum(settings: "Settings", out: Path, as_json: bool) -> "list[Comparison]":
+    from strongticket.bench import subset_sum
     from strongticket.cli.terminal import step_bar
 
     comparisons = []
+    with _refusing(as_json), step_bar(subset_sum.count_steps(settings)) as step:
+        for comparison in subset_sum.run(settings, progress=step):
+            comparisons.append(comparison)
+            _keep(comparison.measurements, out, settings.device)
+    return comparisons
+
+
+def _keep(rows: "Iterable[SubsetSums | SearchSteps | Outcome]", out: Path, device: str) -> None:
+    """Put rows on disk as they come, so that Ctrl-C loses only those under way."""
+    from strongticket.bench.measure import append_row
+
+    for row in rows:
+        append_row(out / "results.jsonl", **row._asdict(), **environment(device))
+
+
+@contextmanager
+def _refusing(as_json: bool) -> Iterator[None]:
+    """End the command, without a speed, where a setting or an answer is wrong."""
+    from strongticket.bench.measure import WrongAnswerError
+    from strongticket.cli.terminal import print_json, say_error
+
     try:
-        with step_bar(subset_sum.count_steps(settings)) as step:
-            for comparison in subset_sum.run(settings, progress=step):
-                comparisons.append(comparison)
-                for measured in comparison.measurements:
-                    measure.append_row(results, **measured._asdict(), **environment(settings.device))
+        yield
     except ValueError as error:
         bad_usage(error)
-    except measure.WrongAnswerError as error:
-        _refuse(error, as_json)
-    return comparisons
+    except WrongAnswerError as error:
+        say_error(error)
+        if as_json:
+            print_json({"ok": False, "error": str(error)})
+        raise typer.Exit(1) from None
 
 
 def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> Path | None:
@@ -255,16 +265,6 @@ def _parse_items(text: str) -> tuple[int, ...]:
             f"items must lie between {ITEMS[0]} and {ITEMS[-1]}, where the optimum can be known; got {text}."
         )
     return counts
-
-
-def _refuse(error: Exception, as_json: bool) -> NoReturn:
-    from strongticket.cli.terminal import print_json, say_error
-
-    say_error(error)
-
-    if as_json:
-        print_json({"ok": False, "error": str(error)})
-    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from strongticket.cli.terminal import bar, console
 from strongticket.errors import printable
 from strongticket.files import Json
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.summary import Summary, dense_words, nonzero_words, size_words, strong_words, weights_words
+from strongticket.tickets.summary import Summary
 from strongticket.tickets.tensors import Certificate
 
 _ROWS_SHOWN = 20
@@ -37,16 +37,16 @@ def render(summary: Summary, title: str, *, every: bool) -> Iterator[Table | str
 
 def _facts(summary: Summary, title: str, every: bool) -> Table:
     table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
-    ticket, nonzero = summary.ticket, nonzero_words(summary)
+    ticket, nonzero = summary.ticket, summary.nonzero_words()
     facts = [
         ("identity", ticket.identity),
         ("seed", str(ticket.seed)),
         *_nested("architecture", ticket.architecture, every),
-        ("weights", weights_words(summary)),
+        ("weights", summary.weights_words()),
         *([("nonzero", nonzero)] if nonzero else []),
-        ("dense", dense_words(summary)),
-        ("strong", strong_words(summary)),
-        ("size", size_words(summary)),
+        ("dense", summary.dense_words()),
+        ("strong", summary.strong_words()),
+        ("size", summary.size_words()),
         ("certificate", _certificate(ticket.certificate)),
         *(_nested("metadata", ticket.metadata, every) if ticket.metadata else ()),
     ]

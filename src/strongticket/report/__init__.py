@@ -5,20 +5,13 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class LeftOut(TypedDict):
-    """A file that the page does not show."""
-
-    file: str
-    reason: str
-
-
 class Written(TypedDict):
-    """What is on a page: the titles of its sections, and what was left out."""
+    """What is on a page: the titles of its sections, and which file was left out for which reason."""
 
     file: str
     bytes: int
     sections: list[str]
-    left_out: list[LeftOut]
+    left_out: list[dict[str, str]]
 
 
 def write_report(

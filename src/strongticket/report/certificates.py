@@ -52,15 +52,13 @@ def _view(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> 
         )
         for place, (width, worst, certified) in enumerate(groups)
     ]
-    return View(
-        name=name,
-        x="certified error",
-        y="worst error measured",
-        series=series,
-        x_scale="log",
-        y_scales=("log",),
-        diagonal="above this line: certificate broken",
-    )
+    return certificate_view(name, series)
+
+
+def certificate_view(name: str, series: Sequence[Series], x: str = "certified error", y: str = "worst error") -> View:
+    """Set errors against certificates, which none may exceed."""
+    broken = "above this line: certificate broken"
+    return View(name=name, x=x, y=f"{y} measured", series=series, x_scale="log", y_scales=("log",), diagonal=broken)
 
 
 def _pairs(point: Json) -> tuple[list[float], list[float]]:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Dash, Section, Series, Table, View, number
+from strongticket.report.certificates import certificate_view
 from strongticket.report.find import ComparedModel, Result
 from strongticket.report.origin import origin
 from strongticket.report.records import Collected, Compared, Pretrained, typed
@@ -111,15 +112,7 @@ def _part_view(runs: Sequence[Pretrained]) -> View:
         )
         for run, colour in zip(runs, SERIES, strict=False)
     ]
-    return View(
-        name="Parts",
-        x="certified error of a part",
-        y="largest error measured",
-        series=series,
-        x_scale="log",
-        y_scales=("log",),
-        diagonal="above this line: certificate broken",
-    )
+    return certificate_view("Parts", series, "certified error of a part", "largest error")
 
 
 def _table(runs: Sequence[Pretrained]) -> Table:

@@ -19,16 +19,7 @@ from strongticket.report.origin import origin
 from strongticket.report.product import draw_product
 from strongticket.report.records import Made, typed
 from strongticket.tickets.mask import FullMask, PackedMask
-from strongticket.tickets.summary import (
-    Summary,
-    besides_words,
-    dense_words,
-    nonzero_words,
-    size_words,
-    strong_words,
-    summarize,
-    weights_words,
-)
+from strongticket.tickets.summary import Summary, summarize
 from strongticket.tickets.tensors import Certificate, RandomTensor
 from strongticket.tickets.ticket import Ticket
 
@@ -76,7 +67,7 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         name=name,
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
-        lead=_lead(besides_words(summary)),
+        lead=_lead(summary.besides_words()),
         finding=f"{summary.kept:,} of {ticket.numel:,} random weights kept, {summary.file_bytes:,} bytes",
         blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
@@ -105,11 +96,11 @@ def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[s
 def _facts(summary: Summary) -> Table:
     ticket = summary.ticket
     facts = {
-        "weights": weights_words(summary),
-        "nonzero": nonzero_words(summary),
-        "dense": dense_words(summary),
-        "strong": strong_words(summary),
-        "size": size_words(summary),
+        "weights": summary.weights_words(),
+        "nonzero": summary.nonzero_words(),
+        "dense": summary.dense_words(),
+        "strong": summary.strong_words(),
+        "size": summary.size_words(),
         "network": f"{architecture_words(ticket.architecture):.400}" or "not given",
         "found by": _search_words(ticket.metadata.get("search")),
         "certificate": _certificate(ticket.certificate),

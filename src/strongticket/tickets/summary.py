@@ -65,6 +65,54 @@ class Summary:
             "metadata": ticket.metadata,
         }
 
+    def weights_words(self) -> str:
+        """Say how many weights there are, and how many are kept."""
+        return f"{self.ticket.numel:,} random, {self.kept:,} kept (density {self.ticket.density:.4f})"
+
+    def nonzero_words(self) -> str:
+        """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
+        dense, norms = self.dense_numbers, self.norms_at_one
+        if not norms and not (dense and "search" in self.ticket.metadata):
+            return ""
+        parts = [f"{self.kept:,} kept"]
+        if dense:
+            parts.append(f"{dense:,} dense")
+        if norms:
+            parts.append(f"{norms:,} norm scales, which stay 1")
+        return f"{self.kept + dense + norms:,} as search counts: {' + '.join(parts)}"
+
+    def dense_words(self) -> str:
+        """Say how many numbers the file holds as they are."""
+        tensors = len(self.ticket.dense)
+        return f"{self.dense_numbers:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
+
+    def besides_words(self) -> str:
+        """Say what the file holds besides random weights and masks; nothing where that is all."""
+        count = self.dense_numbers
+        if not count:
+            return ""
+        numbers = f"{count:,} number{'s' * (count != 1)}"
+        if not self.ticket.strong:
+            return f"{numbers}, trained ones among them"
+        # Only a construction has a target, and takes from it what is exact: its biases.
+        return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full'}"
+
+    def strong_words(self) -> str:
+        """Say whether nothing was trained to find the ticket."""
+        if not self.ticket.strong:
+            return "no: some dense tensors were trained"
+        besides = self.besides_words()
+        return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+
+    def size_words(self) -> str:
+        """Say how large the file is, and how much of it is masks: only that grows with the network."""
+        masks, dense = self.mask_bytes, self.dense_bytes
+        bits = f" ({8 * masks / self.ticket.numel:.3f} bits a weight)" if self.ticket.numel and masks else ""
+        numbers = f"{dense:,} of dense numbers, " if dense else ""
+        return (
+            f"{self.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{self.description_bytes:,} of description"
+        )
+
 
 def summarize(ticket: Ticket, file: Path) -> Summary:
     """Count what `show` and the report say of a ticket and the file it was loaded from."""
@@ -95,57 +143,3 @@ def _norms_at_one(ticket: Ticket) -> int:
     layers, width = config.get("n_layers"), config.get("d_model")
     # Two in each block and one at the end.
     return (2 * layers + 1) * width if isinstance(layers, int) and isinstance(width, int) else 0
-
-
-def weights_words(summary: Summary) -> str:
-    """Say how many weights there are, and how many are kept."""
-    return f"{summary.ticket.numel:,} random, {summary.kept:,} kept (density {summary.ticket.density:.4f})"
-
-
-def nonzero_words(summary: Summary) -> str:
-    """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
-    dense, norms = summary.dense_numbers, summary.norms_at_one
-    if not norms and not (dense and "search" in summary.ticket.metadata):
-        return ""
-    parts = [f"{summary.kept:,} kept"]
-    if dense:
-        parts.append(f"{dense:,} dense")
-    if norms:
-        parts.append(f"{norms:,} norm scales, which stay 1")
-    return f"{summary.kept + dense + norms:,} as search counts: {' + '.join(parts)}"
-
-
-def dense_words(summary: Summary) -> str:
-    """Say how many numbers the file holds as they are."""
-    tensors = len(summary.ticket.dense)
-    return f"{summary.dense_numbers:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
-
-
-def besides_words(summary: Summary) -> str:
-    """Say what the file holds besides random weights and masks; nothing where that is all."""
-    count = summary.dense_numbers
-    if not count:
-        return ""
-    numbers = f"{count:,} number{'s' * (count != 1)}"
-    if not summary.ticket.strong:
-        return f"{numbers}, trained ones among them"
-    # Only a construction has a target, and takes from it what is exact: its biases.
-    return f"{numbers} {'copied from the target' if summary.ticket.certificate else 'stored in full'}"
-
-
-def strong_words(summary: Summary) -> str:
-    """Say whether nothing was trained to find the ticket."""
-    if not summary.ticket.strong:
-        return "no: some dense tensors were trained"
-    besides = besides_words(summary)
-    return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
-
-
-def size_words(summary: Summary) -> str:
-    """Say how large the file is, and how much of it is masks: only that grows with the network."""
-    masks, dense = summary.mask_bytes, summary.dense_bytes
-    bits = f" ({8 * masks / summary.ticket.numel:.3f} bits a weight)" if summary.ticket.numel and masks else ""
-    numbers = f"{dense:,} of dense numbers, " if dense else ""
-    return (
-        f"{summary.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{summary.description_bytes:,} of description"
-    )
