@@ -40,7 +40,7 @@ def test_bad_problems(targets: Tensor, items: Tensor, message: str) -> None:
         subset_sum(targets, items)
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 7])
+@pytest.mark.parametrize("at_once", [1, 4, 7, 1000])
 def test_first_bad_entry_is_found_far_down(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", at_once)
     items = torch.zeros(50, 3)

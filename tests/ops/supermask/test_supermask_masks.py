@@ -80,6 +80,7 @@ def test_bad_input() -> None:
 
 
 def test_more_scores_than_a_count_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch.iinfo(torch.uint32).max == supermask.MAX_SCORES
     monkeypatch.setattr(supermask, "MAX_SCORES", 5)
     with pytest.raises(ValueError, match="at most 5 scores"):
         top_masks([torch.ones(3), torch.ones(3)], 0.5)
