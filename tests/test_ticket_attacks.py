@@ -214,6 +214,13 @@ def test_payloads_that_lie_are_refused() -> None:
     refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 mask bits must be 0")
 
 
+def test_long_names_are_cut_in_what_is_told() -> None:
+    def edit(description: dict[str, Any]) -> None:
+        tensor(description, 4).update(name="n" * 200, shape=[1] * 17)
+
+    refused(edited(DATA, edit), "(?<!n)n{80}(?!n)")
+
+
 def test_pickles_are_not_tickets() -> None:
     import pickle
 
