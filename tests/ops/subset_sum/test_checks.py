@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,16 @@ def test_first_bad_entry_is_found_far_down(at_once: int, monkeypatch: pytest.Mon
     items[41, 2] = items[33, 1] = float("nan")
     with pytest.raises(ValueError, match="got nan at row 33, column 1"):
         subset_sum(torch.zeros(50), items)
+
+
+def test_the_last_of_a_million_rows_is_found_at_once() -> None:
+    targets = torch.zeros(1_000_000)
+    targets[-1] = float("inf")
+    before = time.process_time()
+    with pytest.raises(ValueError, match="got inf at row 999999"):
+        subset_sum(targets, torch.zeros(1_000_000, 1))
+    # It takes hundredths; row by row it would be ten seconds.
+    assert time.process_time() - before < 2
 
 
 @pytest.mark.parametrize(
