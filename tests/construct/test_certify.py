@@ -101,6 +101,12 @@ def test_only_the_worst_unreachable_entries_are_listed() -> None:
     assert certify.describe_unreachable(missed[:2], count=7)["count"] == 7
 
 
+@pytest.mark.parametrize("input_norm", [0, -1.0, math.inf, math.nan, 10**400])
+def test_a_norm_is_positive_and_finite(input_norm: float) -> None:
+    with pytest.raises(ValueError, match="input_norm must be a positive finite number"):
+        st.construct_linear(torch.eye(2), hidden_width=8, input_norm=input_norm)
+
+
 def test_samples_whose_norm_overflows_are_refused() -> None:
     with pytest.raises(ValueError, match=r"samples must have a largest norm that is positive and finite; got inf"):
         st.construct_linear(torch.eye(2), hidden_width=8, samples=torch.full((1, 2), 1e200, dtype=torch.float64))

@@ -114,6 +114,8 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"v": torch.ones(3)}, r"v \(3,\)"),
         ({"u": torch.tensor(1.0)}, r"u \(\)"),
         ({"sizes": torch.tensor([4, -1])}, r"sizes must be 0 to 2\^40; got -1 to 4"),
+        ({"sizes": torch.tensor([2**40 + 1])}, r"sizes must be 0 to 2\^40; got 1099511627777 to 1099511627777"),
+        ({"sizes": torch.tensor([2**40])}, "that sum to 1099511627776"),
         ({"sizes": torch.tensor([1.0, 2.0])}, "sizes as an int64 tensor"),
         ({"sizes": [1, 2]}, "sizes as an int64 tensor .*; got list"),
         ({"sizes": SIZES.to("meta")}, "subset_sum_products needs numbers; got sizes on meta"),
@@ -121,6 +123,7 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"v": with_entry(V, (1, 2), float("nan"))}, "v must be finite numbers; got nan at row 1, column 2"),
         ({"divisor": 0.0}, "divisor must be a finite number and not 0"),
         ({"divisor": 1e-308, "v": V * 1e3}, "overflow. Use a larger one"),
+        ({"divisor": 1e-308, "u": torch.tensor([0.0, -1e3, 0.0])}, "overflow. Use a larger one"),
     ],
 )
 def test_bad_products(change: dict[str, Any], message: str) -> None:
