@@ -20,7 +20,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -245,8 +245,17 @@ def _make_copy(folder: str) -> None:
     _copy = Copy(folder)
 
 
-def _failure(mutant: Mutant, likely: str | None) -> str | None:
-    return _copy.failure(mutant, likely)
+def _judge(mutants: list[Mutant], digest: str) -> list[str | None]:
+    """Find for each mutant a test that fails, or None; what is known of the same files is not asked again."""
+    verdicts = []
+    for mutant in mutants:
+        memory = MEMORY / mutant.digest()
+        known, failed = json.loads(memory.read_text()) if memory.exists() else (None, None)
+        if known != digest:
+            failed = _copy.failure(mutant, failed if "::" in (failed or "") else None)
+            memory.write_text(json.dumps([digest, failed]))
+        verdicts.append(failed)
+    return verdicts
 
 
 def digest_of_files(module: str) -> str:
@@ -258,27 +267,20 @@ def digest_of_files(module: str) -> str:
 
 
 def judge(mutants: list[Mutant], jobs: int) -> dict[Mutant, str | None]:
-    """Find for each mutant a test that fails, or None."""
+    """Share the modules out among so many processes: for each mutant a test that fails, or None."""
     MEMORY.mkdir(parents=True, exist_ok=True)
-    digests = {module: digest_of_files(module) for module in MODULES}
-    verdicts: dict[Mutant, str | None] = {}
+    modules = {module: [mutant for mutant in mutants if mutant.module == module] for module in MODULES}
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs, context, _make_copy, (folder,)) as pool:
-        running = {}
-        for mutant in mutants:
-            memory = MEMORY / mutant.digest()
-            digest, failed = json.loads(memory.read_text()) if memory.exists() else (None, None)
-            if digest == digests[mutant.module]:
-                verdicts[mutant] = failed
-            else:
-                likely = failed if "::" in (failed or "") else None
-                running[pool.submit(_failure, mutant, likely)] = mutant
-        for future in as_completed(running):
-            mutant = running[future]
-            verdicts[mutant] = future.result()
-            (MEMORY / mutant.digest()).write_text(json.dumps([digests[mutant.module], verdicts[mutant]]))
-            print(f"{len(verdicts):4} of {len(mutants)}", end="\r", file=sys.stderr)
-    return verdicts
+        running = {
+            module: pool.submit(_judge, modules[module], digest_of_files(module))
+            for module in sorted(modules, key=lambda module: len(modules[module]), reverse=True)
+        }
+        return {
+            mutant: failed
+            for module, future in running.items()
+            for mutant, failed in zip(modules[module], future.result(), strict=True)
+        }
 
 
 def report(verdicts: dict[Mutant, str | None]) -> bool:

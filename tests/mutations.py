@@ -151,7 +151,8 @@ def _other_numbers(value: object) -> Iterator[object]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
-        yield from sorted({value + 1, value - 1, 0} - {value})
+        # Not -1 for 0: of a single element, as there often is, it is the same.
+        yield from sorted({value + 1, max(value - 1, 0), 0} - {value})
     elif isinstance(value, float):
         yield from sorted({2 * value, 0.0 if value else 1.0} - {value})
 

@@ -171,6 +171,13 @@ def test_theorem_10_widths() -> None:
     ]
 
 
+def test_widths_of_billions_of_items_are_found_at_once() -> None:
+    """Counting up to them, from any other number than nearly theirs, would take hours."""
+    for variant in VARIANTS:
+        stack = bounds.feedforward_bound([8, 5, 2], input_norm=3.0, constant=1e11, variant=variant)
+        assert stack.widths(0.01)[0]["hidden_width"] > 8 * 1e11
+
+
 def test_theorem_11_widths() -> None:
     d, H, L, alpha, eps = 4, 3, 2, 5.0, 0.01
     n_mha = width(FINE * math.log(32 * alpha**3 * H * d**1.5 / eps), d)
@@ -334,6 +341,14 @@ def test_lemma_8_up_to_the_most_that_weights_can_move(share: float) -> None:
     assert s == pytest.approx(2 * math.atanh(share), rel=1e-9 if share < 0.99 else 0.1)
     assert bounds.softmax_error(s, input_norm=alpha, d_model=3) <= 2 * alpha * share
     assert bounds.largest_score_error(2 * alpha, input_norm=alpha, d_model=3) == math.inf
+
+
+def test_lemma_8_is_searched_for_only_where_its_inverse_is_steep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes a thousand evaluations."""
+    monkeypatch.setattr("strongticket.bounds.perturbation.largest", pytest.fail)
+    for share in (1e-9, 0.1, 0.5, 0.9):
+        bounds.largest_score_error(2 * share, input_norm=1.0, d_model=3)
+        bounds.largest_score_error(2 * share, input_norm=1.0, d_model=3, variant="paper")
 
 
 def test_the_largest_argument_is_found_to_the_last_bit() -> None:

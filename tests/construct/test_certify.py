@@ -100,6 +100,12 @@ def test_only_the_worst_unreachable_entries_are_listed() -> None:
     assert certify.describe_unreachable(missed[:2], count=7)["count"] == 7
 
 
+@pytest.mark.parametrize("input_norm", [0, -1.0, math.inf, math.nan, 10**400])
+def test_a_norm_is_positive_and_finite(input_norm: float) -> None:
+    with pytest.raises(ValueError, match="input_norm must be a positive finite number"):
+        st.construct_linear(torch.eye(2), hidden_width=8, input_norm=input_norm)
+
+
 def test_samples_whose_norm_overflows_are_refused() -> None:
     with pytest.raises(ValueError, match=r"samples must have a largest norm that is positive and finite; got inf"):
         st.construct_linear(torch.eye(2), hidden_width=8, samples=torch.full((1, 2), 1e200, dtype=torch.float64))
@@ -119,6 +125,7 @@ def test_a_certificate_is_for_no_less_than_the_longest_sample() -> None:
     [
         (draw(3, 40, seed=0), draw(40, 2, seed=1)),
         (draw(3, 40, seed=0).abs(), draw(40, 2, seed=1).abs()),
+        (draw(3, 40, seed=0), draw(40, 2, seed=1) * (torch.arange(40) % 8 == 0)[:, None]),
         (draw(2, 40, seed=2) + 100, (draw(40, 3, seed=3) + 100) * torch.tensor([1.0, -1.0]).repeat(20)[:, None]),
         # One term, a little above a power of two, where rounding costs most.
         (3 + draw(40, 1, seed=4).abs() / 8, 1 + draw(1, 40, seed=5).abs() / 8),
@@ -126,11 +133,11 @@ def test_a_certificate_is_for_no_less_than_the_longest_sample() -> None:
         (torch.ones(1, 200).double(), torch.tensor([[1.0]] + [[2.0**-53]] * 199, dtype=torch.float64)),
     ],
 )
-@pytest.mark.parametrize(("divisor", "sign"), [(1.0, 1), (3.0, 1), (3.0, -1)])
-def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor, divisor: float, sign: int) -> None:
-    """The target is what float64 makes of the product, or its opposite; fractions have no rounding."""
+@pytest.mark.parametrize(("divisor", "share"), [(1.0, 1), (3.0, 1), (3.0, -1.001)])
+def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor, divisor: float, share: float) -> None:
+    """The target is what float64 makes of the product, or nearly its opposite; fractions have no rounding."""
     left, right = left.float(), right.float()
-    target = sign * (left.double() @ right.double()) / divisor
+    target = share * (left.double() @ right.double()) / divisor
     found = recertify._product(left, right, target, divisor)
     for i, row in enumerate(left.tolist()):
         for j, column in enumerate(right.T.tolist()):
@@ -138,5 +145,6 @@ def test_rounding_of_a_recomputed_product_is_bounded(left: Tensor, right: Tensor
             off = abs(product - Fraction(target[i, j].item()) - Fraction(found.error[i, j].item()))
             assert off <= Fraction(found.rounding[i, j].item())
     # A bound that were a thousand times too large would pass everything else here.
+    terms = ((left != 0).double() @ (right != 0).double()).max()
     size = left.abs().double() @ right.abs().double() / divisor + target.abs()
-    assert (found.rounding <= 1.5 * (left.shape[1] + 3) * 2.0**-53 * size).all()
+    assert (found.rounding <= 1.5 * (terms + 3) * 2.0**-53 * size).all()

@@ -32,6 +32,7 @@ def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
         "matrix": (st.construct_feedforward(matrix, hidden_width=48), {"weight": matrix}),
         "layer": (st.construct_feedforward(layer, hidden_width=48), layer.state_dict()),
         "feedforward": (st.construct_feedforward(network, hidden_width=48), network.state_dict()),
+        "uneven": (st.construct_feedforward(network, hidden_width=(48, 60)), network.state_dict()),
         "attention": (st.construct_attention(attention, **widths), attention.state_dict()),
         "merged": (st.construct_attention(attention.merged(), **widths), attention.merged().state_dict()),
         "smaller": (st.construct_attention(attention, blocks="smaller", **widths), attention.state_dict()),

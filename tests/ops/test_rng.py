@@ -132,6 +132,12 @@ print(seconds, *heavy)
     assert min(float(answer[0]) for answer in answers) < 0.3
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_asked_for_and_absent() -> None:
+    with pytest.raises(ValueError, match="asked for on cuda, but torch finds no CUDA device here; use device='cpu'"):
+        rng.random_weights(0, "w", (3,), device="cuda")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", rng.DISTRIBUTIONS)
 def test_cuda_gives_the_same_bits(kind: str) -> None:

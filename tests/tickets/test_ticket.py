@@ -19,6 +19,7 @@ from tests.small_tickets import edited, small_ticket, take_apart
 
 from strongticket import BlockMask, Certificate, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.format import MAX_HEADER_BYTES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -383,6 +384,18 @@ def test_the_parts_of_a_ticket_cannot_be_set() -> None:
 def test_metadata_may_nest_64_levels() -> None:
     ticket = Ticket(seed=0, tensors=[], metadata={"a": _nested(62)})
     assert Ticket.from_bytes(ticket.to_bytes()) == ticket
+
+
+def test_a_header_may_be_as_long_as_is_read() -> None:
+    def header_of(note: int) -> int:
+        return int.from_bytes(Ticket(seed=0, tensors=[], metadata={"note": "x" * note}).to_bytes()[:8], "little")
+
+    longest = MAX_HEADER_BYTES - header_of(0)
+    ticket = Ticket(seed=0, tensors=[], metadata={"note": "x" * longest})
+    assert header_of(longest) == MAX_HEADER_BYTES
+    assert Ticket.from_bytes(ticket.to_bytes()) == ticket
+    with pytest.raises(ValueError, match="a ticket's description takes at most"):
+        header_of(longest + 8)
 
 
 def test_metadata_too_large_for_the_header_is_refused(tmp_path: Path) -> None:

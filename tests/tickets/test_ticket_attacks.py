@@ -125,6 +125,9 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: tensor(d, 4).update(shape=[2**40, 2**40]), r"at most 16 dimensions and 2\^40 elements"),
         (lambda d: tensor(d, 4).update(shape=[2**40]), r"a ticket holds at most 2\^40 elements"),
         (lambda d: tensor(d, 4).update(shape=[1] * 17), "at most 16 dimensions"),
+        (lambda d: tensor(d, 3)["mask"].pop("unit_axis"), "a block mask needs the fields kind, sizes, unit_axis"),
+        (lambda d: tensor(d, 3)["mask"].update(spare=0), "a block mask needs the fields kind, sizes, unit_axis"),
+        (lambda d: tensor(d, 3)["mask"].update(unit_axis="0"), "a block mask: unit_axis is a str"),
         (lambda d: tensor(d, 4).update(shape=[2**40] * 15 + [0]), "zeros counted as ones"),
         (lambda d: tensor(d, 4).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
         (lambda d: tensor(d, 2).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
@@ -215,6 +218,13 @@ def test_payloads_that_lie_are_refused() -> None:
     refused(with_payload(deflated(bytes(8)) + b"x", "huffman", 64), "longer than its 8 bytes")
     refused(with_payload(b"\xff" * 9, "huffman", 64), "Error -3")
     refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 mask bits must be 0")
+
+
+def test_long_names_are_cut_in_what_is_told() -> None:
+    def edit(description: dict[str, Any]) -> None:
+        tensor(description, 4).update(name="n" * 200, shape=[1] * 17)
+
+    refused(edited(DATA, edit), "(?<!n)n{80}(?!n)")
 
 
 def test_pickles_are_not_tickets() -> None:

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 import torch
 
 from strongticket.ops.rng import random_weights
-from strongticket.tickets.weights_digest import Weights, digest_of_weights
+from strongticket.tickets.weights_digest import Weights, _threads, digest_of_weights
 
 # More than one piece, exactly one, a part of one, none.
 TENSORS = [
@@ -38,6 +39,15 @@ def test_it_is_the_digest_of_the_digests_in_order(tensors: list[Weights], thread
         joined += hashlib.sha256(random_weights(9, name, (numel,), distribution, scale).numpy().tobytes()).digest()
     with digest_of_weights(9, tensors) as digest:
         assert digest() == hashlib.sha256(joined).hexdigest()
+
+
+@pytest.mark.parametrize(("device", "most"), [("cpu", 99), ("cuda", 8)])
+def test_no_more_threads_than_torch_may_use_or_tensors_need(device: str, most: int, monkeypatch: Any) -> None:
+    """Beside a GPU no more than 8, which would wait for each other."""
+    for of_torch in (1, 5, 20):
+        monkeypatch.setattr(torch, "get_num_threads", lambda of_torch=of_torch: of_torch)
+        for tensors in (0, 1, 3, 100):
+            assert _threads(torch.device(device), tensors) == max(1, min(of_torch, tensors, most))
 
 
 def test_progress_is_told_of_every_weight_by_one_thread_at_a_time(threads: int) -> None:

@@ -25,8 +25,8 @@ _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
 _TEXT_OPTIONS = ("schedule", "models", "seeds", "data", *_RUN_OPTIONS)
 
 
-def _on_text(help: str, **more: Any) -> Any:
-    return typer.Option(help=help, rich_help_panel=_TEXT, **more)
+def _on_text(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_TEXT, **more)
 
 
 def reproduce(

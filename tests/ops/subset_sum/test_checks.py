@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,23 @@ def test_bad_problems(targets: Tensor, items: Tensor, message: str) -> None:
         subset_sum(targets, items)
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 7])
+@pytest.mark.parametrize("at_once", [1, 4, 7, 1000])
 def test_first_bad_entry_is_found_far_down(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strongticket.ops.subset_sum.checks.SEARCH_ELEMENTS", at_once)
     items = torch.zeros(50, 3)
     items[41, 2] = items[33, 1] = float("nan")
     with pytest.raises(ValueError, match="got nan at row 33, column 1"):
         subset_sum(torch.zeros(50), items)
+
+
+def test_the_last_of_a_million_rows_is_found_at_once() -> None:
+    targets = torch.zeros(1_000_000)
+    targets[-1] = float("inf")
+    before = time.process_time()
+    with pytest.raises(ValueError, match="got inf at row 999999"):
+        subset_sum(targets, torch.zeros(1_000_000, 1))
+    # It takes hundredths; row by row it would be ten seconds.
+    assert time.process_time() - before < 2
 
 
 @pytest.mark.parametrize(
@@ -103,6 +114,8 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"v": torch.ones(3)}, r"v \(3,\)"),
         ({"u": torch.tensor(1.0)}, r"u \(\)"),
         ({"sizes": torch.tensor([4, -1])}, r"sizes must be 0 to 2\^40; got -1 to 4"),
+        ({"sizes": torch.tensor([2**40 + 1])}, r"sizes must be 0 to 2\^40; got 1099511627777 to 1099511627777"),
+        ({"sizes": torch.tensor([2**40])}, "that sum to 1099511627776"),
         ({"sizes": torch.tensor([1.0, 2.0])}, "sizes as an int64 tensor"),
         ({"sizes": [1, 2]}, "sizes as an int64 tensor .*; got list"),
         ({"sizes": SIZES.to("meta")}, "subset_sum_products needs numbers; got sizes on meta"),
@@ -110,6 +123,7 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"v": with_entry(V, (1, 2), float("nan"))}, "v must be finite numbers; got nan at row 1, column 2"),
         ({"divisor": 0.0}, "divisor must be a finite number and not 0"),
         ({"divisor": 1e-308, "v": V * 1e3}, "overflow. Use a larger one"),
+        ({"divisor": 1e-308, "u": torch.tensor([0.0, -1e3, 0.0])}, "overflow. Use a larger one"),
     ],
 )
 def test_bad_products(change: dict[str, Any], message: str) -> None:

@@ -54,7 +54,8 @@ def test_value_and_gradient_equal_reference(s: Tensor, seed: int, density: float
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_the_gradient_is_what_the_paper_of_edge_popup_says() -> None:
+@pytest.mark.parametrize("masked_weight", [masked_weight, reference.masked_weight])
+def test_the_gradient_is_what_the_paper_of_edge_popup_says(masked_weight: Callable[..., Tensor]) -> None:
     weight, s = torch.tensor([2.0, 3.0, 5.0]), torch.tensor([-1.0, 0.5, 0.0], requires_grad=True)
     out = masked_weight(weight, s, torch.tensor([True, False, False]))
     assert out.tolist() == [2.0, 0.0, 0.0]

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -80,6 +81,7 @@ def test_bad_input() -> None:
 
 
 def test_more_scores_than_a_count_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch.iinfo(torch.uint32).max == supermask.MAX_SCORES
     monkeypatch.setattr(supermask, "MAX_SCORES", 5)
     with pytest.raises(ValueError, match="at most 5 scores"):
         top_masks([torch.ones(3), torch.ones(3)], 0.5)
@@ -172,6 +174,12 @@ def test_a_mask_that_cannot_hold_the_ranking_is_refused(mask: Tensor) -> None:
     supermask.mask = mask
     with pytest.raises(ValueError, match="masks contiguous bool of their shape"):
         refresh()
+
+
+def test_nothing_to_rank_is_no_error() -> None:
+    assert top_masks([], 0.5) == []
+    for scope in get_args(supermask.Scope):
+        Refresh([], scope)()
 
 
 def test_each_tensor_may_have_its_own_density() -> None:
