@@ -6,7 +6,7 @@ The command line's options are made of the fields, and files that are older than
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from strongticket.files import Json, as_json
+from strongticket.files import Json, as_json, difference
 
 T = TypeVar("T")
 
@@ -69,3 +69,9 @@ def filled(found: Json, kind: type[Any]) -> Json:
         elif before is not MISSING:
             full.setdefault(own.name, as_json(before))
     return full
+
+
+def other_settings(found: Json, ours: Json, kind: type[Any]) -> str | None:
+    """Name the first setting in which a file is of another run than ours, if it is."""
+    theirs = filled(found, kind)
+    return None if theirs == ours else difference(theirs, ours)

@@ -1,16 +1,23 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from strongticket.errors import StrongTicketError
+from strongticket.experiments import fig4
 from strongticket.experiments.results import ResultFolder
+from strongticket.files import Json, as_json
 
-CONFIG = {"figure": "fig4", "sources": 5, "target": {"kind": "trained"}}
+CONFIG = as_json({"figure": "fig4", **asdict(fig4.Config(sources=5))})
+
+
+def folder_of(path: Path, config: Json = CONFIG) -> ResultFolder:
+    return ResultFolder(path, config, fig4.Config)
 
 
 def test_work_is_kept_line_by_line(tmp_path: Path) -> None:
-    folder = ResultFolder(tmp_path / "fig4", CONFIG)
+    folder = folder_of(tmp_path / "fig4")
     assert folder.finished() is None
     with folder.partial() as partial:
         partial.keep_targets([{"index": 0}])
@@ -22,7 +29,7 @@ def test_work_is_kept_line_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_line_cut_short_is_dropped_and_written_again(tmp_path: Path, cut: int) -> None:
-    folder = ResultFolder(tmp_path, CONFIG)
+    folder = folder_of(tmp_path)
     with folder.partial() as partial:
         partial.keep("a", [1])
         partial.keep("b", [2, 3, 4, 5])
@@ -39,7 +46,7 @@ def test_a_line_cut_short_is_dropped_and_written_again(tmp_path: Path, cut: int)
 
 
 def test_finishing_leaves_two_files(tmp_path: Path) -> None:
-    folder = ResultFolder(tmp_path, CONFIG)
+    folder = folder_of(tmp_path)
     with folder.partial() as partial:
         partial.keep("a", [1])
         folder.finish({"config": CONFIG, "rows": [0.1, 1e-300, 3]}, {"seconds": 1})
@@ -51,24 +58,27 @@ def test_finishing_leaves_two_files(tmp_path: Path) -> None:
     ("other", "said"),
     [
         ({**CONFIG, "sources": 6}, "sources: 6 there, 5 here"),
-        ({**CONFIG, "target": {"kind": "untrained"}}, 'target.kind: "untrained" there, "trained" here'),
+        (
+            {**CONFIG, "target": {**CONFIG["target"], "kind": "untrained"}},
+            'target.kind: "untrained" there, "trained" here',
+        ),
         ({**CONFIG, "extra": 1}, "extra: 1 there, null here"),
     ],
 )
 def test_another_configuration_is_refused(tmp_path: Path, other: dict[str, object], said: str) -> None:
     for name in ("finished", "begun"):
-        theirs = ResultFolder(tmp_path / name, other)
+        theirs = folder_of(tmp_path / name, other)
         with theirs.partial():
             if name == "finished":
                 theirs.finish({"config": other}, {})
     with pytest.raises(StrongTicketError, match="holds the result of another configuration") as caught:
-        ResultFolder(tmp_path / "finished", CONFIG).finished()
+        folder_of(tmp_path / "finished").finished()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     before = (tmp_path / "begun" / "partial.jsonl").read_bytes()
     with (
         pytest.raises(StrongTicketError, match="another configuration"),
-        ResultFolder(tmp_path / "begun", CONFIG).partial(),
+        folder_of(tmp_path / "begun").partial(),
     ):
         pass
     assert (tmp_path / "begun" / "partial.jsonl").read_bytes() == before
@@ -76,7 +86,7 @@ def test_another_configuration_is_refused(tmp_path: Path, other: dict[str, objec
 
 @pytest.mark.parametrize("line", [b"7", b"[]", b'{"task": "b"}', b"[" * 100_000])
 def test_a_line_that_is_none_of_ours_is_dropped(tmp_path: Path, line: bytes) -> None:
-    folder = ResultFolder(tmp_path, CONFIG)
+    folder = folder_of(tmp_path)
     with folder.partial() as partial:
         partial.keep("a", [1])
     with open(tmp_path / "partial.jsonl", "ab") as file:
@@ -89,11 +99,11 @@ def test_a_line_that_is_none_of_ours_is_dropped(tmp_path: Path, line: bytes) -> 
 def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(StrongTicketError, match=r"is not JSON|another configuration"):
-        ResultFolder(tmp_path, CONFIG).finished()
+        folder_of(tmp_path).finished()
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
-    folder = ResultFolder(tmp_path, CONFIG)
+    folder = folder_of(tmp_path)
     told = pytest.raises(StrongTicketError, match="another run is working in this folder")
     with folder.partial(), told, folder.partial():
         pass

@@ -1,6 +1,7 @@
 """The runs that figures on text are made of: done once, kept, named, and what is said when they cannot be."""
 
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, schedules
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
-from strongticket.experiments.text_figure import reproduce_text_figure
+from strongticket.experiments.text_figure import TextFigure, reproduce_text_figure
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.run import Means
@@ -102,6 +103,62 @@ def test_runs_are_told_apart_by_name(tmp_path: Path) -> None:
         alike = {name for name in names if names.count(name) > 1}
         # What the name leaves out: the weight decay of an ablation.
         assert len(alike) <= 1, (figure.name, alike)
+
+
+# SHA-256 of the names of all runs with the short schedule: who changes one loses the runs that are under way.
+NAMES = {
+    "fig7": "250230c4de0b30fc",
+    "fig8": "a9bcf5a08fcc1445",
+    "spread": "5d91b38bcbc0debe",
+    "ablation": "755f9f8b36e3256c",
+    "inits": "e26ef66917fe43cc",
+}
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_runs_keep_their_names(figure: TextFigure) -> None:
+    names = "\n".join(name_of(config) for config in figure.plan(figure.choose("short")))
+    assert hashlib.sha256(names.encode()).hexdigest()[:16] == NAMES[figure.name]
+
+
+def test_a_row_older_than_a_setting_is_found_and_stays_as_it_is(tmp_path: Path) -> None:
+    first, second = fig8.plan(QUICK)[:2]
+    row = made_up(first, 4.0)
+    assert row["config"].pop("clip", "none") is None
+    del row["config"]["policy"]["rescale"]
+    line = json.dumps(row, indent=None, separators=(" , ", ": ")).encode() + b"\n"
+    (tmp_path / ROWS).write_bytes(line)
+    rows = Rows(tmp_path)
+    found = rows.find(first)
+    assert found is not None
+    assert found["config"] == first.as_json(), "whoever reads the row finds all settings"
+    assert rows.find(replace(first, clip=1.0)) is None
+    assert rows.find(replace(first, policy=replace(first.policy, rescale=True))) is None
+    rows.keep(made_up(second, 4.0))
+    assert (tmp_path / ROWS).read_bytes().startswith(line + b'{"config"')
+    Rows(tmp_path / "other").keep(made_up(first, 3.5))
+    with pytest.raises(StrongTicketError, match="two outcomes of one run"):
+        Rows(tmp_path, [tmp_path / "other"])
+
+
+def test_a_figure_with_fewer_runs_than_before_says_so(tmp_path: Path) -> None:
+    plan = fill(tmp_path, fig8.FIGURE, fig8.FIGURE.choose("short"), leave_out=1)
+    n, path = len(plan) - 1, tmp_path / "fig8" / ROWS
+    assert invoke("fig8", "--out", tmp_path).stderr == invoke("fig8", "--out", tmp_path).stderr == ""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[2:]))
+    done = invoke("fig8", "--out", tmp_path, "--json")
+    gone = ", ".join(name_of(config) for config in plan[:2])
+    assert (
+        done.stderr == f"fig8 is drawn from {n - 2} runs, the one before from {n}; missing now and not then: {gone}.\n"
+    )
+    assert json.loads(done.stdout)["fig8"]["runs"] == n - 2
+    path.write_bytes(b"".join(lines[7:]))
+    with pytest.warns(UserWarning, match=rf"from {n - 7} runs, .* {n - 2}; .*, mini-[^,]+, mini-[^,]+ and 2 more\.$"):
+        reproduce_text_figure(fig8.FIGURE, fig8.FIGURE.choose("short"), tmp_path, None)
+    path.write_bytes(b"".join(lines))
+    assert invoke("fig8", "--out", tmp_path).stderr == ""
+    assert invoke("fig8", "--out", tmp_path, "--models", "small").stderr.startswith("fig8 is drawn from ")
 
 
 def invoke(*arguments: object) -> Result:

@@ -223,7 +223,7 @@ def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -> None:
-    other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()})
+    other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()}, RunConfig)
     with other.opened(writes=True):
         other.save_checkpoint({"step": 12})
     (tmp_path / "config.json").unlink()

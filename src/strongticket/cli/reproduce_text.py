@@ -46,12 +46,17 @@ def reproduce_text_figures(names: list[str], options: TextOptions, out: Path, as
         figure, folder = load_text_figure(name), out / name
         before = read_json(folder / RESULT)
         choice = figure.choose(options.schedule, options.sizes, options.seeds, options.only)
+        lines: list[str] = []
         try:
             with _Runs(name) as runs:
-                result = reproduce_text_figure(figure, choice, out, work, progress=runs.begin, watch=runs.watch)
+                result = reproduce_text_figure(
+                    figure, choice, out, work, progress=runs.begin, watch=runs.watch, tell=lines.append
+                )
         except NothingToDrawError as error:
             summaries[name] = {"folder": str(folder), "runs": 0, "error": str(error)}
             continue
+        for line in lines:
+            typer.echo(line, err=True)
         if not as_json:
             for table in figure.tables(result):
                 console().print(table)

@@ -89,7 +89,7 @@ def reproduce_figure(
         The content of `result.json`.
     """
     check_packages()
-    folder = ResultFolder(out / figure.name, as_json({"figure": figure.name, **asdict(config)}))
+    folder = ResultFolder(out / figure.name, as_json({"figure": figure.name, **asdict(config)}), type(config))
     picture = folder.path / figure.name
     result = folder.finished()
     if result is None:

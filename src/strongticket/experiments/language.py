@@ -18,15 +18,24 @@ from typing import Any
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, atomic_write, canonical_json, read_json, waiting_lock
+from strongticket.files import Json, as_json, atomic_write, canonical_json, read_json, waiting_lock
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RUN
 from strongticket.learn.policy import Policy
 from strongticket.learn.run import Means, Watch
 from strongticket.learn.text_run import run
+from strongticket.settings import filled, value_before
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
+# The settings there were when runs were first named. A name has a hash of these in full, so that it stays whatever
+# becomes of a default; one that was added since counts only where it differs from what runs did before.
+FIRST_SETTINGS: Mapping[type[Any], str] = {
+    RunConfig: "size mode policy seed length sequences micro_batch steps warmup lr final_lr weight_decay clip "
+    "validate_every activation precision",
+    Policy: "attention mlp embeddings head norms biases density scope signed qk_scale init rescale score_init "
+    "output_gain",
+}
 SET_UP_SECONDS = 10.0  # validating and the like, beside the steps themselves
 
 # Called with the runs done, all of them, and the settings of the next.
@@ -60,9 +69,12 @@ class Rows:
         """Add a row, on disk before anything else is begun, beside those another process may have added meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(self.folder):
-            self._own = [*_read(self.folder / ROWS), row]
-            with atomic_write(self.folder / ROWS) as file:
-                file.write(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in self._own))
+            path = self.folder / ROWS
+            self._own = [*_read(path), row]
+            # Earlier lines stay as they are: what their time knew of their settings is not to be guessed again.
+            lines = [*_lines(path), json.dumps(row, allow_nan=False).encode()]
+            with atomic_write(path) as file:
+                file.write(b"".join(line + b"\n" for line in lines))
 
     def check_text(self, text: Text) -> None:
         """Refuse to mix runs on one text with runs on another."""
@@ -138,25 +150,54 @@ def name_of(config: RunConfig) -> str:
         >>> name_of(RunConfig(size="mini", policy=policy, steps=400, warmup=20))[:-8]
         'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-warmup20-lr0.0001-seed0-'
     """
-    policy = config.policy
+    policy, settings = config.policy, _counted(config.as_json(), RunConfig)
     kind = "dense" if config.mode == "dense" else f"embeddings-{policy.embeddings}-scale{policy.qk_scale:.3g}"
     changes = [_word(field.name, getattr(policy, field.name)) for field in fields(policy) if _is_changed(policy, field)]
     schedule = (f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}")
-    digest = hashlib.sha256(canonical_json(config.as_json()).encode()).hexdigest()
+    digest = hashlib.sha256(canonical_json(settings).encode()).hexdigest()
     return "-".join((config.size, kind, *changes, *schedule, digest[:8]))
 
 
 def _is_changed(policy: Policy, field: Field[Any]) -> bool:
-    return field.name not in ("embeddings", "qk_scale") and getattr(policy, field.name) != field.default
+    return field.name not in ("embeddings", "qk_scale") and getattr(policy, field.name) != value_before(field)
+
+
+def _counted(settings: Json, kind: type[Any]) -> Json:
+    """Leave out settings that names are older than, where the run does what runs did before them: its name stays."""
+    before = {own.name: value_before(own) for own in fields(kind)}
+    return {
+        name: _counted(value, Policy) if name == "policy" else value
+        for name, value in settings.items()
+        if name in FIRST_SETTINGS[kind].split() or value != as_json(before[name])
+    }
 
 
 def _word(name: str, value: object) -> str:
     return name if value is True else f"{name}-{value}"
 
 
+def fewer_runs(before: Json | None, now: Json) -> str | None:
+    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not.
+
+    Args:
+        before: the result of the earlier figure, if there is one.
+        now: the result that takes its place.
+    """
+    then = before if isinstance(before, dict) else {}
+    if now["runs"] >= then.get("runs", 0):
+        return None
+    gone = [name for name in now["missing"] if name not in then.get("missing", [])]
+    more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+    which = f"; missing now and not then: {', '.join(gone[:3])}{more}" if gone else ""
+    return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
+
+
 def _read(path: Path) -> list[Json]:
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return [_row(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]
+    return [_row(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []
 
 
 def _row(line: bytes, number: int, path: Path) -> Json:
@@ -171,7 +212,7 @@ def _row(line: bytes, number: int, path: Path) -> Json:
         raise StrongTicketError(
             f"{path}: line {number} is no finished run, or one of another release; mend that line or take it out."
         )
-    return row
+    return row | {"config": filled(row["config"], RunConfig)}
 
 
 def _is_row(row: Json) -> bool:

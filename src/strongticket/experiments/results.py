@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, difference, lock, read_json, write_json
+from strongticket.files import Json, lock, read_json, write_json
+from strongticket.settings import other_settings
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
@@ -24,10 +25,11 @@ class ResultFolder:
     Args:
         path: made when work begins.
         config: everything the numbers depend on, as JSON.
+        kind: its dataclass, for files that are older than some of its fields.
     """
 
-    def __init__(self, path: Path, config: Json) -> None:
-        self.path, self.config = path, config
+    def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
+        self.path, self.config, self.kind = path, config, kind
 
     def finished(self) -> Json | None:
         """Read the result if there is one; that of another configuration is refused."""
@@ -51,12 +53,11 @@ class ResultFolder:
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     def _check(self, config: Json) -> None:
-        if config == self.config:
-            return
-        raise StrongTicketError(
-            f"{self.path} holds the result of another configuration ({difference(config, self.config)}). "
-            "Choose another --out, or move that folder away."
-        )
+        if first := other_settings(config, self.config, self.kind):
+            raise StrongTicketError(
+                f"{self.path} holds the result of another configuration ({first}). "
+                "Choose another --out, or move that folder away."
+            )
 
 
 @contextmanager

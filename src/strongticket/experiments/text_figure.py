@@ -1,6 +1,7 @@
 """What figures on text share: a plan of runs, and a picture of those that are done."""
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from strongticket.errors import StrongTicketError, printable
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import check_packages
-from strongticket.experiments.language import Progress, Rows, Work, name_of, run_missing
+from strongticket.experiments.language import Progress, Rows, Work, fewer_runs, name_of, run_missing
 from strongticket.experiments.schedules import Embeddings, ScheduleName
-from strongticket.files import Json, as_json, write_json
+from strongticket.files import Json, as_json, read_json, write_json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RESULT, RUN
 from strongticket.learn.run import Watch
@@ -90,6 +91,7 @@ def reproduce_text_figure(
     *,
     progress: Progress = lambda done, total, config: None,
     watch: Watch = lambda moment: None,
+    tell: Callable[[str], object] = warnings.warn,
 ) -> Json:
     """Do what is missing of a figure, if there is text to do it with, and draw what there is.
 
@@ -100,6 +102,7 @@ def reproduce_text_figure(
         work: text and machine for the missing runs; None draws finished runs only.
         progress: called before each run.
         watch: called while one is under way.
+        tell: called with a line if the figure that is there has more runs.
 
     Returns:
         The content of `result.json`.
@@ -127,6 +130,8 @@ def reproduce_text_figure(
         }
     )
     folder = out / figure.name
+    if loss := fewer_runs(read_json(folder / RESULT), result):
+        tell(loss)
     folder.mkdir(parents=True, exist_ok=True)
     figure.draw(result, folder / figure.name)
     write_json(folder / RESULT, result)

@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 from strongticket.files import Json, as_json
 from strongticket.learn.policy import Policy
-from strongticket.learn.rules import DEFAULT_RULE
 from strongticket.learn.schedule import Schedule
 from strongticket.models.gpt2_sizes import GPT2Config, gpt2_config
 from strongticket.ops.allowed import as_seed
@@ -113,6 +112,4 @@ class RunConfig:
         settings = asdict(self)
         if self.mode == "dense":
             del settings["policy"]
-        elif self.policy.rule == DEFAULT_RULE:
-            del settings["policy"]["rule"]  # as before there were others
         return as_json(settings)

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
+from strongticket.files import Json, atomic_write, lock, read_json, write_json
+from strongticket.settings import other_settings
 
 CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "run.json"
 TICKET, WEIGHTS = "best.ticket", "model.safetensors"
@@ -30,10 +31,11 @@ class RunFolder:
     Args:
         path: made when the run begins.
         config: all settings, as JSON.
+        kind: their dataclass, for files that are older than some of them.
     """
 
-    def __init__(self, path: Path, config: Json) -> None:
-        self.path, self.config = path, config
+    def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
+        self.path, self.config, self.kind = path, config, kind
 
     def finished(self) -> Json | None:
         """Read the result if the run is done; a folder of other settings is refused."""
@@ -43,8 +45,7 @@ class RunFolder:
         return result
 
     def _check(self, config: Json | None) -> None:
-        if config is not None and config != self.config:
-            first = difference(config, self.config)
+        if config is not None and (first := other_settings(config, self.config, self.kind)):
             if first.startswith("text.digest"):  # which says nothing to people
                 first = "its text has changed since, or its tokenizer"
             raise StrongTicketError(
@@ -109,12 +110,12 @@ class RunFolder:
             return None
         try:
             state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
-            theirs = state["config"]
+            first = other_settings(state["config"], self.config, self.kind)
         except Exception as error:  # torch raises whatever its unpickler met
             raise StrongTicketError(f"{path} cannot be read ({first_line(error)}); delete it to begin anew.") from error
-        if theirs != self.config:
+        if first is not None:
             raise StrongTicketError(
-                f"{path} belongs to a run of other settings ({difference(theirs, self.config)}); "
+                f"{path} belongs to a run of other settings ({first}); "
                 "delete it to begin anew, or choose another --out."
             )
         return state

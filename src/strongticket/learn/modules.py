@@ -140,7 +140,7 @@ def search(
         step=StepConfig(precision=precision, compiler=compiler, clip=clip),
         weight_decay=weight_decay,
     )
-    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share))
+    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share), SearchConfig)
     if folder is not None:
         folder.finished()  # refuses a folder of other settings
     means = Means(

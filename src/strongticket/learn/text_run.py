@@ -48,7 +48,7 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
             f"{micro_batches} micro-batches a step cannot be shared by {share.world} processes; "
             "change sequences or micro_batch."
         )
-    folder = RunFolder(path, {**config.as_json(), "text": text.describe()})
+    folder = RunFolder(path, {**config.as_json(), "text": text.describe()}, RunConfig)
     if (result := folder.finished()) is not None:
         return result
     task = TextTask(config, text, share, means.also)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strongticket.files import Json
+from strongticket.learn.config import RunConfig
+from strongticket.settings import filled
 
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
@@ -123,7 +125,7 @@ def _take_result(path: Path, found: Found) -> None:
         run = _run_of(path.parent)
         if _is_search(content):
             metrics = _metrics(path.parent / METRICS)
-            found.searches.append(SearchRun(path.parent, content["config"], metrics, content, run))
+            found.searches.append(SearchRun(path.parent, filled(content["config"], RunConfig), metrics, content, run))
             return
     except (ValueError, RecursionError, OSError, KeyError, TypeError) as error:
         found.leave_out(path, error)
@@ -147,7 +149,7 @@ def _take_unfinished(path: Path, found: Found) -> bool:
         return False
     try:
         config = json.loads(_read(folder / CONFIG))
-        found.searches.append(SearchRun(folder, config, _metrics(path), None, None))
+        found.searches.append(SearchRun(folder, filled(config, RunConfig), _metrics(path), None, None))
     except (ValueError, RecursionError, OSError) as error:
         found.leave_out(folder, error)
     return True
