@@ -78,8 +78,8 @@ def construct_pretrained(
     if dask is None:
         check_device(torch.device(device))
     target = Target(model, what)
-    for _, part in target.parts.values():
-        part.check(target.config)
+    for layer, part in target.parts.values():
+        part.check(layer.config)
     sha256, architecture = target.sha256(), target.describe(items)
     work = target.pieces(items, seed, str(torch.device(device)))
     pieces = [piece for part in work.values() for piece in part]
