@@ -39,6 +39,7 @@ class Ticket(Content):
         metadata: anything else, as JSON; not part of the identity.
 
     Example:
+        >>> from strongticket import PackedMask, RandomTensor
         >>> mask = PackedMask.from_bool(torch.tensor([[True, False], [True, True]]))
         >>> ticket = Ticket(seed=7, tensors=[RandomTensor(name="weight", mask=mask, distribution="sign", scale=0.5)])
         >>> Ticket.from_bytes(ticket.to_bytes()) == ticket
