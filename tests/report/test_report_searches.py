@@ -15,8 +15,9 @@ from strongticket import Ticket
 from strongticket.data.text import load_text
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
-from strongticket.learn.run import Means, Moment, StoppedError, run
+from strongticket.learn.run import Means, Moment, StoppedError
 from strongticket.learn.shared import Share
+from strongticket.learn.text_run import run
 from strongticket.report import write_report
 from strongticket.report.names import distinct_names
 from strongticket.tickets.summary import nonzero_words, size_words, summarize
