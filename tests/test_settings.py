@@ -20,8 +20,9 @@ from strongticket.files import as_json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import CHECKPOINT, RESULT
 from strongticket.learn.policy import Policy
-from strongticket.learn.run import Means, Moment, run
+from strongticket.learn.run import Means, Moment
 from strongticket.learn.shared import Share
+from strongticket.learn.text_run import run
 from strongticket.settings import filled, setting, value_before
 
 RESULTS = Path(__file__).parent.parent / "results"
