@@ -28,15 +28,12 @@ COLOURS: dict[Colour, str] = {
     "s7": "#2b2b2b",
 }
 _DASHES: dict[Dash, Any] = {"solid": "-", "dashed": "--", "dotted": (0, (1, 1.4)), "dashdot": "-."}
-_WIDTH = 9.6  # of a picture; this and all below in inches
-_HEAD, _LINE = 0.42, 0.17  # the title, and a line of what is under it or in a legend
-_PANEL, _MINOR, _ROW, _AXIS = 3.5, 1.4, 0.22, 0.85
-_UNDER = 0.42  # from an axis down to its legend: numbers and a name lie between
-_CHARACTERS = 145  # in a line under the title
-_TICKS = 9
-_LETTER = 4.6  # points, of a number
-_LEGEND = 68  # characters in a line of a legend under half the width
-
+# In inches: a picture's width, its title, a line of text, panels large and small, a line of a comparison, an axis with
+# its name, and the way from an axis down to its legend, since numbers and a name lie between.
+_WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.5, 1.4, 0.22, 0.85, 0.42
+_CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in one of a legend under half the width
+_LETTER = 4.6  # points, the width of a letter of a number
+_TICKS = 9  # at most
 _LEGEND_LOOK = {"frameon": False, "handlelength": 2.6, "fontsize": 8, "labelcolor": INK, "columnspacing": 1.4}
 
 # Matplotlib's own types do not help here: its keyword arguments are untyped.
