@@ -62,7 +62,7 @@ def test_figure_4_switches_between_median_mean_and_reach(visit: Visit, full_page
     expect(plot).to_have_attribute("data-scale", "log")
     assert "the paper’s fit" in section.locator(".legend").inner_text()
     assert "a bar has no lower half" not in section.inner_text()  # there are none
-    section.get_by_role("button", name="Mean").click()
+    section.get_by_role("button", name="Mean", exact=True).click()
     expect(plot).to_have_attribute("data-view", "Mean")
     assert "a bar has no lower half" in section.inner_text()
     section.get_by_role("button", name="Linear").click()
