@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -22,15 +23,16 @@ def repeatable(asked: bool) -> Iterator[None]:
     from torch._inductor import config as inductor
 
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
     # What cuBLAS asks for; read when it is first used.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it would only show mistakes, and takes time
+    memory.fill_uninitialized_memory = False  # it would only show mistakes, and takes time
     try:
         # Older versions have no such switch, and less that is chosen.
         with inductor.patch(deterministic=True) if hasattr(inductor, "deterministic") else nullcontext():
             yield
     finally:
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        memory.fill_uninitialized_memory = filled
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
