@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Mark, Section, Series, View, span
+from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Mark, Section, Series, View
 from strongticket.errors import printable
 
 INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
@@ -282,9 +282,7 @@ def _draw_comparison(axes: Axes, block: Comparison) -> None:
         for place, cell in zip(places, cells, strict=True):
             _write_beside(axes, cell, place, 1, reached, ha="right", color=INK)
         reached += 10
-    marks = [mark for row in block.rows for mark in row.marks]
-    values = [value for mark in marks for value in (mark.mean, *mark.values)] + [0.0] * block.zero
-    low, high = span(values, [end for mark in marks for end in mark.interval or ()])
+    low, high = block.span()
     pad = 0.04 * ((high - low) or 1.0)
     axes.set_xlim(low - pad, high + pad)
     if block.zero:
