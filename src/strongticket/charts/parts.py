@@ -6,12 +6,13 @@ larger than everything else on the page, and none of them gives each point to a 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from strongticket.files import Json
 
+T = TypeVar("T")
 # The roles that colours have on the page; the style sheet gives each of them one in light and one in dark.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
@@ -35,6 +36,14 @@ class Table:
     rows: Sequence[Sequence[str]]
     words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
     remarks: int = 0  # how many of the last columns are words, which stand left and break lines
+
+
+def table_of(
+    caption: str, of: Iterable[T], columns: Mapping[str, Callable[[T], str]], words: int = 1, remarks: int = 0
+) -> Table:
+    """Write a line for each of some things, by columns that say what stands in them."""
+    rows = [[write(each) for write in columns.values()] for each in of]
+    return Table(caption=caption, columns=[*columns], rows=rows, words=words, remarks=remarks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,22 +49,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """By what means a figure's work is done, which its numbers do not depend on.
+    """By what means a figure's work is done, which its numbers do not depend on."""
 
-    Args:
-        workers: local processes.
-        dask: address of a Dask scheduler, instead of local processes.
-        work: text and machine for missing runs on text; None draws finished runs only.
-        progress: called before each task or run.
-        watch: called while a run on text is under way.
-        tell: called with a line if the figure that is there has more runs than the one that takes its place.
-    """
-
-    workers: int = 1
-    dask: str | None = None
-    work: "Work | None" = None
+    workers: int = 1  # local processes
+    dask: str | None = None  # address of a Dask scheduler, instead of local processes
+    work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
     progress: Progress = lambda done, total, name: None
-    watch: "Watch" = lambda moment: None
+    watch: "Watch" = lambda moment: None  # called while a run on text is under way
+    # Called with a line if the figure that is there has more runs than the one that takes its place.
     tell: Callable[[str], object] = warnings.warn
 
 
@@ -81,7 +73,7 @@ class Plan(Protocol[C]):
         """Do the work, or what is left of it, in `out`/`name`, and give the content of its `result.json`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure(Generic[C]):
     """A figure: its name, which is also its folder's, the work it is made of, and what its result shows."""
 

@@ -11,7 +11,6 @@ from strongticket.tickets.ticket import Ticket
 # A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
 # difference is off by less than this.
 ROUNDING = 1e-13
-MAP_DIGITS = 6
 
 
 def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
@@ -56,6 +55,11 @@ def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
-def rounded_maps(maps: Tensor) -> Json:
-    """Give attention maps as lists, to the digits an eye can use."""
-    return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps.tolist()]
+def worst_and_certified(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
+    """Give each source's worst error and its certificate, whichever figure it is from."""
+    if "token_worst" in sources:
+        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
+        return [max(*token, *every) for token, every in columns], sources["certificate"]
+    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
+        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+    return sources["worst"], sources["certificate"]

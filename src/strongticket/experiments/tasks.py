@@ -2,17 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-import torch
-
-from strongticket.construct import construct_attention
 from strongticket.construct.source import Blocks, Init
 from strongticket.experiments.seeds import derive_seed
 from strongticket.files import Json
-from strongticket.models.attention import MergedAttention
 from strongticket.ops.subset_sum import Effort
-from strongticket.tickets.ticket import Ticket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +41,12 @@ class Task(Generic[C]):
         """Tell tasks apart, also those of another way to cut the work."""
         return f"target {self.target['index']}, width {self.width}, sources {self.first} to {self.last - 1}"
 
-    def seeds(self) -> Iterator[int]:
-        """Give the seeds of the sources; every target, width and source has its own."""
+    def sources(self) -> Iterator[dict[str, Any]]:
+        """Give what each source is drawn and pruned with; every target, width and source has its own seed."""
+        config, n = self.config, self.width
+        same = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks, "effort": config.effort}
         for source in range(self.first, self.last):
-            yield derive_seed(self.config.seed, "source", self.target["index"], self.width, source)
+            yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 
 
 def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]]:
@@ -60,23 +57,3 @@ def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]
         for width in config.widths
         for first in range(0, config.sources, sources_a_task)
     ]
-
-
-def prune_attention(
-    task: Task[C], target: MergedAttention, seed: int, input_norm: float
-) -> tuple[Ticket, MergedAttention]:
-    """Prune the source with this seed into an attention; give the ticket and its network, merged."""
-    config, n = task.config, task.width
-    ticket = construct_attention(
-        target,
-        key_width=n,
-        value_width=n,
-        seed=seed,
-        init=config.init,
-        blocks=config.blocks,
-        effort=config.effort,
-        input_norm=input_norm,
-    )
-    network = ticket.build("merged", dtype=torch.float64)
-    assert isinstance(network, MergedAttention)
-    return ticket, network

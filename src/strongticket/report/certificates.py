@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number
+from strongticket.experiments.measure import worst_and_certified
 from strongticket.files import Json
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
@@ -17,7 +18,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
     for result in results:
         content = result.content
         name = str(content["config"]["figure"]).replace("fig", "Figure ")
-        groups = [(point["width"], *_pairs(point)) for point in content["widths"]]
+        groups = [(point["width"], *worst_and_certified(point["sources"])) for point in content["widths"]]
         views.append(_view(name, groups))
         tables.append(_table(name, groups))
         total += sum(len(worst) for _, worst, _ in groups)
@@ -59,17 +60,6 @@ def certificate_view(name: str, series: Sequence[Series], x: str = "certified er
     """Set errors against certificates, which none may exceed."""
     broken = "above this line: certificate broken"
     return View(name=name, x=x, y=f"{y} measured", series=series, x_scale="log", y_scales=("log",), diagonal=broken)
-
-
-def _pairs(point: Json) -> tuple[list[float], list[float]]:
-    """Give each source's worst error and its certificate, whichever figure it is from."""
-    sources = point["sources"]
-    if "token_worst" in sources:
-        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
-        return [max(*token, *every) for token, every in columns], sources["certificate"]
-    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
-        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
-    return sources["worst"], sources["certificate"]
 
 
 def _table(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> Table:
