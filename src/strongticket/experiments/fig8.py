@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, View, span
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, View, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -18,6 +18,7 @@ from strongticket.experiments.text_rows import (
     TextResult,
     by_scale,
     by_seed,
+    grouped,
     lowest_in_words,
     on_common_seeds,
     scale_points,
@@ -62,21 +63,19 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
     """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
-    groups: dict[tuple[str, str], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
-    return {"curves": [_curve(size, embeddings, members) for (size, embeddings), members in groups.items()]}
-
-
-def _curve(size: str, embeddings: str, rows: Sequence[RunRow]) -> Curve:
-    return {
-        "size": size,
-        "embeddings": embeddings,
-        "lr": rows[0]["config"]["lr"],
-        "theory": schedules.theory_scale(size),
-        "lowest": lowest(rows),
-        "points": scale_points(rows),
-    }
+    groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["embeddings"]))
+    curves: list[Curve] = [
+        {
+            "size": size,
+            "embeddings": embeddings,
+            "lr": members[0]["config"]["lr"],
+            "theory": schedules.theory_scale(size),
+            "lowest": lowest(members),
+            "points": scale_points(members),
+        }
+        for (size, embeddings), members in groups.items()
+    ]
+    return {"curves": curves}
 
 
 def lowest(rows: Sequence[RunRow]) -> Lowest | None:
@@ -112,10 +111,11 @@ def describe(result: Result) -> Section:
         f"{losses.DOTS}",
         views=[_loss_view(curves)],
         tables=[
-            losses.table(
+            table_of(
                 f"{curve_name(curve)}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}",
                 curve["points"],
                 {"scale": scale_of, **losses.loss_columns(curve["points"])},
+                words=0,
             )
             for curve in curves
         ],
@@ -160,7 +160,7 @@ def _differences(curves: Sequence[Curve]) -> list[Chart]:
         + losses.caution([found["n"] for found in pairs])
         + missing,
         views=[_difference_view(curves)],
-        tables=[losses.table(curve_name(curve), _pairs(curve), columns) for curve in curves if _pairs(curve)],
+        tables=[table_of(curve_name(curve), _pairs(curve), columns, words=0) for curve in curves if _pairs(curve)],
         half=True,
     )
     return [chart]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TypedDict, get_args
 
-from strongticket.charts.parts import SERIES, Chart, Section, View
+from strongticket.charts.parts import SERIES, Chart, Section, View, table_of
 from strongticket.experiments import fig8, losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.text_figure import Choice, TextRuns
@@ -16,6 +16,7 @@ from strongticket.experiments.text_rows import (
     RunRow,
     ScalePoint,
     TextResult,
+    grouped,
     mean_of,
     on_common_seeds,
     scale_points,
@@ -49,13 +50,14 @@ class Result(TextResult):
 
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed, model and init: tickets at its scales."""
-    return [
-        _drawn_from(init, schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed))
-        for seed, size in choice.seeds_and_sizes()
-        for base in [schedules.base(choice.schedule, size)]
-        for init in INITS
-        for scale in scales_of(init, size, choice.schedule)
-    ]
+    runs = []
+    for seed, size in choice.seeds_and_sizes():
+        for init in INITS:
+            for scale in scales_of(init, size, choice.schedule):
+                base = schedules.base(choice.schedule, size)
+                config = schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed)
+                runs.append(replace(config, policy=replace(config.policy, init=init)))
+    return runs
 
 
 def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
@@ -74,16 +76,10 @@ def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[
     return (*pair, *(float(f"{ratio * scale:.3g}") for scale in own))
 
 
-def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
-    return replace(config, policy=replace(config.policy, init=init))
-
-
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
     """Losses of each init at its scales over seeds, and their difference to scale 1 seed by seed."""
-    groups: dict[tuple[str, Init], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((row["config"]["size"], row["config"]["policy"]["init"]), []).append(row)
     found: list[Drawn] = []
+    groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["init"]))
     for (size, init), members in groups.items():
         points = scale_points(members)
         # A single scale has nothing to be held against yet; its row counts once another is there.
@@ -156,7 +152,7 @@ def describe(result: Result) -> Section:
             )
         ],
         tables=[
-            losses.table(
+            table_of(
                 f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}",
                 line["points"],
                 {
@@ -164,6 +160,7 @@ def describe(result: Result) -> Section:
                     "size": lambda point: f"{point['deviation']:.3g}",
                     **losses.loss_columns(line["points"]),
                 },
+                words=0,
             )
             for line in lines
         ],
@@ -177,12 +174,12 @@ def describe(result: Result) -> Section:
         finding=f"lowest loss: {', '.join(map(_lowest, lines))}",
         blocks=(
             chart,
-            losses.compare_pairs(
-                "Scaled minus unscaled, seed by seed",
-                f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
-                ("weights", "model", "scale"),
-                "difference of the best loss, nats a token",
+            *losses.compare_pairs(
                 differences,
+                title="Scaled minus unscaled, seed by seed",
+                caption=f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
+                words=("weights", "model", "scale"),
+                axis="difference of the best loss, nats a token",
             ),
         ),
     )
