@@ -55,6 +55,8 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     summary = summarize(ticket, path)
     product = draw_product(ticket)
     tensors = [_draw(ticket, tensor, budget) for tensor in ticket.tensors.values()]
+    kept, besides = "for each tensor which of them are kept", summary.besides_words()
+    held = f"{kept}, and {besides}" if besides else f"and {kept}"
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
     if undrawn:
@@ -67,17 +69,11 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         name=name,
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
-        lead=_lead(summary.besides_words()),
+        lead=f"The file holds a seed, which gives every random weight, {held}. That is the whole network.",
         finding=f"{summary.kept:,} of {ticket.numel:,} random weights kept, {summary.file_bytes:,} bytes",
         blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
     )
-
-
-def _lead(besides: str) -> str:
-    kept = "for each tensor which of them are kept"
-    held = f"{kept}, and {besides}" if besides else f"and {kept}"
-    return f"The file holds a seed, which gives every random weight, {held}. That is the whole network."
 
 
 def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:
