@@ -17,7 +17,7 @@ from torch import Tensor
 from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share, table_of
 from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
@@ -99,11 +99,11 @@ def run_task(task: Task[Config]) -> Json:
         ticket = construct_attention(merged, input_norm=target.input_norm(), **source)
         found = ticket.build("merged", dtype=torch.float64)
         assert isinstance(found, MergedAttention)
-        errors = measure.token_errors(found, expected, x)
-        rows.append({**measure.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
+        errors = tasks.token_errors(found, expected, x)
+        rows.append({**tasks.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
         if maps is None and task.first == 0:
             maps = _maps(found, x)
-    return {"target": task.target["index"], "width": task.width, "sources": measure.columns(rows), "maps": maps}
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows), "maps": maps}
 
 
 def _inputs(config: Config, target: Target) -> Tensor:
@@ -123,7 +123,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     drawn = [Target.from_json(target) for target in targets]
     return {
         "metric": "largest error norm of a token, averaged over the inputs; worst: the largest over the inputs",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
         "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
         "target_maps": [_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
@@ -132,7 +132,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
 
 
 def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
-    sources = measure.sources_of(rows, target, width)
+    sources = tasks.sources_of(rows, target, width)
     count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
     missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)
     return {
@@ -145,7 +145,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
         "unreachable_sources": sum(n > 0 for n in unreachable) / count,
         "unreachable_entries": sum(unreachable) / (count * ENTRIES),
         "mean_from_unreachable": missed / total if total else 0.0,
-        "violations": sum(map(measure.violated, sources["certificate"], sources["worst"])),
+        "violations": sum(map(tasks.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
         "maps": next(row["maps"] for row in rows if (row["target"], row["width"]) == (target, width) and row["maps"]),
     }

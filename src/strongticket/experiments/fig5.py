@@ -15,7 +15,7 @@ from torch import Tensor
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
 from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import curves, measure
+from strongticket.experiments import curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
@@ -74,8 +74,8 @@ def run_task(task: Task[Config]) -> Json:
         ticket = construct_attention(merged, input_norm=target.input_norm(), **source)
         found = ticket.build("merged", dtype=torch.float64)
         assert isinstance(found, MergedAttention)
-        rows.append({**measure.describe_ticket(ticket), **_measure_lengths(found, inputs)})
-    return {"target": task.target["index"], "width": task.width, "sources": measure.columns(rows)}
+        rows.append({**tasks.describe_ticket(ticket), **_measure_lengths(found, inputs)})
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
@@ -84,7 +84,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     return {
         "metric": "token: error norm of the regression token; all_tokens: largest error norm of a token; each averaged "
         "over the inputs. worst: the largest over the inputs",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(line["violations"] for line in lines),
         "widths": lines,
     }
@@ -108,7 +108,7 @@ def _measure_lengths(found: MergedAttention, inputs: list[Inputs]) -> dict[str, 
         for _, x, token, all_tokens in inputs:
             errors = {"token": (token_output(found.qk, found.vo, x) - token).norm(dim=-1)}
             if all_tokens is not None:
-                errors["all_tokens"] = measure.token_errors(found, all_tokens, x[: len(all_tokens)])
+                errors["all_tokens"] = tasks.token_errors(found, all_tokens, x[: len(all_tokens)])
             for name, values in errors.items():
                 measured[name].append(values.mean().item())
                 measured[f"{name}_worst"].append(values.max().item())
@@ -116,8 +116,8 @@ def _measure_lengths(found: MergedAttention, inputs: list[Inputs]) -> dict[str, 
 
 
 def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Line:
-    sources = measure.sources_of(rows, target, width)
-    largest, certified = measure.worst_and_certified(sources)
+    sources = tasks.sources_of(rows, target, width)
+    largest, certified = tasks.worst_and_certified(sources)
     return {
         "target": target,
         "width": width,
@@ -126,7 +126,7 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
         "token": [summarize(errors) for errors in zip(*sources["token"], strict=True)],
         "all_tokens": [summarize(errors) for errors in zip(*sources["all_tokens"], strict=True)],
         "unreachable_sources": sum(n > 0 for n in sources["unreachable"]) / len(largest),
-        "violations": sum(map(measure.violated, certified, largest)),
+        "violations": sum(map(tasks.violated, certified, largest)),
         "sources": sources,
     }
 

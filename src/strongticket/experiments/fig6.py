@@ -16,13 +16,12 @@ from torch import Tensor
 from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.seeds import derive_seed
 from strongticket.experiments.statistics import Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
@@ -132,7 +131,7 @@ def run_task(task: Task[Config]) -> Json:
         errors = [(ours - theirs).norm(dim=-1).amax(dim=-1) for ours, theirs in outputs]
         rows.append(
             {
-                **measure.describe_ticket(ticket),
+                **tasks.describe_ticket(ticket),
                 # One for each number of blocks, from here on.
                 "certificate": [block["error"] for block in ticket.certificate.details["blocks"]],
                 "unreachable": _unreachable_by_block(ticket.certificate.details, config.n_blocks),
@@ -140,7 +139,7 @@ def run_task(task: Task[Config]) -> Json:
                 "worst": [error.max().item() for error in errors],
             }
         )
-    return {"target": task.target["index"], "width": task.width, "sources": measure.columns(rows)}
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
 def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
@@ -158,7 +157,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
     return {
         "metric": "largest error norm of a token after block b, averaged over the inputs; worst: the largest over them",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
         "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
         "widths": points,
@@ -166,7 +165,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
 
 
 def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
-    sources = measure.sources_of(rows, target, width)
+    sources = tasks.sources_of(rows, target, width)
     by_block = {name: [*zip(*sources[name], strict=True)] for name in ("error", "worst", "certificate", "unreachable")}
     certified, worst = ([value for values in sources[name] for value in values] for name in ("certificate", "worst"))
     return {
@@ -181,7 +180,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
             }
             for errors, worst, certificates, unreachable in zip(*by_block.values(), strict=True)
         ],
-        "violations": sum(map(measure.violated, certified, worst)),
+        "violations": sum(map(tasks.violated, certified, worst)),
         "sources": sources,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, table_of
-from strongticket.experiments.measure import worst_and_certified
+from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 
