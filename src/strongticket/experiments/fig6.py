@@ -99,7 +99,15 @@ def make_target(config: Config, index: int) -> Json:
     target = random_transformer(
         config.n_blocks, D_MODEL, key_width=config.key_width, generator=generator, normalize=config.normalize
     )
-    return {"index": index, "blocks": [_block_json(block) for block in _blocks_of(target)]}
+    blocks = []
+    for block in _blocks_of(target):
+        assert isinstance(block.attention, Attention)
+        assert isinstance(block.feedforward, FeedForward)
+        weights = {part: getattr(block.attention, part).detach() for part in PARTS}
+        weights["feedforward"] = block.feedforward.weights[0].detach()
+        norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
+        blocks.append({part: weight.tolist() for part, weight in weights.items()} | {"norms": norms})
+    return {"index": index, "blocks": blocks}
 
 
 def read_target(content: Json) -> Transformer:
@@ -209,15 +217,6 @@ def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
     return [sum(place <= b for place in places) for b in range(n_blocks)]
 
 
-def _block_json(block: Block) -> Json:
-    attention, network = block.attention, block.feedforward
-    assert isinstance(attention, Attention)
-    assert isinstance(network, FeedForward)
-    weights = {part: getattr(attention, part).detach() for part in PARTS} | {"feedforward": network.weights[0].detach()}
-    norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
-    return {part: weight.tolist() for part, weight in weights.items()} | {"norms": norms}
-
-
 def _blocks_of(network: Transformer) -> list[Block]:
     return [block for block in network.blocks if isinstance(block, Block)]
 
@@ -226,13 +225,22 @@ def describe(result: Result) -> Section:
     """Means as the paper has them, with one rate for all; means and medians in logs; misses; each depth's own rate."""
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
-    intervals = [_fit_intervals(own) for _, own in targets]
     found, points = targets[0]
-    widths = [point["width"] for point in points]
+    widths, depths = [point["width"] for point in points], range(config["n_blocks"])
+    intervals = [_fit_intervals(own) for _, own in targets]
     missed: curves.Shares = {
         _blocks(b): (colour, [point["blocks"][b]["unreachable_sources"] for point in points])
-        for b, colour in zip(range(config["n_blocks"]), SERIES, strict=False)
+        for b, colour in zip(depths, SERIES, strict=False)
     }
+    rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
+    fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
+    rate = Series(
+        name="of the mean, each depth its own; 95 % interval",
+        points=[(b, delta) for b, delta, _, _ in fitted],
+        low=[low for _, _, low, _ in fitted],
+        high=[high for _, _, _, high in fitted],
+        colour="mean",
+    )
     tables = ((_block_table(own), _fit_table(fits, i)) for (fits, own), i in zip(targets, intervals, strict=True))
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
@@ -242,7 +250,7 @@ def describe(result: Result) -> Section:
             _block_view(points, found, "median"),
             _block_view(points, found, "mean"),
             curves.shares(widths, missed),
-            _rate_view(found, intervals[0]),
+            View(name="Rate", x="blocks", y="rate δ", series=[rate], y_scales=("linear",), minor=True),
         ),
         tables=[table for both in tables for table in both],
     )
@@ -283,19 +291,6 @@ def _fit_intervals(points: Sequence[Point]) -> list[curves.FitIntervals]:
         sources = [[errors[b] for errors in point["sources"]["error"]] for point in points]
         found.append(curves.redrawn_fits(widths, bootstrap.redraw(sources, "mean")))
     return found
-
-
-def _rate_view(found: Fits, intervals: Sequence[curves.FitIntervals]) -> View:
-    rates = zip(found["mean"]["own_rate"], intervals, strict=True)
-    fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
-    series = Series(
-        name="of the mean, each depth its own; 95 % interval",
-        points=[(b, rate) for b, rate, _, _ in fitted],
-        low=[low for _, _, low, _ in fitted],
-        high=[high for _, _, _, high in fitted],
-        colour="mean",
-    )
-    return View(name="Rate", x="blocks", y="rate δ", series=[series], y_scales=("linear",), minor=True)
 
 
 def _block_table(points: Sequence[Point]) -> Table:

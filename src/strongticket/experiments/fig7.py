@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Comparison, Section, View, number, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, number, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -152,11 +152,13 @@ def describe(result: Result) -> Section:
     points = result["points"]
     several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
     seen = "Points are joined only where all models saw the same amount of text."
+    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
+    rates = dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named)
     chart = Chart(
         title="Loss against nonzero parameters",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
         + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
-        + f" Learning rates: {_rates(points)}: for trained models the best of those tried.",
+        + f" Learning rates: {', '.join(rates)}: for trained models the best of those tried.",
         views=[
             _view(points, counted, name)
             for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
@@ -183,6 +185,16 @@ def describe(result: Result) -> Section:
     shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
     effects = [effect for effect in result["effects"] if effect["measure"] in shown]
     best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
+    both = len({effect["measure"] for effect in effects}) > 1
+    changes: list[losses.Line[Pair]] = [
+        (
+            (effect["size"], effect["embeddings"], effect["measure"].split("_")[0])[: 2 + both],
+            effect,
+            "median" if effect["measure"] == BEST else "ink",
+        )
+        for effect in effects
+    ]
+    scales = {"unscaled": "1", "scaled": SCALED}
     return Section(
         anchor="fig7",
         name="Figure 7",
@@ -191,7 +203,26 @@ def describe(result: Result) -> Section:
         "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
         f"width, as its theory asks, and reports better tickets.{'' if best else NO_PAIR}",
         finding=_finding(points, best),
-        blocks=(chart, *_effect_lines(effects), *_gap_lines(gaps)),
+        blocks=(
+            chart,
+            *losses.compare_pairs(
+                changes,
+                title="What the scale of Q and K changes, seed by seed",
+                caption=f"Left of zero: the scale lowers the loss. {losses.caution([pair['n'] for pair in effects])}",
+                words=("model", "embeddings", "loss")[: 2 + both],
+                axis="scaled − unscaled, nats a token",
+                standard_error=True,
+            ),
+            *losses.compare_pairs(
+                [((gap["size"], gap["embeddings"], scales[gap["kind"]]), gap, COLOURS[gap["kind"]]) for gap in gaps],
+                title="How far tickets are above trained models, seed by seed",
+                caption="At zero a ticket is as good as the trained model that saw the same text in the same order. "
+                + losses.caution([gap["n"] for gap in gaps]),
+                words=("model", "embeddings", "scale"),
+                axis="ticket − trained model, nats a token",
+                standard_error=True,
+            ),
+        ),
     )
 
 
@@ -244,45 +275,6 @@ def _comparable(points: Sequence[Point]) -> bool:
 
 def _text_seen(point: Point) -> str:
     return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
-
-
-def _rates(points: Sequence[Point]) -> str:
-    """Write the learning rates: trained models may have another than tickets."""
-    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
-    return ", ".join(dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named))
-
-
-def _effect_lines(effects: Sequence[Effect]) -> list[Comparison]:
-    both = len({effect["measure"] for effect in effects}) > 1
-    lines: list[losses.Line[Pair]] = [
-        (
-            (effect["size"], effect["embeddings"], *([effect["measure"].split("_")[0]] if both else [])),
-            effect,
-            "median" if effect["measure"] == BEST else "ink",
-        )
-        for effect in effects
-    ]
-    return losses.compare_pairs(
-        lines,
-        title="What the scale of Q and K changes, seed by seed",
-        caption=f"Left of zero: the scale lowers the loss. {losses.caution([effect['n'] for effect in effects])}",
-        words=("model", "embeddings", "loss") if both else ("model", "embeddings"),
-        axis="scaled − unscaled, nats a token",
-        standard_error=True,
-    )
-
-
-def _gap_lines(gaps: Sequence[Gap]) -> list[Comparison]:
-    scales = {"unscaled": "1", "scaled": SCALED}
-    return losses.compare_pairs(
-        [((gap["size"], gap["embeddings"], scales[gap["kind"]]), gap, COLOURS[gap["kind"]]) for gap in gaps],
-        title="How far tickets are above trained models, seed by seed",
-        caption="At zero a ticket is as good as the trained model that saw the same text in the same order. "
-        + losses.caution([gap["n"] for gap in gaps]),
-        words=("model", "embeddings", "scale"),
-        axis="ticket − trained model, nats a token",
-        standard_error=True,
-    )
 
 
 FIGURE = Figure(name="fig7", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)
