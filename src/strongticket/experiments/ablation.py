@@ -206,42 +206,41 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """Each run's loss, and the name of what it is a variant of."""
-    usual = {row["config"]["size"]: _usual(row) for row in rows}
+    outcomes, usual = list[Outcome](), dict[str, str]()
+    for row in rows:
+        size, seed = row["config"]["size"], row["config"]["seed"]
+        schedule, label, base = _found_again(row)
+        usual[size] = _usual(size, schedule)
+        outcomes.append(
+            {
+                "size": size,
+                "seed": seed,
+                "variant": label,
+                "base": base,
+                "final_validation_loss": row["final_validation_loss"],
+                "curve": row["curve"],
+            }
+        )
     alike = len(set(usual.values())) == 1
-    return {
-        "usual": _usual(rows[0]) if alike else "; ".join(f"{size}: {words}" for size, words in usual.items()),
-        "variants": [*map(_line, rows)],
-    }
+    told = [*usual.values()][:1] if alike else [f"{size}: {words}" for size, words in usual.items()]
+    return {"usual": "; ".join(told), "variants": outcomes}
 
 
-def _usual(row: RunRow) -> str:
+def _found_again(row: RunRow) -> tuple[schedules.ScheduleName, str, str | None]:
+    """Find which schedule a row is from, which of its variants it is, and of what: every schedule has its own."""
+    for schedule in schedules.NAMES:
+        for label, variant in variants(row["config"]["size"], schedule, row["config"]["seed"]).items():
+            if variant.config.as_json() == row["config"]:
+                return schedule, label, variant.base
+    raise ValueError("no schedule has this run among its variants")
+
+
+def _usual(size: str, schedule: schedules.ScheduleName) -> str:
     """Say what a run is that nothing is changed in."""
-    found = variants(row["config"]["size"], _schedule_of(row), 0)
+    found = variants(size, schedule, 0)
     ticket, trained = (found[name].config for name in (TICKET, TRAINED))
     warmup = f"warm-up {ticket.warmup:,} (trained models {trained.warmup:,})"
     return f"scale {ticket.policy.qk_scale:g}, {_steps(ticket)}, learning rate {ticket.lr:.2g}, {warmup}"
-
-
-def _line(row: RunRow) -> Outcome:
-    found = variants(row["config"]["size"], _schedule_of(row), row["config"]["seed"])
-    label = next(label for label, variant in found.items() if variant.config.as_json() == row["config"])
-    return {
-        "size": row["config"]["size"],
-        "seed": row["config"]["seed"],
-        "variant": label,
-        "base": found[label].base,
-        "final_validation_loss": row["final_validation_loss"],
-        "curve": row["curve"],
-    }
-
-
-def _schedule_of(row: RunRow) -> schedules.ScheduleName:
-    """Find the schedule that a row is from: every one has its own variants."""
-    for schedule in schedules.NAMES:
-        found = variants(row["config"]["size"], schedule, row["config"]["seed"])
-        if any(variant.config.as_json() == row["config"] for variant in found.values()):
-            return schedule
-    raise ValueError("no schedule has this run among its variants")
 
 
 def describe(result: Result) -> Section:

@@ -89,29 +89,14 @@ def load_figure(name: str) -> Figure[Any]:
 
 
 def reproduce_figure(figure: Figure[C], config: C, out: Path, how: How = ALONE) -> Json:
-    """Do what is left of a figure's work, and draw it.
-
-    Args:
-        figure: which.
-        config: its configuration, as its plan makes it of options.
-        out: the folder above the figure's own, `out/fig4` for example.
-        how: processes, cluster, text.
-
-    Returns:
-        The content of `result.json`.
-    """
-    check_packages()
+    """Do what is left of a figure's work in its folder under `out`, draw it, and give the content of `result.json`."""
+    try:
+        for needed in ("matplotlib", "scipy"):  # before any work is done, not after
+            import_module(needed)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"figures need {error.name}: pip install 'strongticket[report]'") from None
     result = figure.plan.carry_out(figure.name, config, out, how)
     folder = out / figure.name
     with naming(folder / RESULT):
         picture.draw(figure.describe(result), folder / figure.name)
     return result
-
-
-def check_packages() -> None:
-    """Say what is missing before any work is done, not after."""
-    try:
-        import_module("matplotlib")
-        import_module("scipy")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"figures need {error.name}: pip install 'strongticket[report]'") from None

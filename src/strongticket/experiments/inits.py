@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TypedDict, get_args
 
-from strongticket.charts.parts import SERIES, Chart, Section, View, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, table_of
 from strongticket.experiments import fig8, losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
+from strongticket.experiments.paired import Pair
 from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
@@ -115,55 +116,45 @@ def describe(result: Result) -> Section:
     """The losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
     lines = result["inits"]
     several = len({line["size"] for line in lines}) > 1
-    names = [f"{line['init']}, {line['size']}" if several else line["init"] for line in lines]
     # One of those drawn alike is labelled, the lowest.
     as_drawn = sorted((p for line in lines for p in line["points"] if p["scale"] == 1), key=lambda p: -p[BEST]["mean"])
     unscaled = [*{point["deviation"]: point for point in as_drawn}.values()]
-    series = [
-        losses.over_seeds(
-            name,
-            [point["deviation"] for point in line["points"]],
-            [point[BEST] for point in line["points"]],
-            colour=SERIES[place % len(SERIES)],
-            notes=[f"scale {point['scale']:g}, {losses.loss(point[BEST])}" for point in line["points"]],
-            labels=["×1" if point in unscaled else "" for point in line["points"]],
+    series, tables, differences = list[Series](), list[Table](), list[losses.Line[Pair]]()
+    for place, line in enumerate(lines):
+        points, colour = line["points"], SERIES[place % len(SERIES)]
+        series.append(
+            losses.over_seeds(
+                f"{line['init']}, {line['size']}" if several else line["init"],
+                [point["deviation"] for point in points],
+                [point[BEST] for point in points],
+                colour=colour,
+                notes=[f"scale {point['scale']:g}, {losses.loss(point[BEST])}" for point in points],
+                labels=["×1" if point in unscaled else "" for point in points],
+            )
         )
-        for place, (line, name) in enumerate(zip(lines, names, strict=True))
-    ]
-    differences = [
-        ((line["init"], line["size"], f"{point['scale']:g}"), pair, SERIES[place % len(SERIES)])
-        for place, line in enumerate(lines)
-        for point in line["points"]
-        if (pair := point[DIFFERENCE])
-    ]
+        columns = {"scale": fig8.scale_of, "size": lambda point: f"{point['deviation']:.3g}"}
+        caption = f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}"
+        tables.append(table_of(caption, points, columns | losses.loss_columns(points), words=0))
+        differences += [
+            ((line["init"], line["size"], f"{point['scale']:g}"), pair, colour)
+            for point in points
+            if (pair := point[DIFFERENCE])
+        ]
     counts = [int(pair["n"]) for _, pair, _ in differences]
+    view = View(
+        name="Loss",
+        x="standard deviation of the weights of Q and K, the scale included",
+        y=losses.BEST_LOSS,
+        series=series,
+        x_scale="log",
+        y_scales=("linear", "log"),
+    )
     chart = Chart(
         title="Best losses against the size of the weights of Q and K",
         caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn, from where the others are scaled. "
         f"Mean and standard deviation over seeds. {losses.DOTS}",
-        views=[
-            View(
-                name="Loss",
-                x="standard deviation of the weights of Q and K, the scale included",
-                y=losses.BEST_LOSS,
-                series=series,
-                x_scale="log",
-                y_scales=("linear", "log"),
-            )
-        ],
-        tables=[
-            table_of(
-                f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}",
-                line["points"],
-                {
-                    "scale": fig8.scale_of,
-                    "size": lambda point: f"{point['deviation']:.3g}",
-                    **losses.loss_columns(line["points"]),
-                },
-                words=0,
-            )
-            for line in lines
-        ],
+        views=[view],
+        tables=tables,
     )
     return Section(
         anchor="inits",

@@ -158,12 +158,7 @@ def _counted(settings: Json, kind: type[Any]) -> Json:
 
 
 def fewer_runs(before: Json | None, now: Json) -> str | None:
-    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not.
-
-    Args:
-        before: the result of the earlier figure, if there is one.
-        now: the result that takes its place.
-    """
+    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not."""
     then = before if isinstance(before, dict) else {}
     if now["runs"] >= then.get("runs", 0):
         return None

@@ -20,12 +20,9 @@ RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
 
 class ResultFolder:
-    """The folder of one figure under one configuration.
+    """The folder of one figure under one configuration, which is everything the numbers depend on.
 
-    Args:
-        path: made when work begins.
-        config: everything the numbers depend on, as JSON.
-        kind: its dataclass, for files that are older than some of its fields.
+    Its dataclass is for files that are older than some of its fields.
     """
 
     def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:

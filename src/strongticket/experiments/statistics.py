@@ -56,12 +56,7 @@ def fit_decay(widths: Sequence[int], errors: Sequence[float], delta: float | Non
     r"""Fit $\gamma \exp(-\delta n)$ by `scipy.optimize.curve_fit` as it comes: least squares of the errors themselves.
 
     The largest errors, those of the smallest widths, decide such a fit. None if there is nothing to fit or the
-    optimiser does not settle.
-
-    Args:
-        widths: n.
-        errors: one for each width.
-        delta: a rate to keep fixed, so that only $\gamma$ is fitted.
+    optimiser does not settle. With `delta`, that rate is kept, and only $\gamma$ is fitted.
     """
     # The first two widths have the largest errors, which decide the fit, so it begins at the curve through them.
     start = fit_decay_in_logs(widths[:2], errors[:2])

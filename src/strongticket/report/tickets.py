@@ -42,15 +42,7 @@ class Budget:
 
 
 def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: Sequence[SearchRun] = ()) -> Section:
-    """Show one ticket.
-
-    Args:
-        path: of the file.
-        name: what to call it.
-        place: its number on the page, which tells anchors apart.
-        budget: reduced by what is drawn here.
-        searches: runs on the page, one of which may have found the ticket.
-    """
+    """Show one ticket; what is drawn is taken off the budget, and one of the searches may have found it."""
     ticket = Ticket.load(path)
     summary = summarize(ticket, path)
     product = draw_product(ticket)
