@@ -59,10 +59,8 @@ def fit_many(widths: Sequence[float], errors: Floats) -> tuple[Floats, Floats]:
 
 def slopes_in_logs(widths: Sequence[float], errors: Floats) -> Floats:
     """Give the rate of a straight line through the logarithms, for each row of (draws, widths)."""
-    n = np.asarray(widths, dtype=np.float64)
     logs = np.log(np.maximum(errors, np.finfo(np.float64).tiny))
-    centred = n - n.mean()
-    slopes: Floats = -(logs * centred).sum(axis=1) / np.square(centred).sum()
+    slopes: Floats = -np.polyfit(widths, logs.T, 1)[0]
     return slopes
 
 
