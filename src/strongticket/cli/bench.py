@@ -220,15 +220,20 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> 
     """Draw the figure, or say what is missing for it."""
     from importlib.util import find_spec
 
-    from strongticket.bench import figure
+    from strongticket.charts.parts import Section
+    from strongticket.charts.picture import draw
+    from strongticket.report.records import Made, Timed, typed
+    from strongticket.report.speed import sums_chart
 
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
         return None
-    machine = environment(settings.device)
-    on_gpu = machine["gpu"] is not None
-    where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {_threads(settings)}"
-    figure.draw(comparisons, path, f"{where}; identical random problems, median of runs, log scale")
+    made = typed(Made, environment(settings.device))
+    rows = [Timed(row, made) for comparison in comparisons for row in comparison.measurements]
+    where = made.gpu or f"{made.cpu}, {_threads(settings)}"
+    chart = sums_chart(rows, f"{where}; identical random problems, medians of runs with 20th and 80th percentiles.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw(Section(anchor="speed", name="Speed", title="Subset sums solved per second", lead="", blocks=(chart,)), path)
     return path
 
 
