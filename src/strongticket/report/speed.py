@@ -54,8 +54,8 @@ def sums_chart(rows: list[Sums], caption: str) -> Chart:
 
 def _subset_sums(path: Path, rows: list[Sums]) -> Section:
     caption = (
-        "Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of a device "
-        "on the same random problems in one run."
+        "Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of a "
+        "device on the same random problems in one run."
     )
     return Section(
         anchor="speed",
