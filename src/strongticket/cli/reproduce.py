@@ -18,7 +18,6 @@ from strongticket.experiments.options import ON_TEXT, Options
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Figure, How
     from strongticket.experiments.language import Work
-    from strongticket.learn.run import Moment
 
 _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
 
@@ -138,6 +137,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     """Make one figure, print it, and sum it up."""
     from strongticket.charts.terminal import show
     from strongticket.cli.terminal import console
+    from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
     from strongticket.files import read_json
@@ -146,8 +146,8 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     before = read_json(folder / RESULT)
     told: list[str] = []
     try:
-        with _Progress(figure.name) as shown:
-            how = replace(how, progress=shown.begin, watch=shown.watch, tell=told.append)
+        with watched_runs(figure.name) as (begin, watch):
+            how = replace(how, progress=begin, watch=watch, tell=told.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}
@@ -222,42 +222,3 @@ def _work(
         also={other.name: other.valid} if other else {},
     )
     return Work(text=text, means=means, deadline=deadline)
-
-
-class _Progress:
-    """A bar over all tasks or runs of a figure, with how the present run is doing; lines where there is no terminal."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from strongticket.cli.terminal import Lines, rest_column
-
-        self._name, self._run = name, ""
-        stderr = Console(stderr=True)
-        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest_column())
-        self._bar = Progress(*columns, console=stderr, transient=True, expand=True, disable=not stderr.is_terminal)
-        self._lines = Lines(self._bar, name)
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> "_Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, done: int, total: int, name: str) -> None:
-        """Note what is done, and what begins."""
-        self._run = name
-        self._lines.tell(done, total)
-        self._bar.update(self._task, completed=done, total=total, description=name)
-
-    def watch(self, moment: "Moment") -> None:
-        """Note how it is doing."""
-        from strongticket.cli.watch import describe
-
-        step = f"step {moment.step} of {moment.steps}"
-        self._bar.update(self._task, description=f"{step}, {self._run}, {describe(moment)}")
-        if self._bar.disable and moment.validated == moment.steps:
-            typer.echo(f"{self._name}: {self._run}, {step}, {describe(moment)}", err=True)
