@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from strongticket.tickets.mask import BlockMask as BlockMask
     from strongticket.tickets.mask import FullMask as FullMask
     from strongticket.tickets.mask import PackedMask as PackedMask
+    from strongticket.tickets.owners import OwnerMask as OwnerMask
+    from strongticket.tickets.owners import owner_mask as owner_mask
     from strongticket.tickets.restore import load_ticket as load_ticket
     from strongticket.tickets.tensors import Certificate as Certificate
     from strongticket.tickets.tensors import DenseTensor as DenseTensor
@@ -52,6 +54,7 @@ else:
         "pretrained": "attach construct_pretrained",
         "tickets.codes": "CodeMask Frozen coded_mask",
         "tickets.mask": "BlockMask FullMask PackedMask",
+        "tickets.owners": "OwnerMask owner_mask",
         "tickets.restore": "load_ticket",
         "tickets.tensors": "Certificate DenseTensor RandomTensor",
         "tickets.ticket": "Ticket Verification",

@@ -18,6 +18,7 @@ from strongticket.tickets.codes import CodeMask, Frozen
 from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of
 from strongticket.tickets.content import Content, content_of
 from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.symbols import Symbols
 from strongticket.tickets.table import MAX_CODES, as_table
 from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor, check_shape
@@ -281,6 +282,13 @@ def _blocks(shape: tuple[int, ...], rule: dict[str, Json]) -> Mask:
     return BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
 
 
+def _owners(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
+    if len(shape) != 2 or rule["unit_axis"] not in (0, 1):
+        raise ValueError("owners need a matrix and unit_axis 0 or 1")
+    units, coordinates = shape[rule["unit_axis"]], shape[1 - rule["unit_axis"]]
+    return OwnerMask(shape, rule["unit_axis"], payload.symbols(coordinates + 1, units))
+
+
 def _codes(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
     if not all(isinstance(e, list) and [*map(type, e)] == [float, int] for e in rule["table"][: MAX_CODES + 1]):
         raise ValueError("a table is a list of pairs, each a float and a whole number")
@@ -307,6 +315,7 @@ _KINDS = {
     PackedMask.kind: _Kind(_bits, True, {}),
     FullMask.kind: _Kind(_ones, False, {}),
     BlockMask.kind: _Kind(_blocks, False, {"sizes": (int, list), "unit_axis": int}),
+    OwnerMask.kind: _Kind(_owners, True, {"unit_axis": int}),
     CodeMask.kind: _Kind(_codes, True, {"frozen": (dict, type(None)), "table": list}),
 }
 

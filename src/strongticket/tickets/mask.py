@@ -228,15 +228,24 @@ class BlockMask:
         """Count one weight for each unit that has a block."""
         return self.sizes * self._coordinates if isinstance(self.sizes, int) else sum(self.sizes)
 
+    def owners(self) -> Tensor:
+        """Give each unit's coordinate, or -1, as int64 on the CPU."""
+        sizes = torch.tensor(self.sizes, dtype=torch.int64, device="cpu").expand(self._coordinates)
+        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
+        return torch.nn.functional.pad(owners, (0, self.shape[self.unit_axis] - len(owners)), value=-1)
+
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Spell the rule out."""
-        if not math.prod(self.shape):
-            return torch.zeros(self.shape, dtype=torch.bool, device=device or "cpu")
-        sizes = torch.tensor(self.sizes, device="cpu").expand(self._coordinates)
-        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
-        mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
-        mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
-        return mask if self.unit_axis == 1 else mask.T.contiguous()
+        return keep_own(self.owners(), self.shape, self.unit_axis, device)
+
+
+def keep_own(owners: Tensor, shape: tuple[int, ...], unit_axis: int, device: torch.device | str | None) -> Tensor:
+    """Keep for each hidden unit the weight to its owner, and nothing where that is -1."""
+    mask = torch.zeros(shape, dtype=torch.bool, device=device or "cpu")
+    units = (owners >= 0).nonzero().squeeze(1)
+    places = units.to(mask.device), owners[units].to(mask.device)
+    mask[places if unit_axis == 0 else places[::-1]] = True
+    return mask
 
 
 def _pack_on_device(flat: Tensor) -> Tensor:
