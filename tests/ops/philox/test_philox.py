@@ -78,9 +78,17 @@ def test_uniform_and_sign_have_the_right_moments() -> None:
     # Five standard errors of the mean and of the second moment (4/3, variance 64/45) of a million draws.
     assert abs(uniform.mean()) < 5 * (4 / 3) ** 0.5 / 1000
     assert abs(uniform.square().mean() - 4 / 3) < 5 * (64 / 45) ** 0.5 / 1000
-    sign = rng.random_weights(1, "s", (1_000_000,), "sign", 0.25)
-    assert sign.unique().tolist() == [-0.25, 0.25]
-    assert abs(sign.double().mean()) < 5 * 0.25 / 1000
+    for kind in ("sign", "packed-sign"):
+        sign = rng.random_weights(1, "s", (1_000_000,), kind, 0.25)
+        assert sign.unique().tolist() == [-0.25, 0.25]
+        assert abs(sign.double().mean()) < 5 * 0.25 / 1000
+
+
+def test_packed_signs_are_the_bits_of_the_words() -> None:
+    words = reference.words(STREAM, 0, 8).astype("<u4").tobytes()
+    bits = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little")
+    signs = rng.random_weights(5, "layer.weight", (256,), "packed-sign", 2.0)
+    np.testing.assert_array_equal(signs.numpy(), np.where(bits, -2.0, 2.0))
 
 
 def test_normal_table_is_what_its_script_makes() -> None:

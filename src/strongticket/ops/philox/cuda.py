@@ -10,7 +10,7 @@ from torch import Tensor
 from strongticket.ops import nvrtc
 from strongticket.ops.philox.reference import Stream, normal_table
 
-_THREADS = 256
+_THREADS = 256  # as philox.cu has it
 # Enough blocks to fill any current device; each walks on through the range from there.
 _MOST_BLOCKS = 132 * 8
 
@@ -19,8 +19,8 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
     """Write elements `start` to `start + out.numel()` of a stream into `out`, a contiguous float32 CUDA tensor."""
     if not out.numel():
         return
-    counters = out.numel() // 4 + 2
-    kernel = nvrtc.kernel(_source(), f"fill_{distribution}", ("--fmad=false",), device=out.device)
+    counters = out.numel() // (128 if distribution == "packed-sign" else 4) + 2
+    kernel = nvrtc.kernel(_source(), f"fill_{distribution.replace('-', '_')}", ("--fmad=false",), device=out.device)
     kernel.launch(
         min(-(-counters // _THREADS), _MOST_BLOCKS),
         _THREADS,
