@@ -10,7 +10,8 @@ from torch import Tensor
 from strongticket.ops import nvrtc
 from strongticket.ops.philox.reference import Stream, normal_table
 
-_THREADS = 256  # as philox.cu has it
+_THREADS = 256
+_SHARED_BYTES = {"normal": normal_table().nbytes, "packed-sign": 16 * _THREADS}
 # Enough blocks to fill any current device; each walks on through the range from there.
 _MOST_BLOCKS = 132 * 8
 
@@ -30,6 +31,7 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
         *(ctypes.c_uint32(word) for word in stream),
         ctypes.c_double(scale),
         _table_on(out.device),
+        shared_bytes=_SHARED_BYTES.get(distribution, 0),
     )
 
 

@@ -4,6 +4,9 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// A block's dynamic memory: the table of the normal quantile, or the words of packed signs.
+extern __shared__ uint4 shared[];
+
 struct Stream { u32 key0, key1, high0, high1; };
 
 // The first element asked for, and how many.
@@ -90,12 +93,11 @@ extern "C" __global__ void fill_sign(ARGUMENTS) {
 
 // Every thread of a block draws a counter's four words; then the block writes all their signs, four a thread and store.
 extern "C" __global__ void fill_packed_sign(ARGUMENTS) {
-    __shared__ __align__(16) uint4 drawn[256];
-    const u32* words = (const u32*)drawn;
+    const u32* words = (const u32*)shared;
     u32 magnitude = __float_as_uint((float)scale);
     u64 first = start / 128, last = (start + count + 127) / 128;
     for (u64 c = first + blockIdx.x * (u64)blockDim.x; c < last; c += (u64)gridDim.x * blockDim.x) {
-        drawn[threadIdx.x] = philox(c + threadIdx.x, {key0, key1, high0, high1});
+        shared[threadIdx.x] = philox(c + threadIdx.x, {key0, key1, high0, high1});
         __syncthreads();
         for (u32 four = threadIdx.x; four < 32 * blockDim.x; four += blockDim.x) {
             u32 word = words[four / 8] >> (4 * (four % 8)), sign = 1u << 31;
@@ -109,7 +111,7 @@ extern "C" __global__ void fill_packed_sign(ARGUMENTS) {
 }
 
 extern "C" __global__ void fill_normal(ARGUMENTS) {
-    __shared__ __align__(16) double shared_table[512 * 4];
+    double* shared_table = (double*)shared;
     for (int i = threadIdx.x; i < 512 * 4; i += blockDim.x) shared_table[i] = table[i];
     __syncthreads();
     fill(out, {start, count}, {key0, key1, high0, high1}, Normal(scale, shared_table));
