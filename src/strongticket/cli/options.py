@@ -22,6 +22,12 @@ Families = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
+def device_option(panel: str | None = None) -> Any:
+    """Make the option of a command that takes a GPU where there is one."""
+    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
+    return typer.Option("--device", rich_help_panel=panel, **words)
+
+
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
     """Let typer see options that come from data: type, default (... for none) and `typer.Option` of each name."""
     hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}

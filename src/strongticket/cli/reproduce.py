@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strongticket.cli.options import chosen_device, given_options, refuse_in_vain, with_settings
+from strongticket.cli.options import chosen_device, device_option, given_options, refuse_in_vain, with_settings
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
@@ -54,9 +54,7 @@ def reproduce(
         float | None,
         _on_text("Begin no run that would end after this time, as far as earlier ones on this machine tell.", min=0),
     ] = None,
-    device: Annotated[
-        str | None, _on_text("cpu or cuda.", "--device", metavar="DEVICE", show_default="cuda if there is one")
-    ] = None,
+    device: Annotated[str | None, device_option(ON_TEXT)] = None,
     keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
     out: Annotated[
         Path | None,
