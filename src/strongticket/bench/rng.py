@@ -14,7 +14,7 @@ from strongticket.ops.philox import reference
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, random_chunk, random_weights, stream_of
 
 CHECKED = 100_003
-PEERS = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand"}
+PEERS = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand", "packed-sign": "torch.rand"}
 
 
 def check(device: str, distribution: Distribution) -> None:
