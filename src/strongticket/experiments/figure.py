@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from strongticket.charts import picture
 from strongticket.charts.parts import Section
-from strongticket.construct.source import Init
 from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.experiments.options import Options as Options
 from strongticket.experiments.results import RESULT, naming
-from strongticket.experiments.schedules import ScheduleName
 from strongticket.files import Json
 
 if TYPE_CHECKING:
@@ -26,25 +25,6 @@ Progress = Callable[[int, int, str], object]
 
 class NothingToDrawError(StrongTicketError):
     """A figure has too few finished runs so far; others may have enough."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a user may ask of any figure; None and nothing leave the figure's own default."""
-
-    quick: bool = False
-    # Of constructions.
-    sources: int | None = None
-    targets: int = 1
-    seed: int = 0
-    init: Init = "theory"
-    target: Literal["trained", "untrained"] | None = None
-    normalize: bool | None = None
-    # Of runs on text.
-    schedule: ScheduleName = "short"
-    sizes: tuple[str, ...] = ()
-    seeds: int | None = None
-    only: str = ""  # begin only runs whose name has this regular expression in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class TextRuns:
         schedule: ScheduleName = "quick" if options.quick else options.schedule
         usual = self.usual if schedule != "quick" else {"nano": max(self.usual.values())}
         few = min(self.usual.values())
-        models = {size: options.seeds or usual.get(size, few) for size in options.sizes or usual}
+        models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
 
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:

@@ -28,7 +28,8 @@ def _line(sums: Sums) -> tuple[str, str, str | None]:
     return sums.row.engine, sums.row.device, sums.made.gpu
 
 
-def _subset_sums(path: Path, rows: list[Sums]) -> Section:
+def sums_chart(rows: list[Sums], caption: str) -> Chart:
+    """Draw rates by the number of items, a line for each engine on each device."""
     lines: dict[tuple[str, str, str | None], list[Sums]] = {}
     for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
         lines.setdefault(_line(sums), []).append(sums)
@@ -46,25 +47,25 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
         for key, colour in zip(order, _colours(order), strict=True)
     ]
     view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
-    chart = Chart(
-        title="Subset sums, engine by engine",
-        caption="Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of "
-        "a device on the same random problems in one run.",
-        views=(view,),
-        tables=(
-            table_of(
-                "Subset sums a second, medians",
-                [sums for key in order for sums in lines[key]],
-                {
-                    "engine": _name,
-                    "n": lambda sums: str(sums.row.n),
-                    "sums a second": lambda sums: number(sums.row.median),
-                    "slower than strongticket": lambda sums: number(sums.row.times_slower) + "×",
-                    "true optima": lambda sums: share(sums.row.optimal_share),
-                    "checked": lambda sums: f"{sums.row.checked:,}",
-                },
-            ),
-        ),
+    table = table_of(
+        "Subset sums a second, medians",
+        [sums for key in order for sums in lines[key]],
+        {
+            "engine": _name,
+            "n": lambda sums: str(sums.row.n),
+            "sums a second": lambda sums: number(sums.row.median),
+            "slower than strongticket": lambda sums: number(sums.row.times_slower) + "×",
+            "true optima": lambda sums: share(sums.row.optimal_share),
+            "checked": lambda sums: f"{sums.row.checked:,}",
+        },
+    )
+    return Chart(title="Subset sums, engine by engine", caption=caption, views=(view,), tables=(table,))
+
+
+def _subset_sums(path: Path, rows: list[Sums]) -> Section:
+    caption = (
+        "Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of a "
+        "device on the same random problems in one run."
     )
     return Section(
         anchor="speed",
@@ -74,7 +75,7 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
         "sum comes closest to a target. All engines solve the same problems; where one stops short of the true "
         "optimum, the table says how often.",
         finding=_finding([sums.row for sums in rows if sums.row.device == "cpu"]),
-        blocks=(chart,),
+        blocks=(sums_chart(rows, caption),),
         origin=origin([path], [sums.made for sums in rows], commands=["strongticket bench subset-sum"]),
     )
 
@@ -99,7 +100,8 @@ def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
 
 
 def _name(sums: Sums) -> str:
-    return f"{sums.row.label}, {sums.made.gpu if sums.row.device != 'cpu' else 'one CPU thread'}"
+    on_cpu = "one CPU thread" if sums.row.threads == 1 else f"{sums.row.threads} CPU threads"
+    return f"{sums.row.label}, {on_cpu if sums.row.device == 'cpu' else sums.made.gpu}"
 
 
 def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
