@@ -17,8 +17,8 @@ from tests.small_tickets import DIGEST_BYTES, put_together, sealed, take_apart
 
 _TOKEN = re.compile(r'-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|"[^"]*"|true|false|null')
 _STRANGE = [
-    "0", "-1", "1.5", "0.0", "-0.0", "0.5", "1e999", "NaN", "null", "true", "[]", "{}", '""', '"x"', '"../x"', '"\\ud800"',
-    '"raw"', '"huffman"', '"rans"', '"codes"', '"owners"', '"packed-sign"',
+    "0", "-1", "1.5", "0.0", "-0.0", "0.5", "1e999", "NaN", "null", "true", "[]", "{}", '""', '"x"', '"../x"',
+    '"\\ud800"', '"raw"', '"huffman"', '"rans"', '"codes"', '"owners"', '"packed-sign"',
     "9" * 25, "1" + "0" * 5000, "[" * 2000, str(2**40), str(2**40 + 1), str(2**63),
 ]  # fmt: skip
 
