@@ -47,7 +47,7 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
     check_density(density)
     plain = [_float32(s) for s in scores]
     masks = [torch.empty_like(s, dtype=torch.bool) for s in plain]
-    _selection([plain], [masks], [density], signed)()
+    _selection([plain], [masks], signed)([density])
     return masks
 
 
@@ -134,7 +134,8 @@ class Supermask(nn.Module):
 class Refresh:
     """Brings the masks of many tensors up to date, in place and together: call it after each optimizer step.
 
-    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them.
+    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them; neither does a
+    density that was set since.
 
     Args:
         supermasks: on one device.
@@ -147,7 +148,7 @@ class Refresh:
         self.supermasks, self.scope = tuple(supermasks), scope
         self._check()
         self._prepared_for: list[object] = []
-        self._refresh: Callable[[], None] = lambda: None
+        self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
         self()
 
@@ -158,11 +159,11 @@ class Refresh:
         # What is prepared holds addresses, which change when a model moves or loads. One that is cast twice may get an
         # old address back, so the rest of what the kernels count on is compared too.
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
-        prepared_for = [*places, *(m.density for m in self.supermasks)]
-        if prepared_for != self._prepared_for:
-            self._check()
-            self._prepared_for, self._refresh = prepared_for, self._prepare()
-        self._refresh()
+        if places != self._prepared_for:
+            self._prepared_for, self._refresh = places, self._prepare()
+        self._check()
+        densities = [m.density for m in self.supermasks]
+        self._refresh(densities[:1] if self.scope == "global" else densities)
 
     def _check(self) -> None:
         """Refuse what cannot be ranked together; a density may have changed since the last time."""
@@ -172,20 +173,21 @@ class Refresh:
         for supermask in self.supermasks:
             check_density(supermask.density)
 
-    def _prepare(self) -> Callable[[], None]:
+    def _prepare(self) -> Callable[[Sequence[float]], None]:
         if not self.supermasks:
-            return lambda: None
+            return lambda densities: None
         groups = [self.supermasks] if self.scope == "global" else [(m,) for m in self.supermasks]
         scores, masks = [[m.scores for m in group] for group in groups], [[m.mask for m in group] for group in groups]
-        return _selection(scores, masks, [group[0].density for group in groups], self.supermasks[0].signed)
+        return _selection(scores, masks, self.supermasks[0].signed)
 
 
 def _selection(
-    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], densities: Sequence[float], signed: bool
-) -> Callable[[], None]:
+    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
+) -> Callable[[Sequence[float]], None]:
+    """Prepare what ranks each group's scores and keeps a density of each."""
     devices = {tensor.device for group in (*scores, *masks) for tensor in group}
     if not devices:
-        return lambda: None
+        return lambda densities: None
     if len(devices) > 1 or next(iter(devices)).type not in ("cpu", "cuda"):
         raise ValueError(f"masks are made on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
     for group, group_masks in zip(scores, masks, strict=True):
@@ -194,11 +196,10 @@ def _selection(
     sizes = [sum(s.numel() for s in group) for group in scores]
     if max(sizes) > MAX_SCORES:
         raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
-    dropped = [dropped_count(size, density) for size, density in zip(sizes, densities, strict=True)]
     # Imported on first use: numba and the GPU tool chain are slow to load.
     kernels = import_module(f"{__name__}.{devices.pop().type}")
-    refresh: Callable[[], None] = kernels.selection(scores, masks, dropped, signed)
-    return refresh
+    refresh: Callable[[Sequence[int]], None] = kernels.selection(scores, masks, signed)
+    return lambda densities: refresh(list(map(dropped_count, sizes, densities)))
 
 
 def _check_layout(scores: Tensor, mask: Tensor) -> None:

@@ -34,21 +34,22 @@ _NAN_KEY, _INFINITY, _MAGNITUDE, _SIGN = _U(0xFFFFFFFF), _U(0x7F800000), _U(0x7F
 
 
 def selection(
-    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], dropped: Sequence[int], signed: bool
-) -> Callable[[], None]:
+    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
+) -> Callable[[Sequence[int]], None]:
     """Prepare a refresh: a function that brings the masks up to date with the scores as they are when it is called.
+
+    It is told how many of each group's scores to drop.
 
     Args:
         scores: contiguous float32 tensors, grouped; a group's scores are ranked together, in this order.
         masks: contiguous bool tensors like the scores, written in place.
-        dropped: how many of each group's scores to drop.
         signed: rank by the score and not by its absolute value.
     """
     # NumPy's views follow whatever the optimizer writes.
     bits = [[piece for s in group for piece in _pieces(s, np.uint32)] for group in scores]
     kept = [[piece for m in group for piece in _pieces(m, np.uint8)] for group in masks]
 
-    def refresh() -> None:
+    def refresh(dropped: Sequence[int]) -> None:
         threads = min(torch.get_num_threads(), max(map(len, bits), default=0))
         if threads < 2:
             for group in zip(bits, kept, dropped, strict=True):
