@@ -189,6 +189,7 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     elif not (file := folder / name).exists():
         typer.echo(f"{file}: no longer there; with another --out the run is done again.")
     else:
-        kind = "strong" if found.get("strong") else "not strong: it has trained tensors"
+        # Runs of earlier releases did not say how strong.
+        kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
         typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")

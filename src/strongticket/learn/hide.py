@@ -19,6 +19,7 @@ from strongticket.learn.groups import Groups, Place, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule, as_rule
+from strongticket.learn.scales import Scaled, scales_of
 from strongticket.learn.tensors import HiddenTensor, ModelTensor, tensors_of
 from strongticket.models.gpt2 import GPT2
 from strongticket.ops.rng import stream_of
@@ -64,7 +65,10 @@ def hide(
     stored = model.state_dict().keys()
     buffers = {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers() if name in stored}
     _draw(model, plan)
-    chosen.begin([hidden for hidden in plan if hidden.treatment == "masked"], policy)
+    masked = [hidden for hidden in plan if hidden.treatment == "masked"]
+    chosen.begin(masked, policy)
+    for hidden in masked:
+        hidden.scales = scales_of(hidden, policy.scales)
     _put_in_place(plan, places, chosen)
     return Hidden(
         model, policy, chosen, seed=operator.index(seed), tensors=plan, buffers=buffers, architecture=architecture
@@ -127,7 +131,9 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
         pieces = list(group)
         for hidden in pieces:
             _check_weights(rule, hidden)
-        modules = [hidden.module for hidden in pieces]
+        modules = [
+            hidden.module if hidden.scales is None else Scaled(hidden.module, hidden.scales) for hidden in pieces
+        ]
         joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
         for place in places[name]:
             register_parametrization(place.holder, place.attribute, joined)

@@ -11,7 +11,8 @@ from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
-Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "kaiming-normal", "kaiming-sign"]
+Scales = Literal["none", "tensor", "head", "block", "output"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -38,11 +39,16 @@ class Policy:
         signed: rank scores by value and not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
-            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape.
+            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape;
+            "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming", $\sqrt{2 / \text{fan-in}}$, which a
+            ReLU wants.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant that multiplies what the last norm gives.
+        scales: positive or negative factors on the masked weights that are learned with the masks: one for each
+            "tensor", for each "head" of an attention (elsewhere as "tensor"), for each "block" of 64 by 64 weights, or
+            for each "output". A ticket is then strong up to these scales.
         rule: what a search follows to choose.
 
     Example:
@@ -64,6 +70,7 @@ class Policy:
     rescale: bool = setting(False, "Masked weights times 1 / sqrt(density).")
     score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
     output_gain: float = setting(1.0, "Constant factor on the last norm's output.")
+    scales: Scales = setting("none", "Learned factors: one a tensor, head, block of 64 x 64 weights, or output.")
     rule: str = setting(DEFAULT_RULE, f"How it is learned what to keep: {', '.join(RULES)}.", metavar="NAME")
 
     def __post_init__(self) -> None:
@@ -78,7 +85,7 @@ class Policy:
         if not _is_number(self.density):
             raise ValueError(f"density must be a number; got {self.density!r:.40}.")
         check_density(self.density)
-        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
+        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit), ("scales", Scales)):
             _check_word(name, getattr(self, name), words)
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r:.40}.")

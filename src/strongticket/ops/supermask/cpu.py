@@ -63,7 +63,7 @@ def selection(
 
 
 def masked_weight(weight: Tensor, mask: Tensor) -> Tensor:
-    """Multiply a weight by its mask; with torch, whose two factors have to be of one type, it takes several times as long."""
+    """Multiply a weight by its mask; torch would first make the mask a tensor of floats."""
     product = torch.empty_like(weight)
     _keep(_flat(weight), _flat(mask), _flat(product))
     return product
