@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.learn.draw import weight_distribution
 from strongticket.learn.learner import Learner, evaluating
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule
@@ -119,7 +120,7 @@ class Hidden(Learner):
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
     def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group and treatment, and how it was drawn."""
+        """Say what became of each tensor: its group and treatment, and how it was drawn (`init`)."""
         return [
             {
                 "name": hidden.name,
@@ -128,11 +129,21 @@ class Hidden(Learner):
                 "shape": list(hidden.shape),
                 "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
                 "scale": hidden.scale,
+                "init": self._init(hidden),
                 # Only where there are some: what is said here tells one search from another.
                 **({} if hidden.scales is None else {"learned_scales": list(hidden.scales.shape)}),
             }
             for hidden in self.tensors
         ]
+
+    def _init(self, hidden: HiddenTensor) -> str | None:
+        """Name how a tensor was drawn: by the policy's init, or by the rule itself."""
+        drawn = (hidden.distribution, hidden.scale)
+        if hidden.distribution is None:
+            return None
+        by_policy = drawn == weight_distribution(hidden.tensor, self.policy)
+        rescaled = self.policy.rescale and hidden.treatment == "masked"
+        return f"{self.policy.init}{', rescaled' * rescaled}" if by_policy else f"of the rule {self.rule.name}"
 
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
         """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.

@@ -136,7 +136,7 @@ def _keys(bits: U32, signed: bool) -> U32:
 
 
 @njit(nogil=True, cache=True)
-def _settle(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[int, U32, I32]:
+def _settle(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[np.int32, U32, I32]:
     """Write the mask, but for the scores between the two keys: count those below, give keys and places of the others.
 
     Those are marked with a 2, so that they are found eight scores at a time.
