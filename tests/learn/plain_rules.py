@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from strongticket.ops.rng import random_weights
+from strongticket.ops.rng import random_weights, stream_of
 
 
 @dataclass
@@ -151,9 +151,11 @@ class PartiallyFrozen(EdgePopup):
     """0.7 of the weights are decided by the seed, as many of them kept as of all."""
 
     def kept(self, t: Plain) -> Tensor:
-        always = [(chance + 1) / 2 < 0.7 * t.density for chance in t.uniform("frozen")]
-        never = [(chance + 1) / 2 >= 1 - 0.7 * (1 - t.density) for chance in t.uniform("frozen")]
-        kept, rest = torch.tensor(always), ~(torch.tensor(always) | torch.tensor(never))
+        stream, never = stream_of(t.seed, f"{t.name}.frozen"), 0.7 * (1 - t.density)
+        chances = random_weights(stream.key0 | stream.key1 << 32, "frozen", (t.weight.numel(),)).tolist()
+        shares = [(chance + 1) / 2 for chance in chances]
+        kept = torch.tensor([never <= share < never + 0.7 * t.density for share in shares])
+        rest = torch.tensor([share >= never + 0.7 * t.density for share in shares])
         kept[rest] = kept_by_rank(t.scores[rest], t.density)
         return kept
 

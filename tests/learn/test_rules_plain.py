@@ -67,7 +67,7 @@ def test_a_rule_is_its_description(name: str) -> None:
     plain, rule, model = [], RULES_TRIED[name](), mixed().requires_grad_(False)
     for t in masked:
         scores = torch.empty(t.shape).flatten()
-        places = getattr(t.module, "places", torch.arange(scores.numel()))
+        places = getattr(t.module, "free", torch.arange(scores.numel()))
         scores[places] = t.module.scores.detach().flatten()
         other = Plain(t.name, 5, 0.4, t.weight.flatten().clone(), scores, lambda k, t=t: t.draw(k).flatten())
         if name == "biprop":

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 
 from strongticket.learn.policy import Policy
 from strongticket.learn.tensors import ModelTensor
+from strongticket.ops.supermask import dropped_count
 
 
 def densities_of(tensors: Sequence[ModelTensor], policy: Policy) -> list[float]:
@@ -43,8 +44,11 @@ def _given(name: str, densities: Mapping[str, float], otherwise: float) -> float
     return next((density for pattern, density in densities.items() if fnmatchcase(name, pattern)), otherwise)
 
 
-def check_patterns(tensors: Sequence[ModelTensor], policy: Policy) -> None:
-    """Refuse a pattern that no masked tensor has."""
+def check_densities(tensors: Sequence[ModelTensor], policy: Policy) -> None:
+    """Refuse a pattern that no masked tensor has, and a density that keeps nothing of one."""
+    for tensor, density in zip(tensors, densities_of(tensors, policy), strict=True):
+        if 0 < tensor.numel <= dropped_count(tensor.numel, density):
+            raise ValueError(f"a density of {density:g} keeps none of the {tensor.numel:,} weights of {tensor.name}.")
     names = [tensor.name for tensor in tensors]
     for pattern in policy.densities if isinstance(policy.densities, Mapping) else ():
         if not any(fnmatchcase(name, pattern) for name in names):

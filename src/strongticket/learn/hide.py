@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from strongticket.files import Json
 from strongticket.learn.checks import check_module, check_tensors
-from strongticket.learn.density import check_patterns, densities_of
+from strongticket.learn.density import check_densities, densities_of
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.groups import Groups, Place, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
@@ -85,7 +85,7 @@ def hide(
 def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, float]:
     """Say how much is to be kept of each masked tensor."""
     masked = [tensor for tensor in tensors if policy.treatment(tensor.group) == "masked"]
-    check_patterns(masked, policy)
+    check_densities(masked, policy)
     return dict(zip([tensor.name for tensor in masked], densities_of(masked, policy), strict=True))
 
 

@@ -9,7 +9,7 @@ RULES = {
     "multicoated": ("multicoated:Multicoated", "LEVELS nested masks are added up, each SHRINK times as dense."),
     "bernoulli": ("bernoulli:Bernoulli", "Draw masks from learned probabilities; FINAL sample or threshold, RESCALE."),
     "gem-miner": ("gem_miner:GemMiner", "Round scores, pull them to 0 by L2, freeze the lowest every EVERY steps."),
-    "partially-frozen": ("partially_frozen:PartiallyFrozen", "The seed decides about a share FROZEN; KEPT, SCALE."),
+    "partially-frozen": ("partially_frozen:PartiallyFrozen", "The seed decides about FROZEN of the weights; SCALE."),
     "relaxed": ("relaxed:Relaxed", "Soft masks that get as sharp as SHARPNESS in STEPS, with PENALTY on their sum."),
 }
 DEFAULT_RULE = next(iter(RULES))
