@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from rule_signed import SignedSupermask
 from search_models import nano
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 import strongticket as st
 from strongticket.cli.main import app
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules import RULES
 from strongticket.tickets.export import export_ticket
 from strongticket.tickets.summary import summarize
 from strongticket.tickets.tensors import spread
@@ -129,9 +129,12 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert ticket.build() is not None
 
 
-def test_any_rule() -> None:
-    hidden = search(rule=SignedSupermask())
-    assert any(name.endswith(".scales") for name, _ in hidden.trainable())
+@pytest.mark.parametrize("rule", RULES)
+def test_any_rule(rule: str) -> None:
+    hidden = search(rule=rule)
+    ticket = hidden.to_ticket()
+    assert ticket.strength == "strong up to 132 scales"
+    assert torch.equal(st.load_ticket(make(), ticket)(POINTS), hidden.model.eval()(POINTS))
 
 
 def test_scales_that_do_not_fit_are_refused() -> None:

@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from strongticket.files import Json
 from strongticket.learn.checks import check_module, check_tensors
+from strongticket.learn.density import check_densities, densities_of
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.groups import Groups, Place, groups_of, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
@@ -59,9 +60,17 @@ def hide(
     check_module(model)
     tensors = tensors_of(model, groups)
     check_tensors(model, tensors, policy)
-    gained, places = _gained(model, policy), places_of(model)
+    gained, places, densities = _gained(model, policy), places_of(model), _densities(tensors, policy)
+    chosen.check(densities, policy)
     plan = [
-        _treated(tensor, policy, chosen, operator.index(seed), tensor.parameter in gained, places[tensor.parameter])
+        _treated(
+            tensor,
+            replace(policy, density=densities.get(tensor.name, 1.0)),
+            chosen,
+            operator.index(seed),
+            tensor.parameter in gained,
+            places[tensor.parameter],
+        )
         for tensor in tensors
     ]
     # All that can be refused was: from here on the module changes.
@@ -73,6 +82,7 @@ def hide(
     _draw(model, plan)
     masked = [hidden for hidden in plan if hidden.treatment == "masked"]
     chosen.begin(masked, policy)
+    chosen.after_restore(masked, 0)
     for hidden in masked:
         hidden.scales = scales_of(hidden, policy.scales)
     _put_in_place(plan, places, chosen)
@@ -93,7 +103,14 @@ def default_policy(model: nn.Module, groups: Groups | None = None) -> Policy:
     """
     if "attention" in groups_of(model, groups).values():
         return Policy()
-    return Policy(init="kaiming-sign", rescale=True)
+    return Policy(init="kaiming-sign", rescale=True, density=0.5)
+
+
+def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, float]:
+    """Say how much is to be kept of each masked tensor."""
+    masked = [tensor for tensor in tensors if policy.treatment(tensor.group) == "masked"]
+    check_densities(masked, policy)
+    return dict(zip([tensor.name for tensor in masked], densities_of(masked, policy), strict=True))
 
 
 def _gained(model: nn.Module, policy: Policy) -> set[str]:
@@ -118,7 +135,12 @@ def _treated(
 ) -> HiddenTensor:
     treatment, gain = policy.treatment(tensor.group), policy.output_gain if gained else 1.0
     hidden = HiddenTensor(
-        tensor=tensor, treatment=treatment, seed=seed, gain=gain, places=tuple(place.name for place in places)
+        tensor=tensor,
+        treatment=treatment,
+        seed=seed,
+        gain=gain,
+        density=policy.density,
+        places=tuple(place.name for place in places),
     )
     if treatment == "trained":
         return hidden

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -54,9 +55,10 @@ class HiddenTensor:
     distribution: Distribution | None = None  # of its weights; None for one that is constant or trained
     scale: float | None = None  # of its distribution, or the constant; None for one that is trained
     gain: float = 1.0  # multiplied a trained tensor's first values
+    density: float = 1.0  # what a rule is to keep of a masked one, once a ramp is over
     places: tuple[str, ...] = ()  # every name of its parameter
     parameter: nn.Parameter = field(init=False)  # that holds the weights as they were drawn
-    module: nn.Module = field(init=False)  # what a rule made of a masked tensor
+    module: Any = field(init=False)  # what a rule put over a masked tensor, of a class of the rule's own
     scales: nn.Parameter | None = None  # that multiply what the rule makes
 
     @property
@@ -78,8 +80,12 @@ class HiddenTensor:
         """Draw its weights as its seed says: for the first time, or again and again."""
         assert self.distribution is not None
         assert self.scale is not None
-        name = f"{self.name}.draw-{number}" if number else self.name
-        return random_weights(self.seed, name, self.shape, self.distribution, self.scale, device=self.weight.device)
+        how = self.distribution, self.scale
+        return random_weights(self.seed, self.name, self.shape, *how, draw=number, device=self.weight.device)
+
+    def uniform(self, purpose: str) -> Tensor:
+        """Draw numbers on [-1, 1] for a purpose of a rule's own, one for each weight, from a stream of that name."""
+        return random_weights(self.seed, f"{self.name}.{purpose}", self.shape, device=self.parameter.device)
 
     def values(self, model: nn.Module) -> Iterator[Tensor]:
         """Give what the module computes with, in each of its places."""

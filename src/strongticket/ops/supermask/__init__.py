@@ -126,6 +126,11 @@ class Supermask(nn.Module):
         self.scores = nn.Parameter(_float32(scores).clone())
         self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
 
+    @property
+    def ranked(self) -> Tensor:
+        """What the mask ranks: the scores, or their absolute values."""
+        return self.scores if self.signed else self.scores.abs()
+
     def forward(self, weight: Tensor) -> Tensor:
         """Give the masked weight."""
         return masked_weight(weight, self.scores, self.mask, signed=self.signed)
@@ -147,7 +152,7 @@ class Refresh:
             raise ValueError(f"scope must be tensor or global; got {scope!r}.")
         self.supermasks, self.scope = tuple(supermasks), scope
         self._check()
-        self._prepared_for: list[object] = []
+        self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
         self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
         self()
