@@ -90,6 +90,9 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     if float in get_args(kind) and words:  # which typer does not know
         kind = str
         more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
+    if words and any(get_origin(part) is Mapping for part in get_args(kind)):
+        kind = str
+        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
     # Typer adds --no-signed to a flag that it is left to name; one that is off has nothing to be said by it.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
@@ -102,6 +105,18 @@ def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
             return text if text in words else float(text)
         except ValueError:
             bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+
+    return read
+
+
+def _numbers_or(words: Sequence[str], flag: str) -> Callable[[str], dict[str, float] | str]:
+    def read(text: str) -> dict[str, float] | str:
+        if text in words:
+            return text
+        try:
+            return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
+        except ValueError:
+            bad_usage(f"{flag} must be {' or '.join(words)}, or NAME=X,... with a number for each; got {text!r}.")
 
     return read
 

@@ -6,12 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
+from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_in_vain, with_settings
 from strongticket.cli.terminal import bad_usage
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules import RULES
 from strongticket.models.gpt2_sizes import gpt2_config
+
+
+class SearchCommand(Command):
+    """Has the rules in its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then a line for each rule."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Rules, and their settings"):
+            formatter.write_dl([(name, about) for name, (_, about) in RULES.items()])
 
 
 @with_settings(RunConfig)
@@ -65,9 +77,10 @@ def search(
 ) -> None:
     """Find a ticket in a random GPT-2: learn which weights to keep.
 
-    With the usual rule every weight gets a score, and the best are kept; no weight is trained. The defaults are
-    the paper's recipe (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with
-    metrics.jsonl, result.json and best.ticket.
+    With the usual rule every weight gets a score, and the best are kept; no weight is trained. Other rules are listed
+    below; their settings follow the name, as in --rule iterand:every=100,rate=0.2. The defaults are the paper's recipe
+    (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with metrics.jsonl, result.json
+    and best.ticket.
 
     Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there.
 
@@ -79,6 +92,8 @@ def search(
         config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
         replace(config, seed=chosen[-1])  # refuses what is no seed
+        if config.mode == "search":
+            _refuse_settings_of(config.policy.rule)
     except ValueError as error:
         bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
@@ -107,6 +122,14 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
         refuse_in_vain(
             [option.opts[0] for option in context.command.params if option.name in vain], "--mode search, not dense"
         )
+
+
+def _refuse_settings_of(rule: str) -> None:
+    """Refuse what a rule does not take, before any text is read."""
+    if ":" in rule:  # else there is nothing to refuse, and nothing to import
+        from strongticket.learn.rules.rule import as_rule
+
+        as_rule(rule)
 
 
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:
@@ -175,6 +198,7 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     elif not (file := folder / name).exists():
         typer.echo(f"{file}: no longer there; with another --out the run is done again.")
     else:
-        kind = "strong" if found.get("strong") else "not strong: it has trained tensors"
+        # Runs of earlier releases did not say how strong.
+        kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
         typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")
