@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rules_tried import RULES_TRIED
 from search_models import nano
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -29,21 +30,6 @@ from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.learn.text_run import run
 from strongticket.ops.rng import Distribution
 
-# Settings with which a few steps show what a rule does, and those that change what it finds.
-RULES_TRIED = [
-    "edge-popup",
-    "iterand:every=4,rate=0.5",
-    "biprop",
-    "signed",
-    "signed:threshold=0.1",
-    "multicoated:levels=4",
-    "bernoulli",
-    "bernoulli:final=threshold,rescale=true",
-    "gem-miner:every=4",
-    "partially-frozen",
-    "partially-frozen:frozen=0.5,scale=true",
-    "relaxed:steps=12,penalty=0.001",
-]
 ANY_RULE = pytest.mark.parametrize("rule", RULES_TRIED)
 POINTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()
