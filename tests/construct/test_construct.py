@@ -474,7 +474,7 @@ def test_the_norm_of_the_inputs_is_checked_before_anything_is_drawn(monkeypatch:
     def draw_own(*arguments: object) -> Tensor:
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr(RandomMatrix, "draw_own", draw_own)
+    monkeypatch.setattr(RandomMatrix, "draw", draw_own)
     attention, matrix = random_attention(1, 2, 2, bias=False, seed=0), torch.ones(2, 2)
     transformer, widths = Transformer([Block(attention, FeedForward([matrix]))]), {"key_width": 8, "value_width": 8}
     message = "input_norm must be a positive finite number; got -1"

@@ -144,6 +144,7 @@ def run_task(task: Task[Config]) -> Json:
             seed=seed,
             init=config.init,
             blocks=config.blocks,
+            assignment="equal",  # as the paper has it
             effort=config.effort,
             samples=x,
         )

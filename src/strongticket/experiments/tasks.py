@@ -74,6 +74,7 @@ def prune_attention(
         seed=seed,
         init=config.init,
         blocks=config.blocks,
+        assignment="equal",  # as the paper has it
         effort=config.effort,
         input_norm=input_norm,
     )
