@@ -103,10 +103,27 @@ def test_a_search_that_was_stopped_ends_as_an_unbroken_one(make_rule: Callable[[
                 assert torch.equal(value, other.model.state_dict()[name]), (moment, name)
 
 
-@pytest.mark.parametrize("make_rule", [RULES_TRIED["iterand"], RULES_TRIED["signed"]], ids=["iterand", "signed"])
-def test_what_a_ticket_has_no_place_for_is_said(make_rule: Callable[[], Rule], tmp_path: Path) -> None:
+@ANY_RULE
+def test_a_ticket_brings_back_what_was_evaluated(make_rule: Callable[[], Rule], tmp_path: Path) -> None:
     hidden = search(make_rule(), out=tmp_path)
-    told = rf"the rule {hidden.rule.name} found a table of \d+ \(coefficient, draw\) for 0\.weight; this release's"
+    ticket = st.Ticket.load(tmp_path / "best.ticket")
+    assert ticket == hidden.to_ticket(ticket.metadata)
+    assert ticket.verify().ok
+    with torch.no_grad():
+        expected = hidden.model.eval()(POINTS)
+        assert torch.equal(st.load_ticket(make(), ticket).eval()(POINTS), expected)
+
+
+class Many(SignedSupermask):
+    """More codes than a ticket has room for."""
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        return super().codes(tensor)[0], tuple((float(level), 0) for level in range(17))
+
+
+def test_what_a_ticket_has_no_place_for_is_said(tmp_path: Path) -> None:
+    hidden = search(Many(), out=tmp_path)
+    told = "the rule signed.* found for 0.weight what no ticket holds: a table has 1 to 16 codes; got 17"
     with pytest.raises(UnwritableError, match=told):
         hidden.to_ticket()
     result = json.loads((tmp_path / "result.json").read_text())
@@ -167,7 +184,7 @@ def test_a_registered_rule_runs_on_text_too(tmp_path: Path, monkeypatch: pytest.
         policy=st.Policy(rule="signed-supermask"),
     )
     result = run(config, load_text("sample"), tmp_path, Means(share=Share(0, 1, torch.device("cpu"))))
-    assert "the rule signed-supermask" in result["found"]["unwritable"]
+    assert st.Ticket.load(tmp_path / result["found"]["ticket"]).build()
     assert json.loads((tmp_path / "config.json").read_text())["policy"]["rule"] == "signed-supermask"
 
 

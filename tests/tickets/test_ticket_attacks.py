@@ -125,9 +125,9 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: tensor(d, 4).update(shape=[2**40, 2**40]), r"at most 16 dimensions and 2\^40 elements"),
         (lambda d: tensor(d, 4).update(shape=[2**40]), r"a ticket holds at most 2\^40 elements"),
         (lambda d: tensor(d, 4).update(shape=[1] * 17), "at most 16 dimensions"),
-        (lambda d: tensor(d, 3)["mask"].pop("unit_axis"), "a block mask needs the fields kind, sizes, unit_axis"),
-        (lambda d: tensor(d, 3)["mask"].update(spare=0), "a block mask needs the fields kind, sizes, unit_axis"),
-        (lambda d: tensor(d, 3)["mask"].update(unit_axis="0"), "a block mask: unit_axis is a str"),
+        (lambda d: tensor(d, 3)["mask"].pop("unit_axis"), "kind blocks needs the fields kind, sizes, unit_axis"),
+        (lambda d: tensor(d, 3)["mask"].update(spare=0), "kind blocks needs the fields kind, sizes, unit_axis"),
+        (lambda d: tensor(d, 3)["mask"].update(unit_axis="0"), "a mask of kind blocks: unit_axis is a str"),
         (lambda d: tensor(d, 4).update(shape=[2**40] * 15 + [0]), "zeros counted as ones"),
         (lambda d: tensor(d, 4).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
         (lambda d: tensor(d, 2).update(shape=[2**40] * 40_000), "at most 16 dimensions"),
@@ -136,7 +136,7 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: d.update(version=10**4000), "version 1000.* is newer"),
         (lambda d: tensor(d, 4).update(shape=[-1]), r"from 0 to 2\^40"),
         (lambda d: tensor(d, 4).update(shape=[True]), r"from 0 to 2\^40"),
-        (lambda d: tensor(d, 2).update(shape=[2**39]), "which cannot be 549755813888 bits"),
+        (lambda d: tensor(d, 2).update(shape=[2**39]), "cannot be 549755813888 symbols"),
         (lambda d: tensor(d, 0).update(distribution="orthogonal"), "distribution must be one of"),
         (lambda d: tensor(d, 0).update(dtype="F64"), "dtype is F32; got 'F64'"),
         (lambda d: tensor(d, 0).update(scale=0.1), "content is not in canonical form"),
@@ -151,8 +151,8 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: tensor(d, 0)["mask"].update(unit_axis=7), "unit_axis 0 or 1"),
         (lambda d: tensor(d, 3).update(shape=[2**20, 2**19]), None),
         (lambda d: d["coding"].pop("mlp.up"), "coding must name"),
-        (lambda d: d["coding"].update({"mlp.up": "pickle"}), "unknown mask coding 'pickle'"),
-        (lambda d: d["coding"].update({"mlp.up": "raw"}), "which cannot be 360 bits"),
+        (lambda d: d["coding"].update({"mlp.up": "pickle"}), "unknown coding 'pickle'"),
+        (lambda d: d["coding"].update({"mlp.up": "raw"}), "cannot be 360 symbols"),
         (lambda d: d["coding"].update({"head.0.key": "huffman"}), "."),
         (lambda d: d["content"].update(seed=2**64), "seed must be a whole number"),
         (lambda d: d["content"].update(seed=1.0), "seed is a float"),
@@ -210,14 +210,14 @@ def deflated(data: bytes) -> bytes:
 
 def test_payloads_that_lie_are_refused() -> None:
     bomb = deflated(bytes(10_000_000))
-    refused(with_payload(bomb, "huffman", 64), "longer than its 8 bytes|cannot be 64 bits")
-    refused(with_payload(bomb, "huffman", 80_000_000), "which cannot be 80000000 bits")
+    refused(with_payload(bomb, "huffman", 64), "longer than its 8 bytes|cannot be 64 symbols")
+    refused(with_payload(bomb, "huffman", 80_000_000), "cannot be 80000000 symbols")
     refused(with_payload(deflated(bytes(100)), "huffman", 88), "longer than its 11 bytes")
-    refused(with_payload(deflated(bytes(8)), "huffman", 72), "unpacks to 8 bytes instead of 9")
+    refused(with_payload(deflated(bytes(8)), "huffman", 72), "has 8 bytes instead of 9")
     refused(with_payload(deflated(bytes(8))[:-1], "huffman", 64), "ends too early|Error")
     refused(with_payload(deflated(bytes(8)) + b"x", "huffman", 64), "longer than its 8 bytes")
     refused(with_payload(b"\xff" * 9, "huffman", 64), "Error -3")
-    refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 mask bits must be 0")
+    refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 symbols must be 0")
 
 
 def test_long_names_are_cut_in_what_is_told() -> None:

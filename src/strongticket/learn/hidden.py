@@ -12,10 +12,11 @@ from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.learn.learner import Learner, evaluating
 from strongticket.learn.policy import Policy
-from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule
+from strongticket.learn.rules.rule import Rule
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
-from strongticket.tickets.mask import FullMask, PackedMask
+from strongticket.tickets.codes import coded_mask, weights_under
+from strongticket.tickets.mask import FullMask, Mask
 from strongticket.tickets.restore import implied
 from strongticket.tickets.tensors import DenseTensor, RandomTensor
 from strongticket.tickets.ticket import Ticket
@@ -31,7 +32,7 @@ class Snapshot:
 
 
 class UnwritableError(StrongTicketError):
-    """A rule found what this release's tickets have no place for."""
+    """A rule found what tickets have no place for."""
 
 
 class Hidden(Learner):
@@ -155,18 +156,16 @@ class Hidden(Learner):
     def _random_tensor(self, hidden: HiddenTensor) -> RandomTensor:
         assert hidden.distribution is not None
         assert hidden.scale is not None
-        mask = PackedMask.from_bool(self._mask(hidden)) if hidden.treatment == "masked" else FullMask(hidden.shape)
-        self._refuse_unlike(hidden, hidden.draw().mul_(mask.to_bool(hidden.parameter.device)))
+        mask = self._mask(hidden) if hidden.treatment == "masked" else FullMask(hidden.shape)
+        self._refuse_unlike(hidden, weights_under(mask, hidden.draw))
         return RandomTensor(name=hidden.name, mask=mask, distribution=hidden.distribution, scale=hidden.scale)
 
-    def _mask(self, hidden: HiddenTensor) -> Tensor:
-        codes, table = self.rule.codes(hidden)
-        if table != KEEP_OR_DROP:
-            raise UnwritableError(
-                f"the rule {self.rule.name} found a table of {len(table)} (coefficient, draw) for {hidden.name}; this "
-                "release's tickets hold only weights that are kept or dropped."
-            )
-        return codes.bool()
+    def _mask(self, hidden: HiddenTensor) -> Mask:
+        try:
+            return coded_mask(*self.rule.codes(hidden), frozen=self.rule.frozen_part(hidden))
+        except ValueError as error:
+            reason = f"the rule {self.rule.name} found for {hidden.name} what no ticket holds: {error}"
+            raise UnwritableError(reason) from error
 
     def _refuse_unlike(self, hidden: HiddenTensor, rebuilt: Tensor) -> None:
         """A ticket must bring back, to the last bit, what the module computes with: it is what was evaluated."""

@@ -74,8 +74,8 @@ class HiddenTensor:
         """Draw its weights as its seed says: for the first time, or again and again."""
         assert self.distribution is not None
         assert self.scale is not None
-        name = f"{self.name}.draw-{number}" if number else self.name
-        return random_weights(self.seed, name, self.shape, self.distribution, self.scale, device=self.weight.device)
+        how = self.distribution, self.scale
+        return random_weights(self.seed, self.name, self.shape, *how, draw=number, device=self.weight.device)
 
     def values(self, model: nn.Module) -> Iterator[Tensor]:
         """Give what the module computes with, in each of its places."""

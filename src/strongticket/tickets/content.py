@@ -10,9 +10,10 @@ from torch import Tensor
 from strongticket.checks import as_seed
 from strongticket.files import Json, canonical_json
 from strongticket.ops.rng import random_weights
+from strongticket.tickets.codes import weights_under
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
 from strongticket.tickets.plain_json import plain_json
+from strongticket.tickets.table import draws_of
 from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor
 from strongticket.tickets.weights_digest import Weights, digest_of_weights
 
@@ -86,7 +87,11 @@ class Content:
 
     def digests(self, progress: Progress | None = None) -> Digests:
         """Compute the digests a file stores: regenerates every weight, a few MiB at a time, on torch's threads."""
-        weights = [Weights(t.name, t.numel, t.distribution, t.scale) for t in self.tensors.values()]
+        weights = [
+            Weights(t.name, t.numel, t.distribution, t.scale, draw)
+            for t in self.tensors.values()
+            for draw in draws_of(t.mask.table)
+        ]
         with digest_of_weights(self.seed, weights, progress=progress) as digest:
             return Digests(masks=digest_of_masks(self), weights=digest())
 
@@ -99,12 +104,12 @@ class MaskedWeights(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._ticket.tensors[name]
-        weights = random_weights(
-            self._ticket.seed, name, tensor.shape, tensor.distribution, tensor.scale, device=self._device
-        )
-        if isinstance(tensor.mask, FullMask):
-            return weights
-        return weights.masked_fill_(~tensor.mask.to_bool(self._device), 0.0)
+        how = tensor.distribution, tensor.scale
+
+        def draw(number: int) -> Tensor:
+            return random_weights(self._ticket.seed, name, tensor.shape, *how, draw=number, device=self._device)
+
+        return weights_under(tensor.mask, draw)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ticket.tensors)
@@ -124,7 +129,7 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def content_of(ticket: Content) -> dict[str, Json]:
-    """Describe everything a ticket's identity covers, bits and dense bytes excepted."""
+    """Describe everything a ticket's identity covers, symbols and dense bytes excepted."""
     return {
         "architecture": ticket.architecture,
         "dense": [
@@ -141,7 +146,7 @@ def content_of(ticket: Content) -> dict[str, Json]:
             {
                 "distribution": tensor.distribution,
                 "dtype": "F32",
-                "mask": describe_mask(tensor.mask),
+                "mask": {"kind": tensor.mask.kind, **tensor.mask.rule()},
                 "name": tensor.name,
                 "scale": tensor.scale,
                 "shape": list(tensor.shape),
@@ -149,14 +154,6 @@ def content_of(ticket: Content) -> dict[str, Json]:
             for tensor in ticket.tensors.values()
         ],
     }
-
-
-def describe_mask(mask: Mask) -> dict[str, Json]:
-    """Give a mask's kind and, for blocks, its rule."""
-    if not isinstance(mask, BlockMask):
-        return {"kind": mask.kind}
-    sizes = mask.sizes if isinstance(mask.sizes, int) else list(mask.sizes)
-    return {"kind": mask.kind, "sizes": sizes, "unit_axis": mask.unit_axis}
 
 
 def _identity(ticket: Content) -> str:
@@ -169,7 +166,7 @@ def _identity(ticket: Content) -> str:
 
 
 def digest_of_masks(ticket: Content) -> str:
-    """Hash the packed bits of all masks that have some, in the tensors' order."""
+    """Hash the packed symbols of all masks that have some, in the tensors' order."""
     digest = hashlib.sha256()
     _update_with_masks(digest, ticket)
     return digest.hexdigest()
@@ -177,8 +174,8 @@ def digest_of_masks(ticket: Content) -> str:
 
 def _update_with_masks(digest: "hashlib._Hash", ticket: Content) -> None:
     for tensor in ticket.tensors.values():
-        if isinstance(tensor.mask, PackedMask):
-            digest.update(tensor.mask.bits.data)
+        if tensor.mask.symbols:
+            digest.update(tensor.mask.symbols.packed.data)
 
 
 def _check_unique(names: list[str]) -> None:

@@ -12,7 +12,7 @@ from strongticket.checks import as_real
 from strongticket.files import Json
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask, density
+from strongticket.tickets.mask import Mask, density
 from strongticket.tickets.plain_json import plain_json
 
 MAX_ELEMENTS = 2**40
@@ -29,7 +29,7 @@ class RandomTensor:
 
     Args:
         name: letters, digits, `_`, `-`, and dots between them; also keys the random numbers.
-        mask: which weights are kept; its shape is the tensor's.
+        mask: which weights are kept, and times what; its shape is the tensor's.
         distribution: `"uniform"`, `"normal"` or `"sign"`.
         scale: half-width, standard deviation or magnitude; rounded to float32.
     """
@@ -41,10 +41,8 @@ class RandomTensor:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not isinstance(self.mask, PackedMask | FullMask | BlockMask):
-            raise ValueError(
-                f"{self.name}: mask must be a PackedMask, FullMask or BlockMask; got {type(self.mask).__name__}."
-            )
+        if not isinstance(self.mask, Mask):
+            raise ValueError(f"{self.name}: mask must be a PackedMask or its like; got {type(self.mask).__name__}.")
         check_shape(self.name, self.mask.shape)
         if self.distribution not in DISTRIBUTIONS:
             raise ValueError(

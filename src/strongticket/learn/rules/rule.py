@@ -20,6 +20,7 @@ from strongticket.learn.rules import RULES
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.ops.rng import Distribution
 from strongticket.ops.supermask.reference import straight_through as straight_through
+from strongticket.tickets.codes import Frozen
 
 Table = tuple[tuple[float, int], ...]  # (coefficient, draw) of each code
 KEEP_OR_DROP: Table = ((0.0, 0), (1.0, 0))
@@ -56,9 +57,17 @@ class Rule(ABC):
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
         """Make everything as it was after a step, from the `state` of that moment, which is in place."""
 
+    def frozen_part(self, tensor: HiddenTensor) -> Frozen | None:  # noqa: B027
+        """Give the map by which the codes of some weights were fixed before the search; a ticket need not hold them."""
+
     @abstractmethod
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give what a ticket holds: the code of each weight, shaped like the tensor, and the table they refer to."""
+        """Give what a ticket holds: the code of each weight, shaped like the tensor, and the table they refer to.
+
+        Codes are whole numbers or bool; a table has up to 16, with coefficients that are 0 or of a size from 2^-24 to
+        2^24, and draws of `HiddenTensor.draw`. In evaluation mode the network computes with draw * coefficient, one
+        float32 product, and 0 where the coefficient is 0.
+        """
 
     def settings(self) -> dict[str, Json]:
         """Give name and settings, by which a run of another rule is told."""
