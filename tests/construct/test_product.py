@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongticket.construct import product, source
+from strongticket.construct import norms, product, source
 from strongticket.construct.certify import input_norm_of
-from strongticket.construct.product import prune_product, spectral_norm
+from strongticket.construct.norms import spectral_norm
+from strongticket.construct.product import prune_product
 from strongticket.construct.slots import Signs
 from strongticket.construct.source import RandomMatrix, owners_of
 from strongticket.ops.subset_sum import subset_sum_products
@@ -136,7 +137,7 @@ def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, expone
     generator = torch.Generator().manual_seed(seed)
     matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     exact = torch.linalg.matrix_norm(matrix, ord=2).item()
-    bound, of_zero, twice = product._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
+    bound, of_zero, twice = norms._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
     assert exact <= bound <= exact * 1.0002
     assert of_zero == spectral_norm(0 * matrix) == 0.0
     assert twice == pytest.approx(2 * bound, rel=1e-9)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -51,6 +51,10 @@ def construct(
     items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
     what: Annotated[WhatName, typer.Option(help="Which matrices become random ones.")] = WhatName.attention,
+    assignment: Annotated[
+        Literal["adaptive", "equal"],
+        typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
+    ] = "adaptive",
     device: Annotated[DeviceName, typer.Option(help="Where subset sums are solved.")] = DeviceName.cpu,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
@@ -81,7 +85,7 @@ def construct(
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
-    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value, "assignment": assignment}
     load_families(families)
     loaded = load_model(model)
     partial = out.with_name(f"{out.name}.partial")
@@ -104,7 +108,9 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
         check_ticket(model, ticket)
     except StrongTicketError:
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
-    there = {"seed": ticket.seed, **ticket.architecture}
+    assert ticket.certificate is not None
+    assignment = "adaptive" if "assignment" in ticket.certificate.details else "equal"
+    there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment}
     for name, value in settings.items():
         if there.get(name) != value:
             raise StrongTicketError(

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strongticket.construct.source import RandomMatrix, check_option, equal_blocks, owners_of
 from strongticket.construct.slots import Signs, slots_of
+from strongticket.construct.source import RandomMatrix, check_option, equal_blocks, owners_of
 
 Assignment = Literal["adaptive", "equal"]
 F32 = NDArray[np.float32]
@@ -25,13 +25,13 @@ I64 = NDArray[np.int64]
 # A slot's weights are to be so large that its sums spread by this many times its largest target: larger ones make
 # errors larger, smaller ones leave entries out of reach. From 1 to 2 the errors were within a fifth of each other.
 _SPREAD = 1.5
-# Weights are no farther off than half of what is wanted and this, of which the second part is shared by all slots: where
-# there are few, a unit has little choice.
+# Weights are no farther off than half of what is wanted and this much, if it can be helped. The second number is shared
+# by all slots: where there are few, a unit has little choice.
 _NEAR, _NEAR_OF_FEW = 0.05, 2.0
 # Targets are cut off here, in units of the largest item: far out of reach, and squares stay far from overflow.
 _OUT_OF_REACH = 1e6
-# Up to so many subset sums both assignments are solved: luck counts, and they take milliseconds. Of more sums, where one
-# predicted sum of squares is so many times the other, that decides.
+# Up to so many subset sums both assignments are solved: luck counts, and they take milliseconds. Of more sums they are
+# not where one predicted sum of squares is so many times the other.
 _SOLVED_BOTH, _DECISIVE = 512, 64.0
 # A slot with large targets gets up to so many items, and for its sake all others at most so many fewer.
 _MOST_ITEMS, _GIVEN_AWAY = 64, 2
@@ -101,7 +101,7 @@ def assign(
     columns = wanted_sums.T.repeat_interleave(signs.slots, dim=0).contiguous().numpy()  # (slots, free coordinates)
     quotas = _quotas(columns, blocked.units)
     wanted = _wanted_weights(columns, quotas, blocked.scale)
-    near = wanted / 2 + np.float32((_NEAR + _NEAR_OF_FEW / slots) * blocked.scale)
+    near = (wanted / 2 + (_NEAR + _NEAR_OF_FEW / slots) * blocked.scale).astype(np.float32)
 
     slot = exchange.share_out(own, quotas, wanted, near, signs.value)
     rounds = max(_FEWEST_ROUNDS, slots * _rounds_a_slot(blocked.units // slots))
@@ -124,7 +124,7 @@ def _quotas(columns: F64, units: int) -> I64:
     needed = np.minimum(np.ceil(6 * np.abs(columns).max(axis=1)) + 4, _MOST_ITEMS).astype(np.int64)
     most = max(even, int(needed.max()))
     while True:
-        quotas = np.maximum(np.minimum(needed, most), even - _GIVEN_AWAY)
+        quotas: I64 = np.maximum(np.minimum(needed, most), even - _GIVEN_AWAY)
         spare = units - int(quotas.sum())
         if spare >= 0 or most <= even:
             break
@@ -142,7 +142,8 @@ def _wanted_weights(columns: F64, quotas: I64, scale: float) -> F32:
     # n items u v, v uniform on [-1, 1], of which each half is kept: the sums have a standard deviation of
     # u sqrt(n / 12).
     sizes = np.abs(columns).max(axis=1) * _SPREAD * np.sqrt(12 / quotas)
-    return (np.minimum(sizes, 1.0) * scale).astype(np.float32)
+    wanted: F32 = (np.minimum(sizes, 1.0) * scale).astype(np.float32)
+    return wanted
 
 
 def _rounds_a_slot(items: int) -> int:

@@ -186,7 +186,8 @@ def _certificate(
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")
     missed = [(name, miss) for name, pruned in products.items() for miss in pruned.unreachable]
-    details = {**details, "unreachable": describe_unreachable(missed)}
+    ways = {name: pruned.assigned for name, pruned in products.items()}
+    details = {**details, **describe_assignment(ways), "unreachable": describe_unreachable(missed)}
     return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
 
 
@@ -201,6 +202,14 @@ def _rounded(value: Json) -> Json:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return up_digits(value) if isinstance(value, float) else value
+
+
+def describe_assignment(ways: Mapping[str, str]) -> dict[str, Json]:
+    """Say which products have adaptive units and which kept equal blocks; nothing if no unit was chosen."""
+    if not any(way == "adaptive" for way in ways.values()):
+        return {}
+    kept = [name for name, way in ways.items() if way == "equal"]
+    return {"assignment": {"adaptive": len(ways) - len(kept), "equal": kept}}
 
 
 def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, Json]:

@@ -101,9 +101,10 @@ def _who_makes_room(own: F32, wanted: F32, near: F32, slot: I64, count: I64, roo
     for step in range(1, min(units, _LOOKED_AT)):
         other = (k + step) % units
         s = slot[other]
-        if s >= 0 and _usable(own[k, s // per], s, signs) and abs(abs(own[k, s // per]) - wanted[s]) <= near[s]:
-            if _nearest(own[other], wanted, near, signs, count, room) >= 0:
-                return other
+        if s < 0 or not _usable(own[k, s // per], s, signs) or abs(abs(own[k, s // per]) - wanted[s]) > near[s]:
+            continue
+        if _nearest(own[other], wanted, near, signs, count, room) >= 0:
+            return int(other)
     return -1
 
 

@@ -40,8 +40,9 @@ def frobenius_norm(matrix: Tensor) -> float:
 def largest_row_norm(rows: Tensor) -> float:
     """Bound the largest norm of a row, (rows, width); adding in order, so that every machine gives the same."""
     scaled, size = _scaled(rows)
-    squares = block_sums(scaled.square(), (rows.shape[1],))
-    return _up(math.sqrt(float(squares.max())) * _margin(scaled[:1]) * size)
+    width = rows.shape[1]
+    squares = block_sums(scaled.square(), (width,))
+    return _up(math.sqrt(float(squares.max())) * (1 + 1e-12 + width * 2.0**-53) * size)
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, float]:

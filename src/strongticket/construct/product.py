@@ -96,9 +96,9 @@ def prune_product(
 ) -> Pruned:
     r"""Mask two random matrices so that $F B^\top / c$, or $F\,\mathrm{ReLU}(B^\top x)$, comes closest to the target.
 
-    Behind a ReLU a unit with $u > 0$ carries $u x_j^+$, one with $u < 0$ carries $-u x_j^-$. Both kinds must sum to $w$:
-    with $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums, or one where
-    x is never negative and units with $u < 0$ are silent.
+    Behind a ReLU a unit with $u > 0$ carries $u x_j^+$, one with $u < 0$ carries $-u x_j^-$. Both kinds must sum to
+    $w$: with $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums, or one
+    where x is never negative and units with $u < 0$ are silent.
 
     Args:
         target: (free coordinates, block coordinates), float64.

@@ -70,10 +70,16 @@ class Checkpoint:
         """Keep a finished piece."""
         if self._folder is None:
             return
-        facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name not in ("bits", "owners")}
+        facts = {
+            field.name: getattr(solved, field.name) for field in fields(solved) if field.name not in ("bits", "owners")
+        }
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        arrays: dict[str, Any] = {_FACTS: encoded, **solved.bits, **solved.owners}  # Any: numpy has a keyword of its own beside them
+        arrays: dict[str, Any] = {
+            _FACTS: encoded,
+            **solved.bits,
+            **solved.owners,
+        }  # Any: numpy has a keyword of its own beside them
         np.savez(buffer, **arrays)
         # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:

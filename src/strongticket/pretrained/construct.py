@@ -12,7 +12,7 @@ from torch import nn
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_seed
 from strongticket.construct.assignment import Assignment
-from strongticket.construct.certify import as_stored, describe_unreachable
+from strongticket.construct.certify import as_stored, describe_assignment, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
 from strongticket.ops.subset_sum.checks import check_device
@@ -150,6 +150,7 @@ def certify_parts(
                 **details,
             }
         )
+    ways = {name: way for pieces in solved.values() for piece in pieces for name, way in piece.assigned.items()}
     missed = [entry for pieces in solved.values() for piece in pieces for entry in piece.unreachable]
     return Certificate(
         error=max(part["error"] for part in parts),
@@ -159,6 +160,7 @@ def certify_parts(
         details={
             "scope": SCOPE,
             "parts": parts,
+            **describe_assignment(ways),
             "unreachable": describe_unreachable(missed, sum(part["unreachable"] for part in parts)),
         },
     )

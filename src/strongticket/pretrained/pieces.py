@@ -14,8 +14,8 @@ from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import layer_matrices
-from strongticket.construct.plan import Product
 from strongticket.construct.norms import spectral_norm
+from strongticket.construct.plan import Product
 from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.construct.source import Init, RandomMatrix, owners_in
 from strongticket.ops.ordered import ordered_product
@@ -38,6 +38,7 @@ class Solved:
         name: the piece's.
         bits: packed masks, by the name of their tensor.
         owners: each unit's coordinate, by the name of the tensor that it keeps one weight of.
+        assigned: how the units of each product were shared out.
         norms: of the target and of the errors, for the certificate.
         worst_entry: the largest error of an entry of a merged matrix.
         worst_reached: the largest one among the entries that a subset can reach.
@@ -48,6 +49,7 @@ class Solved:
     name: str
     bits: dict[str, Bits]
     owners: dict[str, NDArray[np.int32]]
+    assigned: dict[str, str]
     norms: dict[str, float]
     worst_entry: float
     worst_reached: float
@@ -135,6 +137,7 @@ class Piece:
             name=self.name,
             bits={name: mask.bits for name, mask in masks.items() if isinstance(mask, PackedMask)},
             owners={name: each.int().numpy() for name, each in owners.items() if each is not None},
+            assigned={f"{self.name}.{of}": product.assigned for of, product in pruned.items()},
             norms=self.norms(targets, pruned),
             worst_entry=max(product.worst_entry() for product in pruned.values()),
             worst_reached=max(product.worst_reached for product in pruned.values()),

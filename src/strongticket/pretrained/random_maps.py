@@ -26,7 +26,9 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
     tensor = ticket.tensors[blocked.name]
     owners = owners_in(tensor.mask, blocked.unit_axis)
     if owners is None:
-        raise ValueError(f"{blocked.name} needs one coordinate for each unit; its mask is of kind {tensor.mask.kind!r}.")
+        raise ValueError(
+            f"{blocked.name} needs one coordinate for each unit; its mask is of kind {tensor.mask.kind!r}."
+        )
     order, sizes = grouped(owners, blocked.coordinates)
     u = replace(blocked, scale=tensor.scale).draw_own(owners, ticket.seed, device).double()[order.to(device)]
     c = as_divisor(product.divisor, u)
