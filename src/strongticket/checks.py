@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Literal, SupportsIndex
 
 Scope = Literal["tensor", "global"]
+Init = Literal["theory", "printed", "xavier"]
 
 MAX_SEED = 2**64 - 1
 

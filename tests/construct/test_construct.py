@@ -188,12 +188,12 @@ def small_constructions() -> dict[str, Callable[..., Ticket]]:
     """Each construction of a map from 2 numbers to 2, with 40 items an entry."""
     matrix, attention = draw(2, 2, seed=0, scale=0.3), random_attention(1, 2, 2, bias=False, seed=0)
     transformer = Transformer([Block(attention, FeedForward([matrix]))])
-    wide = {"key_width": 80, "value_width": 80}
+    wide = {"key_width": 128, "value_width": 128}
     return {
-        "linear": partial(st.construct_linear, matrix, hidden_width=80),
-        "feedforward": partial(st.construct_feedforward, matrix, hidden_width=160),
+        "linear": partial(st.construct_linear, matrix, hidden_width=128),
+        "feedforward": partial(st.construct_feedforward, matrix, hidden_width=256),
         "attention": partial(st.construct_attention, attention, **wide),
-        "transformer": partial(st.construct_transformer, transformer, **wide, hidden_width=160),
+        "transformer": partial(st.construct_transformer, transformer, **wide, hidden_width=256),
     }
 
 

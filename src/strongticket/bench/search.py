@@ -7,16 +7,16 @@ and of nothing else. `gpt2` is the network as published, every bias and norm tra
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
+from strongticket.bench.settings import SearchSettings as Settings
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
-from strongticket.learn.step import Step, StepConfig, make_optimizer
+from strongticket.learn.step import Step, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.ops.supermask import Supermask, reference
 from strongticket.report.records import SearchSteps
@@ -35,37 +35,13 @@ LOSS_TOLERANCE = {"bfloat16": 2e-4, "float32": 1e-5}
 GRADIENT_TOLERANCE = {"bfloat16": 3e-2, "float32": 1e-3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to measure."""
-
-    models: tuple[str, ...]
-    device: str
-    step: StepConfig
-    micro_batches: int
-    sequences: int  # in each micro-batch
-    length: int  # tokens in each sequence
-    repeats: int = 7
-
-
-def default_settings(device: str, models: tuple[str, ...] | None = None) -> Settings:
-    """On a GPU the sizes the figures in the documentation speak of; on a CPU just enough to see the command work."""
-    if device.startswith("cuda"):
-        compiled = StepConfig(precision="bfloat16", compiler="inductor")
-        models = models or ("mini", "small")
-        return Settings(models=models, device=device, step=compiled, micro_batches=4, sequences=32, length=1024)
-    return Settings(
-        models=models or ("nano",), device=device, step=StepConfig(), micro_batches=2, sequences=4, length=64
-    )
-
-
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[SearchSteps]]:
     """Measure one model after the other; each gives its kinds, `dense` first.
 
     Raises:
         WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
-    for model in settings.models:
+    for model in settings.sizes:
         yield _measure(model, settings, progress)
         # The next model's memory is measured without this one's compiled code holding on to any.
         torch.compiler.reset()
@@ -74,7 +50,7 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
 
 def count_steps(settings: Settings) -> int:
     """How often `run` reports progress."""
-    return len(settings.models) * (len(KINDS) + 1)
+    return len(settings.sizes) * (len(KINDS) + 1)
 
 
 class Trial:
@@ -162,8 +138,8 @@ def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask
 def random_batches(vocabulary: int, settings: Settings) -> list[Batch]:
     """Draw tokens, the same for each kind."""
     generator = torch.Generator().manual_seed(0)
-    shape = (settings.micro_batches, settings.sequences, settings.length + 1)
-    tokens = torch.randint(vocabulary, shape, generator=generator).to(settings.device)
+    micro_batches, sequences, length = settings.batch
+    tokens = torch.randint(vocabulary, (micro_batches, sequences, length + 1), generator=generator).to(settings.device)
     return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in tokens]
 
 
@@ -187,7 +163,7 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
     progress(f"GPT-2 {model}: timing")
     seconds = time_alternating(trials, repeats=settings.repeats, synchronize=waiting_for(settings.device))
     peaks = {kind: trial.peak_bytes() for kind, trial in trials.items()}
-    tokens = settings.micro_batches * settings.sequences * settings.length
+    micro_batches, sequences, length = settings.batch
     rows = []
     for name, trial in trials.items():
         speed, peak, dense_peak = percentiles(second / STEPS for second in seconds[name]), peaks[name], peaks["dense"]
@@ -199,12 +175,12 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
                 device=settings.device,
                 precision=settings.step.precision,
                 compiler=settings.step.compiler,
-                micro_batches=settings.micro_batches,
-                sequences=settings.sequences,
-                length=settings.length,
+                micro_batches=micro_batches,
+                sequences=sequences,
+                length=length,
                 trained=trial.trained,
                 **speed,
-                tokens_per_second=tokens / speed["median"],
+                tokens_per_second=micro_batches * sequences * length / speed["median"],
                 time_ratio=percentiles(ratios)["median"],
                 peak_bytes=peak,
                 peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,

@@ -8,29 +8,18 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from strongticket import PackedMask, RandomTensor, Ticket
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_runs
-from strongticket.bench.script import run_script
+from strongticket.bench.script import Row, run_script
 
 # Bits a weight that a file may take beyond 4 KiB.
 LIMITS = {0.5: 1.01, 0.3: 0.90, 0.05: 0.32}
 
 
-class Size(NamedTuple):
-    density: float
-    weights: int
-    threads: int
-    bits_a_weight: float
-    entropy: float  # what no code can go below for independent bits
-    save_s: float
-    load_s: float
-
-
-def sizes(*, weights: int, repeats: int) -> Iterator[Size]:
+def sizes(*, weights: int, repeats: int) -> Iterator[Row]:
     """Write, read back, compare, time."""
     torch.set_num_threads(1)
     for density, limit in LIMITS.items():
@@ -45,8 +34,16 @@ def sizes(*, weights: int, repeats: int) -> Iterator[Size]:
             bits = 8 * (path.stat().st_size - 4096) / weights
         if bits > limit:
             raise WrongAnswerError(f"density {density}: {bits:.4f} bits a weight, the limit is {limit}")
-        entropy = sum(-p * math.log2(p) for p in (density, 1 - density))
-        yield Size(density, weights, 1, bits, entropy, save["median"], load["median"])
+        yield {
+            "density": density,
+            "weights": weights,
+            "threads": 1,
+            "bits_a_weight": bits,
+            # What no code can go below for independent bits.
+            "entropy": sum(-p * math.log2(p) for p in (density, 1 - density)),
+            "save_s": save["median"],
+            "load_s": load["median"],
+        }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`strongticket construct` and `strongticket compare`: a pretrained model into a ticket, and the two side by side."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,27 +18,7 @@ if TYPE_CHECKING:
     from strongticket.tickets.ticket import Ticket
 
 
-class WhatName(StrEnum):
-    """What is pruned into."""
-
-    attention = "attention"
-    attention_mlp = "attention+mlp"
-
-
-class ModeName(StrEnum):
-    """How a ticket stands in for the model's own matrices."""
-
-    merged = "merged"
-    literal = "literal"
-
-
-class DeviceName(StrEnum):
-    """Where to compute."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
+Device = Literal["cpu", "cuda"]
 ModelName = Annotated[
     str, typer.Option("--model", metavar="NAME_OR_DIR", show_default=False, help="A Hugging Face model, or its folder.")
 ]
@@ -50,12 +29,14 @@ def construct(
     out: Annotated[Path, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")],
     items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
-    what: Annotated[WhatName, typer.Option(help="Which matrices become random ones.")] = WhatName.attention,
+    what: Annotated[
+        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
+    ] = "attention",
     assignment: Annotated[
         Literal["adaptive", "equal"],
         typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
     ] = "adaptive",
-    device: Annotated[DeviceName, typer.Option(help="Where subset sums are solved.")] = DeviceName.cpu,
+    device: Annotated[Device, typer.Option(help="Where subset sums are solved.")] = "cpu",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
     ] = None,
@@ -75,7 +56,7 @@ def construct(
     if dask is not None and workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
     if dask is None:  # whose workers may have what this machine has not
-        chosen_device(device.value)
+        chosen_device(device)
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
     from strongticket.pretrained.load import load_model
@@ -85,13 +66,13 @@ def construct(
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
-    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value, "assignment": assignment}
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "assignment": assignment}
     load_families(families)
     loaded = load_model(model)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
-        ticket = _construct(loaded, out, partial, settings, device.value, workers, dask)
+        ticket = _construct(loaded, out, partial, settings, device, workers, dask)
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -191,8 +172,10 @@ def compare(
         Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="UTF-8 text, plain or .xz.")
     ],
     sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
-    mode: Annotated[ModeName, typer.Option(help="Matrices multiplied out, or wide and random.")] = ModeName.merged,
-    device: Annotated[DeviceName, typer.Option(help="Where both run.")] = DeviceName.cpu,
+    mode: Annotated[
+        Literal["merged", "literal"], typer.Option(help="Matrices multiplied out, or wide and random.")
+    ] = "merged",
+    device: Annotated[Device, typer.Option(help="Where both run.")] = "cpu",
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -201,7 +184,7 @@ def compare(
     Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
     certificate.
     """
-    chosen_device(device.value)
+    chosen_device(device)
     from strongticket.cli.terminal import console, print_json, rate_bar
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
@@ -211,10 +194,10 @@ def compare(
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
+    found, loaded = Ticket.load(ticket), load_model(model).to(device)
     check_reads_text(loaded)
     with rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode.value, progress=advance)
+        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode, progress=advance)
     if as_json:
         print_json(result)
         return

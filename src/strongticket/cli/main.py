@@ -100,11 +100,11 @@ def verify(
     Its digest and its masks are checked, every random weight is made again from the seed, and with --target the
     certificate is computed anew. Exits with 1 and the list of failures if anything does not hold.
     """
-    from strongticket.cli.terminal import print_json, progress_bar
+    from strongticket.cli.terminal import print_json, rate_bar
 
     refuse_in_vain(["--families"] if families and target is None else [], "--target, which is not given")
     ticket = _load(file)
-    with progress_bar("regenerating weights", ticket.numel) as advance:
+    with rate_bar("regenerating weights", ticket.numel) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
         load_families(families)
@@ -132,11 +132,11 @@ def export(
 
     For programs that know nothing of tickets; a JSON file of names and shapes goes with them.
     """
-    from strongticket.cli.terminal import print_json, progress_bar
+    from strongticket.cli.terminal import print_json, rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
-    with progress_bar("writing weights", ticket.numel) as advance:
+    with rate_bar("writing weights", ticket.numel) as advance:
         export_ticket(ticket, to, advance)
     if as_json:
         print_json(describe(ticket))

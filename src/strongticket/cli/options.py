@@ -43,14 +43,18 @@ def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any,
 def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every field that `setting` declares; their values reach it as `**settings`.
 
+    They stand before the command's own, and behind its context and arguments.
+
     Args:
         kind: a dataclass; the fields of a dataclass in it are options as well, under the heading it has there.
     """
 
     def command_with(command: Callable[..., None]) -> Callable[..., None]:
-        context, *own = inspect.signature(command).parameters.values()
-        assert own.pop().kind is inspect.Parameter.VAR_KEYWORD
-        command.__signature__ = inspect.Signature([context, *_options(kind), *own])  # type: ignore[attr-defined]
+        *own, last = inspect.signature(command).parameters.values()
+        assert last.kind is inspect.Parameter.VAR_KEYWORD
+        first = [parameter for parameter in own if parameter.default is parameter.empty]
+        signature = inspect.Signature([*first, *_options(kind), *own[len(first) :]])
+        command.__signature__ = signature  # type: ignore[attr-defined]
         return command
 
     return command_with
@@ -66,14 +70,19 @@ def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
 
 def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     """Make an option as typer reads it off a function's signature."""
-    flag, kind, default, shown = f"--{own.name.replace('_', '-')}", own.type, own.default, own.metadata["shown"]
+    flag, kind, shown = f"--{own.name.replace('_', '-')}", own.type, own.metadata["shown"]
+    default: Any = own.default
+    if get_origin(kind) is tuple:
+        more |= {"metavar": "LIST", "callback": _list_of(get_args(kind)[0], flag)}
+        kind, default = str, ",".join(map(str, default))
     if shown is not None:
         kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
     words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
     if float in get_args(kind) and words:  # which typer does not know
         kind = str
         more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
-    names = [flag] if default is False else []  # there is nothing to be said by --no-signed
+    # Typer adds --no-signed to a flag that it is left to name; one that is off has nothing to be said by it.
+    names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
     return inspect.Parameter(own.name, place, default=default, annotation=annotation)
 
@@ -84,6 +93,16 @@ def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
             return text if text in words else float(text)
         except ValueError:
             bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+
+    return read
+
+
+def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ...] | None]:
+    def read(text: str | None) -> tuple[Any, ...] | None:
+        try:
+            return None if text is None else tuple(kind(part.strip()) for part in text.split(","))
+        except ValueError:
+            bad_usage(f"{flag} must be whole numbers separated by commas, such as 8,16; got {text!r}.")
 
     return read
 

@@ -59,6 +59,13 @@ def search(
             "--compile/--no-compile", help="Use torch.compile.", show_default="on cuda", rich_help_panel=MACHINE
         ),
     ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            help="Give the same ticket, bit for bit, each time on the same kind of GPU; about a tenth slower.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = False,
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds of work that a sudden end may cost.", rich_help_panel=MACHINE)
     ] = 300.0,
@@ -93,7 +100,12 @@ def search(
         chosen,
         (data, tokenizer),
         out,
-        {"compiler": compiler, "checkpoint_seconds": checkpoint_seconds, "keep": keep},
+        {
+            "compiler": compiler,
+            "deterministic": deterministic,
+            "checkpoint_seconds": checkpoint_seconds,
+            "keep": keep,
+        },
         place,
         as_json,
     )

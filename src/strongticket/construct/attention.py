@@ -57,7 +57,7 @@ def construct_attention(
             `samples`, or the square root of d_model, as in the theorem: `construct_linear` and `construct_feedforward`
             have another default, so compare certificates only at one `input_norm`.
         samples: inputs (..., d_model) to take $\alpha$ from.
-        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
+        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:

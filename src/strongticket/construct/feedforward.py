@@ -43,7 +43,7 @@ def construct_feedforward(
         input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
             lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
         samples: inputs (..., d_in) to take $\alpha$ from.
-        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
+        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:

@@ -14,12 +14,12 @@ from typing import Literal, SupportsIndex, get_args
 import torch
 from torch import Tensor
 
+from strongticket.checks import Init as Init
 from strongticket.ops.rng import random_chunk, random_weights
 from strongticket.tickets.mask import BlockMask, Mask, PackedMask
 from strongticket.tickets.owners import OwnerMask, owner_mask
 from strongticket.tickets.tensors import RandomTensor
 
-Init = Literal["theory", "printed", "xavier"]
 Blocks = Literal["input", "smaller"]
 
 # A matrix of which few weights are wanted is drawn in pieces of so many, 16 MiB each.

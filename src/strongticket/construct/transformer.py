@@ -48,7 +48,7 @@ def construct_transformer(
         assignment: as in `construct_linear`.
         input_norm: as in `construct_attention`.
         samples: as in `construct_attention`.
-        effort: of the subset sums; "high" comes closer where more than 32 items meet an entry, at milliseconds each.
+        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:

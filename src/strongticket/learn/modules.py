@@ -56,6 +56,7 @@ def search(
     device: torch.device | str | None = None,
     precision: Precision = "float32",
     compiler: str | None = None,
+    deterministic: bool = False,
     groups: Groups | None = None,
     progress: Progress | None = None,
     watch: Watch = lambda moment: None,
@@ -92,6 +93,8 @@ def search(
         device: where to search; by default where the module is.
         precision: "bfloat16" computes products by autocast.
         compiler: a backend of torch.compile, "inductor" as a rule; None runs eagerly.
+        deterministic: on a GPU, take only kernels that give the same bits each time; some are slower. An operation that
+            has none is named in a warning.
         groups: groups of the caller's own for some parameters, see `hide`.
         progress: called with the number of each step, from 1, and its loss; on a GPU, or in several processes, for ten
             steps at a time.
@@ -146,6 +149,7 @@ def search(
     means = Means(
         share=share,
         compiler=compiler,
+        deterministic=deterministic,
         checkpoint_seconds=checkpoint_seconds,
         keep_checkpoint=True,
         command=command_line(),

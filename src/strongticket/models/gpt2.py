@@ -19,6 +19,7 @@ from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
 from strongticket.models.gpt2_sizes import Group as Group
 from strongticket.models.gpt2_sizes import gpt2_config as gpt2_config
 from strongticket.ops.cross_entropy import linear_cross_entropy
+from strongticket.ops.embedding import embedding
 from strongticket.ops.rng import Distribution, random_weights
 
 INITIAL_STD = 0.02
@@ -145,7 +146,7 @@ class GPT2(nn.Module):
         if config.context < T:
             raise ValueError(f"this GPT-2 sees at most {config.context} tokens; got {T}. Cut them or raise `context`.")
         table = self.tokens.weight  # (V, d)
-        x = self.dropout(F.embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
+        x = self.dropout(embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
         for block in self.blocks:
             x = block(x)
         x = self.final_norm(x) * config.output_gain

@@ -32,48 +32,28 @@ _UNIT_ROUNDOFF = 2.0**-53 * 1.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
-    """What is kept of a solved piece.
+    """What is kept of a solved piece."""
 
-    Args:
-        name: the piece's.
-        bits: packed masks, by the name of their tensor.
-        owners: each unit's coordinate, by the name of the tensor that it keeps one weight of.
-        assigned: how the units of each product were shared out.
-        norms: of the target and of the errors, for the certificate.
-        worst_entry: the largest error of an entry of a merged matrix.
-        worst_reached: the largest one among the entries that a subset can reach.
-        n_unreachable: how many others there are.
-        unreachable: the worst of them, with the matrix they are in.
-    """
-
-    name: str
-    bits: dict[str, Bits]
-    owners: dict[str, NDArray[np.int32]]
-    assigned: dict[str, str]
-    norms: dict[str, float]
-    worst_entry: float
-    worst_reached: float
-    n_unreachable: int
-    unreachable: list[tuple[str, Miss]]
+    name: str  # the piece's
+    bits: dict[str, Bits]  # packed masks, by the name of their tensor
+    owners: dict[str, NDArray[np.int32]]  # each unit's coordinate, by the name of the tensor it keeps one weight of
+    assigned: dict[str, str]  # how the units of each product were shared out
+    norms: dict[str, float]  # of the target and of the errors, for the certificate
+    worst_entry: float  # the largest error of an entry of a merged matrix
+    worst_reached: float  # the largest one among the entries that a subset can reach
+    n_unreachable: int  # how many others there are
+    unreachable: list[tuple[str, Miss]]  # the worst of them, with the matrix they are in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A piece of work, as another process or machine gets it: some matrices, each to be a product of random ones.
+    """A piece of work, as another process or machine gets it: some matrices, each to be a product of random ones."""
 
-    Args:
-        name: in front of the names of its tensors.
-        items: of each subset sum.
-        seed: of the random weights.
-        assignment: how hidden units are shared out.
-        device: where it is solved.
-    """
-
-    name: str
-    items: int
-    seed: int
-    assignment: Assignment
-    device: str
+    name: str  # in front of the names of its tensors
+    items: int  # of each subset sum
+    seed: int  # of the random weights
+    assignment: Assignment  # how hidden units are shared out
+    device: str  # where it is solved
 
     def products(self) -> dict[str, Product]:
         """Describe the products of random matrices, in the order of a ticket."""

@@ -66,18 +66,6 @@ def exact_bias(ticket: Ticket, name: str, like: Tensor) -> Tensor | None:
     return tensor.value.to(like.device, like.dtype, copy=True) if tensor else None
 
 
-class Repeated(nn.Module):
-    """Every head gets the input itself."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.times = times
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d) -> (..., times d)."""
-        return torch.cat([x] * self.times, dim=-1)
-
-
 class SideBySide(nn.Module):
     """Several maps of one input, their outputs side by side."""
 

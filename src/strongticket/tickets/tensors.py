@@ -30,7 +30,7 @@ class RandomTensor:
     Args:
         name: letters, digits, `_`, `-`, and dots between them; also keys the random numbers.
         mask: which weights are kept, and times what; its shape is the tensor's.
-        distribution: `"uniform"`, `"normal"` or `"sign"`.
+        distribution: `"uniform"`, `"normal"`, `"sign"` or `"packed-sign"`.
         scale: half-width, standard deviation or magnitude; rounded to float32.
     """
 
