@@ -32,6 +32,10 @@ def construct(
     what: Annotated[
         Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
     ] = "attention",
+    assignment: Annotated[
+        Literal["adaptive", "equal"],
+        typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
+    ] = "adaptive",
     device: Annotated[Device, typer.Option(help="Where subset sums are solved.")] = "cpu",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
@@ -62,7 +66,7 @@ def construct(
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
-    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what}
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "assignment": assignment}
     load_families(families)
     loaded = load_model(model)
     partial = out.with_name(f"{out.name}.partial")
@@ -95,7 +99,9 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
         check_ticket(model, ticket)
     except StrongTicketError:
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
-    there = {"seed": ticket.seed, **ticket.architecture}
+    assert ticket.certificate is not None
+    assignment = "adaptive" if "assignment" in ticket.certificate.details else "equal"
+    there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment}
     for name, value in settings.items():
         if there.get(name) != value:
             raise StrongTicketError(
