@@ -120,6 +120,12 @@ def check_content(value: Any) -> None:
         check_tensor(tensor)
     for tensor in value["dense"]:
         check_dense(tensor)
+    shapes = {f"{tensor['name']}.scales": tensor["shape"] for tensor in value["tensors"]}
+    for tensor in value["dense"]:
+        if (shape := shapes.get(tensor["name"])) is not None:
+            counts = tensor["shape"]
+            require(tensor["dtype"] == "F32" and len(counts) == len(shape), "scales do not fit")
+            require(all(1 <= m <= max(1, n) for m, n in zip(counts, shape, strict=True)), "scales do not fit")
     everything = value["tensors"] + value["dense"]
     require(len({tensor["name"] for tensor in everything}) == len(everything), "a name occurs twice")
     require(sum(elements(tensor) for tensor in everything) <= MAX_ELEMENTS, "too many elements")

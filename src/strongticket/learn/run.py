@@ -15,6 +15,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.learn.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
 from strongticket.learn.hidden import Hidden, UnwritableError
+from strongticket.learn.repeat import repeatable
 from strongticket.learn.shared import Share
 from strongticket.learn.stopping import Stop, stop_when_asked
 from strongticket.learn.train import Training
@@ -36,6 +37,7 @@ class Means:
 
     share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
+    deterministic: bool = False  # whether the same run on the same GPU gives the same bits; costs about a tenth
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
     keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
@@ -89,10 +91,12 @@ def carry_out(
         StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
     """
     under_way = _Run(training, folder, means, watch, progress)
+    repeating = repeatable(means.deterministic and means.share.device.type == "cuda")
     if folder is None:
-        under_way.go_on(Stop(), validate_every)
-        return under_way.finish()
-    with folder.opened(writes=under_way.writes), stop_when_asked() as stop:
+        with repeating:
+            under_way.go_on(Stop(), validate_every)
+            return under_way.finish()
+    with folder.opened(writes=under_way.writes), stop_when_asked() as stop, repeating:
         under_way.resume(folder)
         under_way.go_on(stop, validate_every)
         result = under_way.finish()
@@ -191,7 +195,12 @@ class _Run:
             return {"ticket": None, "unwritable": str(error)}
         if keep:
             ticket.save(folder.path / TICKET)
-        return {"ticket": TICKET if keep else None, "identity": ticket.identity, "strong": ticket.strong}
+        return {
+            "ticket": TICKET if keep else None,
+            "identity": ticket.identity,
+            "strong": ticket.strong,
+            "strength": ticket.strength,
+        }
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
         training, moment = self.training, self.moment
@@ -285,5 +294,6 @@ class _Run:
             "peak_memory_bytes": torch.cuda.max_memory_allocated(device) if cuda else None,
             "processes": self.means.share.world,
             "compiler": self.means.compiler,
+            "deterministic": self.means.deterministic or not cuda,
             **environment(device.type),
         }

@@ -39,6 +39,7 @@ class Summary:
             "kept": self.kept,
             "density": ticket.density,
             "strong": ticket.strong,
+            "strength": ticket.strength,
             "norms_at_one": self.norms_at_one,
             "file_bytes": self.file_bytes,
             "description_bytes": self.description_bytes,
@@ -98,13 +99,16 @@ class Summary:
         numbers = f"{count:,} number{'s' * (count != 1)}"
         if not self.ticket.strong:
             return f"{numbers}, trained ones among them"
+        if self.ticket.architecture.get("measured"):
+            return f"{numbers}, some of them measured on data, as running means are"
         # Only a construction has a target, and takes from it what is exact: its biases.
         return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full'}"
 
     def strong_words(self) -> str:
         """Say whether nothing was trained to find the ticket."""
         if not self.ticket.strong:
-            return "no: some dense tensors were trained"
+            strength = self.ticket.strength
+            return strength if strength.startswith("strong") else "no: some dense tensors were trained"
         besides = self.besides_words()
         return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
 

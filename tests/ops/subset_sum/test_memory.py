@@ -7,7 +7,7 @@ import numba
 import pytest
 
 from strongticket.ops.subset_sum import Effort, cpu
-from strongticket.ops.subset_sum.birthday import make_lists
+from strongticket.ops.subset_sum.birthday import levels_for, make_lists
 from strongticket.ops.subset_sum.exact import exact_workspace
 
 LIMIT = 256 << 20
@@ -51,25 +51,15 @@ def test_peak_memory(rows: int, n: int, form: str) -> None:
 
 @pytest.mark.parametrize("threads", [1, 8, 1000])
 @pytest.mark.parametrize(
-    ("n", "effort", "searched"),
-    [
-        (7, "default", 7),
-        (24, "default", 24),
-        (32, "default", 32),
-        (300, "default", 24),
-        (64, "high", 32),
-        (300, "high", 32),
-    ],
+    ("n", "effort"),
+    [(7, "default"), (24, "default"), (32, "default"), (300, "default"), (64, "high"), (300, "high")],
 )
-def test_threads_share_the_memory(
-    threads: int, n: int, effort: Effort, searched: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_share_the_memory(threads: int, n: int, effort: Effort, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba, "get_num_threads", lambda: threads)
     used = cpu.choose_threads(n, effort)
     assert min(threads, 4) <= used <= threads
-    memory = sum(x.nbytes for x in exact_workspace(searched))
-    if effort == "high":
-        memory += sum(x.nbytes for x in make_lists(n))
+    stages = [exact_workspace(min(n, 32)), *(make_lists(level) for level in levels_for(n, effort))]
+    memory = max(sum(x.nbytes for x in arrays) for arrays in stages)
     # A chunk's items in float64, and twice as much for what is made of them on the way.
     chunk = 3 * 8 * n * cpu.rows_a_chunk(10_000_000, n, used)
     assert used * (memory + chunk) < LIMIT

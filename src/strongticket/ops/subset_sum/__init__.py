@@ -25,14 +25,15 @@ def subset_sum(
 
     Solves $\min_{m \in \{0,1\}^n} |w - \sum_k m_k a_k|$ for every row (paper, Lemma 7). Sums are taken in float64 in
     item order; among equally good masks the smallest one wins, read as an integer with item 0 as its lowest bit.
-    Up to 32 items the answer is proved optimal on the CPU.
+    Up to 32 items the answer is proved optimal. Beyond, on the CPU alone, it is at least as good as the best over the
+    first 32 items. More items after those of a row never make its error larger, and neither does more effort.
 
     Args:
         targets: $w$, shape (rows,), float32 or float64.
         items: $a$, shape (rows, n), float32 or float64. Rows are independent problems.
         tol: $\varepsilon$. With `strict`, a row whose error exceeds it is an error.
         strict: raise `InfeasibleError` if a row misses `tol`; otherwise `error` and `status` tell.
-        effort: "high" spends milliseconds a row to come closer where there are more than 32 items.
+        effort: "high" spends milliseconds a row to come closer where there are 40 items or more.
         device: where to compute, and where the result lies; by default where the tensors are.
 
     Returns:

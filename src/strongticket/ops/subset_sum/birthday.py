@@ -1,10 +1,10 @@
-r"""More than 32 items and time to spend: the generalised birthday method, down to where float64 ends.
+r"""More than 32 items: the generalised birthday method, with time to spend down to where float64 ends.
 
-The smallest items (the others are settled greedily, see `surplus`) are dealt into 4 or 8 lists. All signed sums of
-each list are written down, and lists are joined two by two: of all sums of two members only those in a narrow
-window are kept, about as many as a list is long, which are then close together and take the next join further down.
-The last join looks for the closest pairs. Four lists of 2^16 members stand for 2^64 subsets; what is kept is a tiny
-but honest sample, and it comes within 1e-14 at 64 items.
+The smallest of a row's first items (the others are settled greedily, see `surplus`) are dealt into 4 or 8 lists. All
+signed sums of each list are written down, and lists are joined two by two: of all sums of two members only those in a
+narrow window are kept, which are then close together and take the next join further down. The last join looks for the
+closest pairs. Four lists of 2^16 members stand for 2^64 subsets; what is kept is a tiny but honest sample, and it
+comes within 1e-14 at 64 items.
 
 Sums are integers in fixed point, of doubled and centred value as in `lockstep`. The closest pairs are judged in
 float64 in item order, and the best is kept.
@@ -15,53 +15,118 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
+from strongticket.ops.subset_sum.exact import EXACT_ITEMS
 from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL
 from strongticket.ops.subset_sum.network import Buffer, list_sums
-from strongticket.ops.subset_sum.result import Status
+from strongticket.ops.subset_sum.result import Effort
 from strongticket.ops.subset_sum.rows import error_of_mask
-from strongticket.ops.subset_sum.surplus import Floats, choose_greedily, solve_surplus
+from strongticket.ops.subset_sum.surplus import Floats, Integers, Mask, choose_greedily
 from strongticket.ops.subset_sum.workspace import zero_of
 
-MANY_ITEMS = 112  # from here on eight short lists do better than four long ones
 INDEX_BITS = 17  # of a place in a joined list
-FEWEST_KEPT = 100_000  # sums that a join of four lists keeps; with room to spare below 2^INDEX_BITS
+SORTED_BITS = 22  # by which sums are sorted: many more values than there are sums
 JUDGED = 16  # closest pairs that are judged
 FIXED_POINT = 2.0**60  # the sum of all magnitudes in fixed point; two of them still fit
-NEAR = int(Status.NEAR)
+ROUNDING = 2.0**9  # in fixed point, an item: what its rounding and that of a sum in float64 make of a doubled error
 
-Integers = NDArray[np.int64]
+
+class Level(NamedTuple):
+    """How hard to try: `lists` of the sums of `members` items each, and how many sums a join is to keep."""
+
+    lists: int
+    members: int
+    kept: int  # at most 2^(INDEX_BITS - 1)
+
+    @property
+    def surplus(self) -> int:
+        """How many items a row needs beyond those it starts with."""
+        return self.lists * self.members - EXACT_ITEMS
+
+
+# A row goes through all levels it has the items for: it never does worse than a shorter one, or than with less effort.
+DEFAULT_LEVELS = (Level(4, 12, 1 << 11),)
+HIGH_LEVELS = (
+    Level(4, 10, 1 << 15),
+    *DEFAULT_LEVELS,
+    Level(4, 12, 1 << 15),
+    Level(4, 14, 1 << 15),
+    Level(4, 16, 1 << 16),
+    Level(8, 12, 1 << 12),
+    Level(8, 14, 1 << 13),
+)
+
+
+def levels_for(n: int, effort: Effort) -> list[Level]:
+    """The levels that rows of n items go through."""
+    return [x for x in (HIGH_LEVELS if effort == "high" else DEFAULT_LEVELS) if x.surplus + EXACT_ITEMS <= n]
 
 
 class Lists(NamedTuple):
-    """The memory one thread needs: `count` lists of the sums of `members` items each."""
+    """The memory one thread needs for a level."""
 
     items: Buffer  # (members, 8), fixed point; each list has a lane
     halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
     spare: Buffer  # the same again
-    sums: Integers  # (count, 2^members), in order
-    joined: Integers  # (count - 2, 2^INDEX_BITS), each in order: first of two lists each, then of two joined ones
-    sources: Integers  # (count - 2, 2^INDEX_BITS), the places of the two members
-    keys: Integers  # (2, 2^INDEX_BITS), for sorting
+    sums: Integers  # (lists, 2^members), in order
+    joined: Integers  # (lists - 2, twice as many as are to be kept): first of two lists each, then of two joined ones
+    sources: Integers  # the places of the two members, likewise
+    keys: Integers  # (2, as many), for sorting
 
 
-def make_lists(n: int) -> Lists:
-    """Memory for rows of n items, more than 32."""
-    count = 8 if n >= MANY_ITEMS else 4
-    members = MANY_ITEMS // 8 if n >= MANY_ITEMS else min(16, n // 4)
-    capacity = 1 << INDEX_BITS
+def make_lists(level: Level) -> Lists:
+    """Memory for a level."""
+    size, capacity = 1 << level.members, 2 * level.kept
     return Lists(
-        items=lane_buffer(members, np.int64),
-        halves=lane_buffer(1 << members - 1, np.int64),
-        spare=lane_buffer(1 << members - 1, np.int64),
-        sums=np.empty((count, 1 << members), np.int64),
-        joined=np.empty((count - 2, capacity), np.int64),
-        sources=np.empty((count - 2, capacity), np.int64),
+        items=lane_buffer(level.members, np.int64),
+        halves=lane_buffer(size // 2, np.int64),
+        spare=lane_buffer(size // 2, np.int64),
+        sums=np.empty((level.lists, size), np.int64),
+        joined=np.empty((level.lists - 2, capacity), np.int64),
+        sources=np.empty((level.lists - 2, capacity), np.int64),
         keys=np.empty((2, capacity), np.int64),
     )
+
+
+def solve_by_birthday(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, effort: Effort) -> None:
+    """Look for subsets closer than those in `mask`: targets w (rows,), items a (rows, n), n above 32."""
+    for level in levels_for(a.shape[1], effort):
+        improve_rows(w, a, starts + level.surplus, mask, error, make_lists(level))
+
+
+@njit(nogil=True, cache=True)
+def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Floats, lists: Lists) -> None:
+    """Look for closer subsets of the first `lengths[row]` items, in the rows that have as many."""
+    for row in range(len(w)):
+        if error[row] > 0.0 and lengths[row] <= a.shape[1]:
+            error[row] = improve(w[row], a[row, : lengths[row]], mask[row], error[row], lists)
+
+
+@njit(nogil=True, cache=True)
+def improve(w: float, a: Floats, mask: Mask, error: float, lists: Lists) -> float:
+    """Look for a subset closer than the one in `mask`; write it there, and return the error then reached."""
+    tried = np.zeros(len(a), np.bool_)
+    count, members = len(lists.sums), len(lists.items)
+    small = np.empty(count * members, np.int64)
+    rest = choose_greedily(w, a, tried, small)
+    scale, aim = write_lists(rest, a[small], lists)
+    if scale == 0.0:
+        return error
+    gaps, pairs = np.empty(JUDGED, np.int64), np.empty(JUDGED, np.int64)
+    for i in range(join_all(aim, lists, gaps, pairs)):
+        if gaps[i] > 2.0 * scale * error + ROUNDING * len(a):
+            break
+        places = members_of(pairs[i], lists.sources)
+        for t in range(count):
+            bits = subset_of(lists.items[:, t], lists.sums[t, places[t]])
+            for k in range(members):
+                tried[small[k * count + t]] = bits >> k & 1
+        reached = error_of_mask(w, a, tried)
+        if reached < error:
+            error = reached
+            mask[: len(a)], mask[len(a) :] = tried, False
+    return error
 
 
 @njit(nogil=True, cache=True)
@@ -89,11 +154,11 @@ def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, join
 def sort_joined(count: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> None:
     """Sort by the leading bits of the sums, which is all that a later join needs."""
     shift = 0
-    while 2 * width >> shift >= 1 << 63 - 1 - INDEX_BITS:
+    while 2 * width >> shift >= 1 << SORTED_BITS:
         shift += 1
     for i in range(count):
         keys[0, i] = (joined[i] + width >> shift) << INDEX_BITS | i
-    sort_by_bits(keys[:, :count], INDEX_BITS, 63)
+    sort_by_bits(keys[:, :count], INDEX_BITS, INDEX_BITS + SORTED_BITS)
     order = keys[0, :count] & (1 << INDEX_BITS) - 1
     joined[:count] = joined[order]
     sources[:count] = sources[order]
@@ -102,7 +167,7 @@ def sort_joined(count: int, width: int, keys: Integers, joined: Integers, source
 @njit(nogil=True, cache=True)
 def sort_by_bits(keys: Integers, low: int, high: int) -> None:
     """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as room."""
-    digit = 12
+    digit = 11
     source, target = keys[0], keys[1]
     for shift in range(low, high, digit):
         places = np.zeros((1 << digit) + 1, np.int64)
@@ -119,9 +184,8 @@ def sort_by_bits(keys: Integers, low: int, high: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def closest_pairs(a: Integers, b: Integers, pairs: Integers) -> int:
-    """Note the places of the pairs whose sum is closest to 0, nearest first; return how many."""
-    gaps = np.empty(len(pairs), np.int64)
+def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> int:
+    """Note sums and places of the pairs whose sum is closest to 0, nearest first; return how many."""
     count = 0
     i, j = 0, len(b) - 1
     while i < len(a) and j >= 0:
@@ -171,16 +235,16 @@ def signed_sums(items: Integers) -> Integers:
 
 
 @njit(nogil=True, cache=True)
-def write_lists(rest: float, a: Floats, lists: Lists) -> float:
-    """Round the items to fixed point, deal them out and list their signed sums; return the target in fixed point.
+def write_lists(rest: float, a: Floats, lists: Lists) -> tuple[float, int]:
+    """Round the items to fixed point, deal them out and list their signed sums; return the scale and the target.
 
-    Says NaN if fixed point does not fit, or the target is out of reach.
+    The scale is 0 if fixed point does not fit, or the target is out of reach.
     """
     items, halves, sums = lists.items, lists.halves, lists.sums
     size = np.abs(a).sum()
     aim = 2.0 * rest - a.sum()
     if not LEAST_TOTAL < size < LARGEST_TOTAL or abs(aim) > size:
-        return np.nan
+        return 0.0, 0
     scale = FIXED_POINT / size
     items[:] = 0
     for k in range(len(a)):
@@ -191,7 +255,7 @@ def write_lists(rest: float, a: Floats, lists: Lists) -> float:
         for i in range(half):
             sums[t, half + i] = halves[i, t] - zero_of(items)
             sums[t, half - 1 - i] = zero_of(items) - halves[i, t]
-    return float(aim * scale)
+    return scale, round(aim * scale)
 
 
 @njit(nogil=True, cache=True)
@@ -206,12 +270,12 @@ def first_width(items: Buffer, t: int, kept: int) -> float:
 
 
 @njit(nogil=True, cache=True)
-def join_all(aim: int, lists: Lists, pairs: Integers) -> int:
+def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
     """Join the lists two by two until two are left, and note the closest pairs of those; return how many."""
     sums, joined, sources, keys = lists.sums, lists.joined, lists.sources, lists.keys
     count = len(sums)
     firsts = count // 2
-    kept = FEWEST_KEPT if count == 4 else sums.shape[1]
+    kept = joined.shape[1] // 2
     lengths, widths = np.empty(count - 2, np.int64), np.empty(count - 2, np.int64)
     for k in range(firsts):
         # The target is split evenly, so that every join looks near the middle of its sums, where they are densest.
@@ -226,7 +290,7 @@ def join_all(aim: int, lists: Lists, pairs: Integers) -> int:
         a, b = joined[left, : lengths[left]], joined[right, : lengths[right]]
         lengths[k] = join(a, b, 0, widths[k], keys, joined[k], sources[k])
     a, b = joined[count - 4, : lengths[count - 4]], joined[count - 3, : lengths[count - 3]]
-    return closest_pairs(a, b, pairs)
+    return closest_pairs(a, b, gaps, pairs)
 
 
 @njit(nogil=True, cache=True)
@@ -245,53 +309,3 @@ def members_of(pair: int, sources: Integers) -> Integers:
         else:
             place[2 * (k - firsts)], place[2 * (k - firsts) + 1] = left, right
     return members
-
-
-@njit(nogil=True, cache=True)
-def improve(w: float, a: Floats, mask: NDArray[np.bool_], error: float, lists: Lists) -> float:
-    """Look for a subset closer than the one in `mask`; write it there, and return the error then reached."""
-    tried = np.zeros(len(a), np.bool_)
-    count, members = len(lists.sums), len(lists.items)
-    small = np.empty(count * members, np.int64)
-    rest = choose_greedily(w, a, tried, small)
-    aim = write_lists(rest, a[small], lists)
-    if np.isnan(aim):
-        return error
-    pairs = np.empty(JUDGED, np.int64)
-    for pair in pairs[: join_all(round(aim), lists, pairs)]:
-        places = members_of(pair, lists.sources)
-        for t in range(count):
-            bits = subset_of(lists.items[:, t], lists.sums[t, places[t]])
-            for k in range(members):
-                tried[small[k * count + t]] = bits >> k & 1
-        gained = error_of_mask(w, a, tried)
-        if gained < error:
-            error = gained
-            mask[:] = tried
-    return error
-
-
-@njit(nogil=True, cache=True)
-def improve_rows(
-    w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8], lists: Lists
-) -> None:
-    """Look for closer subsets in all rows within reach."""
-    for row in range(len(w)):
-        if status[row] == NEAR:
-            error[row] = improve(w[row], a[row], mask[row], error[row], lists)
-
-
-def solve_by_birthday(w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8]) -> None:
-    """Find a very close subset for each row: targets w (rows,), items a (rows, n), n above 32.
-
-    No row ends worse than with `surplus`, or than the optimum over its first 32 items alone.
-    """
-    solve_surplus(w, a, mask, error, status)
-    chosen, errors, statuses = np.empty((len(w), EXACT_ITEMS), np.bool_), np.empty_like(error), np.empty_like(status)
-    some = np.ascontiguousarray(a[:, :EXACT_ITEMS])
-    solve_exactly(w, some, chosen, errors, statuses, exact_workspace(EXACT_ITEMS))
-    better = (status == NEAR) & (errors < error)
-    mask[better] = False
-    mask[better, :EXACT_ITEMS] = chosen[better]
-    error[better] = errors[better]
-    improve_rows(w, a, mask, error, status, make_lists(a.shape[1]))

@@ -5,7 +5,7 @@ lock, and the answers written back. So memory stays bounded at any number of row
 solver is deterministic, so the answer is the same with any number of threads.
 
     up to 32 items   `lockstep`, and `bisection` for the few rows it leaves: the optimum, proved
-    more             `surplus`; with effort "high" `birthday`
+    more             `surplus`, as good as the optimum over the first 32 items; then `birthday`
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strongticket.ops.subset_sum.birthday import make_lists, solve_by_birthday
+from strongticket.ops.subset_sum.birthday import levels_for, make_lists, solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
-from strongticket.ops.subset_sum.surplus import SEARCHED_ITEMS, solve_surplus
+from strongticket.ops.subset_sum.surplus import solve_surplus
 from strongticket.parallel import numba_threads
 
 MAX_ITEMS: int | None = None  # any number
@@ -82,10 +82,9 @@ def solve_rows(
     n = a.shape[1]
     if n <= EXACT_ITEMS:
         solve_exactly(w, a, mask, error, status, exact_workspace(n))
-    elif effort == "default":
-        solve_surplus(w, a, mask, error, status)
     else:
-        solve_by_birthday(w, a, mask, error, status)
+        starts = solve_surplus(w, a, mask, error, status)
+        solve_by_birthday(w, a, starts, mask, error, effort)
 
 
 def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int, effort: Effort) -> None:
@@ -119,13 +118,9 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
 
 def choose_threads(n: int, effort: Effort) -> int:
     """As many threads as numba is set to use, or fewer if their memory for this number of items would be too much."""
-    if n <= EXACT_ITEMS:
-        arrays: tuple[NDArray[Any], ...] = exact_workspace(n)
-    elif effort == "default":
-        arrays = exact_workspace(SEARCHED_ITEMS)
-    else:
-        arrays = (*exact_workspace(EXACT_ITEMS), *make_lists(n))
-    memory = max(CHUNK_BYTES, BYTES_AN_ITEM * n) + sum(x.nbytes for x in arrays)
+    stages: list[tuple[NDArray[Any], ...]] = [exact_workspace(min(n, EXACT_ITEMS))]
+    stages += [make_lists(level) for level in levels_for(n, effort)]
+    memory = max(CHUNK_BYTES, BYTES_AN_ITEM * n) + max(sum(x.nbytes for x in arrays) for arrays in stages)
     return max(1, min(numba_threads(), MEMORY // memory))
 
 

@@ -1,4 +1,11 @@
-"""More items than can be searched: settle the large ones greedily, solve for the small ones exactly."""
+"""More items than can be searched: settle the large ones greedily, solve for 32 small ones exactly.
+
+**More items never make a row worse.** All that is tried for a row depends on its first few items alone: on the first
+`start`, which are the fewest (32 at least) that reach the target, and on fixed numbers of items beyond (`birthday`).
+A longer row tries the same and more, and the best is kept. Where 32 items reach the target, these 32 are solved
+exactly; where it takes more, all but 32 of the first `start` are settled greedily. A target at the very end of what
+can be reached is hard to meet, so such a row is solved again 1, 2, 4, 8, ... items further on.
+"""
 
 import math
 
@@ -6,19 +13,112 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.exact import exact_workspace, solve_exactly
+from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable
+from strongticket.ops.subset_sum.workspace import Workspace
 
-SEARCHED_ITEMS = 24  # as many as a row may take time for
 BINADES = 64  # powers of two told apart, from the largest item down
 NEAR, UNREACHABLE = int(Status.NEAR), int(Status.UNREACHABLE)
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def solve_surplus(w: Floats, a: Floats, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> Integers:
+    """Find a close subset for each row: targets w (rows,), items a (rows, n), n above 32; return where rows start."""
+    starts = np.empty(len(w), np.int64)
+    settle_ends(w, a, starts, mask, error, status)
+    rows, ahead, work = np.flatnonzero(status == NEAR), 0, exact_workspace(EXACT_ITEMS)
+    while len(rows):
+        search_small_ones(w, a, rows, starts[rows] + ahead, mask, error, work)
+        ahead = max(1, 2 * ahead)
+        rows = rows[(starts[rows] > EXACT_ITEMS) & (starts[rows] + ahead <= a.shape[1])]
+    return starts
+
+
+def search_small_ones(
+    w: Floats, a: Floats, rows: Integers, lengths: Integers, mask: Mask, error: Floats, work: Workspace
+) -> None:
+    """Look at the first `lengths[i]` items of row `rows[i]`, and keep what is found where it is closer."""
+    shape = len(rows), EXACT_ITEMS
+    tried, rest = np.zeros((len(rows), a.shape[1]), np.bool_), np.empty(len(rows))
+    left, searched, chosen = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.bool_)
+    reduce_rows(w, a, rows, lengths, tried, left, rest, searched)
+    solve_exactly(rest, searched, chosen, np.empty(len(rows)), np.empty(len(rows), np.uint8), work)
+    np.put_along_axis(tried, left, chosen, axis=1)
+    keep_closer(w, a, rows, tried, mask, error)
 
 
 @njit(nogil=True, cache=True)
-def by_magnitude(a: NDArray[np.float64]) -> NDArray[np.int64]:
+def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> None:
+    """Find where each row starts, and note the best there was before: the nearer end, or nothing chosen."""
+    mask[:] = False
+    for row in range(len(w)):
+        starts[row] = start_of(w[row], a[row])
+        before = a[row, : starts[row] - 1]
+        out = settle_if_unreachable(w[row], before, reach_of(before), mask[row])
+        status[row] = UNREACHABLE if out and len(before) == a.shape[1] else NEAR
+        error[row] = error_of_mask(w[row], a[row], mask[row])
+
+
+@njit(nogil=True, cache=True)
+def start_of(w: float, a: Floats) -> int:
+    """How many items, 32 at least, it takes to have w within reach; n + 1 if all are too few."""
+    low, high = 0.0, 0.0
+    for k in range(len(a)):
+        low += min(a[k], 0.0)
+        high += max(a[k], 0.0)
+        if k + 1 >= EXACT_ITEMS and low <= w <= high:
+            return k + 1
+    return len(a) + 1
+
+
+@njit(nogil=True, cache=True)
+def reduce_rows(
+    w: Floats, a: Floats, rows: Integers, lengths: Integers, tried: Mask, left: Integers, rest: Floats, searched: Floats
+) -> None:
+    """Decide the large items of each row, and set up what is left, in item order, as problems of their own."""
+    for i in range(len(rows)):
+        items = a[rows[i], : lengths[i]]
+        rest[i] = choose_greedily(w[rows[i]], items, tried[i], left[i])
+        left[i].sort()
+        searched[i] = items[left[i]]
+
+
+@njit(nogil=True, cache=True)
+def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, error: Floats) -> None:
+    """Keep the masks that come closer than those found before."""
+    for i in range(len(rows)):
+        row = rows[i]
+        reached = error_of_mask(w[row], a[row], tried[i])
+        if reached < error[row]:
+            mask[row], error[row] = tried[i], reached
+
+
+@njit(nogil=True, cache=True)
+def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
+    """Decide all but about the smallest items; return what remains of w, and in `left` the places of those undecided.
+
+    Seen from the middle of all sums, choosing an item moves the sum by half of it one way, and dropping it by as much
+    the other way. Taking the items from large to small and always moving towards the target leaves a remainder near
+    the middle of what the small items can reach, where their sums lie densest.
+    """
+    order = by_magnitude(a)
+    decided = len(a) - len(left)
+    gap = w - 0.5 * a.sum()
+    for k in order[:decided]:
+        mask[k] = (gap >= 0.0) == (a[k] >= 0.0)
+        gap -= 0.5 * a[k] if mask[k] else -0.5 * a[k]
+        if mask[k]:
+            w -= a[k]
+    left[:] = order[decided:]
+    return w
+
+
+@njit(nogil=True, cache=True)
+def by_magnitude(a: Floats) -> Integers:
     """The places of the items from large to small, to a factor of two: sorted by their power of two alone."""
     top = math.frexp(np.abs(a).max())[1]
     binade = np.empty(len(a), np.int64)
@@ -33,64 +133,3 @@ def by_magnitude(a: NDArray[np.float64]) -> NDArray[np.int64]:
         order[ends[binade[k]]] = k
         ends[binade[k]] += 1
     return order
-
-
-@njit(nogil=True, cache=True)
-def choose_greedily(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_], left: NDArray[np.int64]) -> float:
-    """Decide all but about the smallest items; return what remains of w, and in `left` the places of those undecided.
-
-    Seen from the middle of all sums, choosing an item moves the sum by half of it one way, and dropping it by as much
-    the other way. Taking the items from large to small and always moving towards the target leaves a remainder near
-    the middle of what the small items can reach, where their sums lie densest.
-    """
-    mask[:] = False
-    order = by_magnitude(a)
-    decided = len(a) - len(left)
-    gap = w - 0.5 * a.sum()
-    for k in order[:decided]:
-        mask[k] = (gap >= 0.0) == (a[k] >= 0.0)
-        gap -= 0.5 * a[k] if mask[k] else -0.5 * a[k]
-        if mask[k]:
-            w -= a[k]
-    left[:] = order[decided:]
-    return w
-
-
-@njit(nogil=True, cache=True)
-def reduce_rows(
-    w: Floats, a: Floats, mask: NDArray[np.bool_], small: NDArray[np.int64], rest: Floats, searched: Floats
-) -> None:
-    """Decide the large items of each row, and set up what is left as problems of their own."""
-    for row in range(len(w)):
-        rest[row] = choose_greedily(w[row], a[row], mask[row], small[row])
-        for i in range(small.shape[1]):
-            searched[row, i] = a[row, small[row, i]]
-
-
-@njit(nogil=True, cache=True)
-def complete_rows(
-    w: Floats,
-    a: Floats,
-    small: NDArray[np.int64],
-    chosen: NDArray[np.bool_],
-    mask: NDArray[np.bool_],
-    error: Floats,
-    status: NDArray[np.uint8],
-) -> None:
-    """Put the answers for the small items in place."""
-    for row in range(len(w)):
-        for i in range(small.shape[1]):
-            mask[row, small[row, i]] = chosen[row, i]
-        unreachable = settle_if_unreachable(w[row], a[row], reach_of(a[row]), mask[row])
-        status[row] = UNREACHABLE if unreachable else NEAR
-        error[row] = error_of_mask(w[row], a[row], mask[row])
-
-
-def solve_surplus(w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8]) -> None:
-    """Find a close subset for each row: targets w (rows,), items a (rows, n), n above `SEARCHED_ITEMS`."""
-    shape = len(w), SEARCHED_ITEMS
-    small, searched, chosen = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.bool_)
-    rest = np.empty(len(w))
-    reduce_rows(w, a, mask, small, rest, searched)
-    solve_exactly(rest, searched, chosen, error, status, exact_workspace(SEARCHED_ITEMS))
-    complete_rows(w, a, small, chosen, mask, error, status)
