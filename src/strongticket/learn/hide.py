@@ -16,17 +16,23 @@ from strongticket.files import Json
 from strongticket.learn.checks import check_module, check_tensors
 from strongticket.learn.density import check_densities, densities_of
 from strongticket.learn.draw import weight_distribution
-from strongticket.learn.groups import Groups, Place, is_norm, places_of
+from strongticket.learn.groups import Groups, Place, groups_of, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule, as_rule
+from strongticket.learn.scales import Scaled, scales_of
 from strongticket.learn.tensors import HiddenTensor, ModelTensor, tensors_of
 from strongticket.models.gpt2 import GPT2
 from strongticket.ops.rng import stream_of
 
 
 def hide(
-    model: nn.Module, policy: Policy, *, seed: int, groups: Groups | None = None, rule: Rule | str | None = None
+    model: nn.Module,
+    policy: Policy | None = None,
+    *,
+    seed: int,
+    groups: Groups | None = None,
+    rule: Rule | str | None = None,
 ) -> Hidden:
     """Turn a module into a random one with masks over it, in place.
 
@@ -36,7 +42,7 @@ def hide(
 
     Args:
         model: any module with plain parameters, those to draw in float32 or float64.
-        policy: what is masked, frozen and trained.
+        policy: what is masked, frozen and trained; by default what suits the module, see `default_policy`.
         seed: of every random tensor and of the first scores.
         groups: groups of the caller's own for some parameters, a function of the name or patterns such as
             `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
@@ -49,6 +55,7 @@ def hide(
         (0.25, True)
     """
     stream_of(seed, "")  # refuses what is no seed
+    policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
     check_module(model)
     tensors = tensors_of(model, groups)
@@ -76,10 +83,27 @@ def hide(
     masked = [hidden for hidden in plan if hidden.treatment == "masked"]
     chosen.begin(masked, policy)
     chosen.after_restore(masked, 0)
+    for hidden in masked:
+        hidden.scales = scales_of(hidden, policy.scales)
     _put_in_place(plan, places, chosen)
     return Hidden(
         model, policy, chosen, seed=operator.index(seed), tensors=plan, buffers=buffers, architecture=architecture
     )
+
+
+def default_policy(model: nn.Module, groups: Groups | None = None) -> Policy:
+    """Choose a policy by the module: the paper's where there is attention, and elsewhere what a ReLU wants.
+
+    That is signed constants of Kaiming's size over the square root of the density, so that what is kept has the
+    variance that the whole would have.
+
+    Example:
+        >>> default_policy(nn.Linear(2, 1)).init, default_policy(nn.MultiheadAttention(4, 2)).init
+        ('kaiming-sign', 'own')
+    """
+    if "attention" in groups_of(model, groups).values():
+        return Policy()
+    return Policy(init="kaiming-sign", rescale=True, density=0.5)
 
 
 def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, float]:
@@ -150,7 +174,9 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
         pieces = list(group)
         for hidden in pieces:
             _check_weights(rule, hidden)
-        modules = [hidden.module for hidden in pieces]
+        modules = [
+            hidden.module if hidden.scales is None else Scaled(hidden.module, hidden.scales) for hidden in pieces
+        ]
         joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
         joined = joined if pieces[0].parameter.dtype == torch.float32 else InFloat32(joined)
         for place in places[name]:

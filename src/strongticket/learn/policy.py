@@ -12,7 +12,8 @@ from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
-Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "kaiming-normal", "kaiming-sign"]
+Scales = Literal["none", "tensor", "head", "block", "output"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 Shares = Literal["uniform", "erk"]
 
@@ -40,11 +41,16 @@ class Policy:
         signed: rank scores by value and not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
-            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape.
+            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape;
+            "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming", $\sqrt{2 / \text{fan-in}}$, which a
+            ReLU wants.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant that multiplies what the last norm gives.
+        scales: positive or negative factors on the masked weights that are learned with the masks: one for each
+            "tensor", for each "head" of an attention (elsewhere as "tensor"), for each "block" of 64 by 64 weights, or
+            for each "output". A ticket is then strong up to these scales.
         rule: what a search follows to choose, NAME or NAME:SETTING=X,... such as "iterand:every=100,rate=0.2".
         densities: "uniform" keeps `density` of every tensor; "erk" keeps more of small tensors than of large ones, and
             `density` of all; a mapping such as `{"*.conv.weight": 0.1}` has a tensor's own by its name, first match
@@ -71,6 +77,7 @@ class Policy:
     rescale: bool = setting(False, "Masked weights times 1 / sqrt(density).")
     score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
     output_gain: float = setting(1.0, "Constant factor on the last norm's output.")
+    scales: Scales = setting("none", "Learned factors: one a tensor, head, block of 64 x 64 weights, or output.")
     rule: str = setting(DEFAULT_RULE, "How it is learned what to keep, see below.", metavar="NAME[:SETTING=X,...]")
     densities: Shares | Mapping[str, float] = setting(
         "uniform", "The same density in every tensor, more in small ones, or that of a name or pattern."
@@ -88,7 +95,7 @@ class Policy:
                     "Use frozen or trained."
                 )
         self._check_densities()
-        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
+        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit), ("scales", Scales)):
             _check_word(name, getattr(self, name), words)
         name_of_rule(self.rule)
         if self.qk_scale != "auto":

@@ -16,6 +16,7 @@ from strongticket.checks import check_density
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
+_LITTLE = 2**14  # weights that are multiplied sooner than a kernel of ours is called
 
 
 def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
@@ -75,19 +76,28 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
 
 class _MaskedWeight(torch.autograd.Function):
     @staticmethod
-    def forward(weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
-        return weight * mask
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        weight, scores, _, ctx.signed = inputs
+    def forward(ctx: Any, weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
+        # Not in a `setup_context`, for which torch looks the signature up at each call: 50 us.
+        ctx.signed = signed
         ctx.save_for_backward(weight, scores)
+        kernels = _cpu_kernels(weight, mask)
+        return kernels.masked_weight(weight, mask) if kernels else weight * mask
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
         weight, scores = ctx.saved_tensors
+        if kernels := _cpu_kernels(gradients[0], weight, scores):
+            return None, kernels.score_gradient(gradients[0], weight, scores, ctx.signed), None, None
         gradient = (gradients[0] * weight).to(scores.dtype)
         return None, gradient if ctx.signed else gradient * scores.sign(), None, None
+
+
+def _cpu_kernels(*tensors: Tensor) -> Any | None:
+    """Give the kernels for plain float32 on a CPU; for little, elsewhere and where it compiles, torch is as good."""
+    if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
+        return None
+    plain = all(t.is_cpu and t.is_contiguous() and t.dtype in (torch.float32, torch.bool) for t in tensors)
+    return import_module(f"{__name__}.cpu") if plain else None
 
 
 class Supermask(nn.Module):
