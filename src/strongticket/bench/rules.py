@@ -127,7 +127,7 @@ class Shuffled:
         return len(self._y) // BATCH
 
     def __iter__(self) -> Iterator[Batch]:
-        for places in torch.randperm(len(self._y)).split(BATCH)[: len(self)]:
+        for places in torch.randperm(len(self._y))[: len(self) * BATCH].view(-1, BATCH):
             yield self._x[places], self._y[places]
 
 
@@ -151,7 +151,8 @@ def _train(model: nn.Module, batches: Shuffled, steps: int) -> None:
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, test: Batch) -> float:
-    return (model.eval()(test[0]).argmax(dim=1) == test[1]).double().mean().item()
+    right: Tensor = model.eval()(test[0]).argmax(dim=1) == test[1]
+    return int(right.sum()) / len(right)
 
 
 # --- What a step costs -----------------------------------------------------------------------------------------------
@@ -199,7 +200,11 @@ def _step_times(name: str, widths: Sequence[int], batch: int) -> RuleStep:
     }
 
     def turn(step: Step) -> Callable[[], None]:
-        return lambda: [step([(inputs, labels)]) for _ in range(TIMED)] and None
+        def several() -> None:
+            for _ in range(TIMED):
+                step([(inputs, labels)])
+
+        return several
 
     seconds = time_alternating({k: turn(step) for k, step in steps.items()}, repeats=TURNS, clock=time.process_time)
     over = [
