@@ -43,13 +43,13 @@ class Cluster:
 
 @functools.cache
 def package() -> str:
-    """Name what computes here: this package's version, and the start of a hash over its source.
+    """Name what computes here: this package's version, and the start of a hash over its source and its table.
 
     Cached, so that a worker answers for the source it has loaded, not for what has taken its place on disk since.
     """
     root = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu")):
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu", ".npy")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
     return f"{__version__}, source {digest.hexdigest()[:12]}"
