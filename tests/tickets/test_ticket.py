@@ -167,7 +167,7 @@ def test_identity_is_of_the_content_alone() -> None:
 def test_identity_ignores_how_masks_are_coded(monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = small_ticket()
     coded = ticket.to_bytes()
-    monkeypatch.setattr("strongticket.tickets.format._encode", lambda mask: ("raw", [mask.bits.data]))
+    monkeypatch.setattr("strongticket.tickets.format.encode_mask", lambda mask: ("raw", [mask.bits.data]))
     raw = ticket.to_bytes()
     assert raw != coded
     assert Ticket.from_bytes(raw).identity == Ticket.from_bytes(coded).identity
