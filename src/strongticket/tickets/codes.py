@@ -206,5 +206,7 @@ def weights_under(mask: Mask, draw: Callable[[int], Tensor]) -> Tensor:
 def _check_codes(codes: Tensor, count: int) -> None:
     if codes.is_floating_point() or codes.is_complex():
         raise ValueError(f"codes are whole numbers; got {codes.dtype}.")
-    if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < count:
-        raise ValueError(f"codes are below {count}, the length of their table; got {codes.min()} to {codes.max()}.")
+    whole = codes.to(torch.uint8) if codes.dtype == torch.bool else codes
+    least, most = (int(end) for end in whole.aminmax()) if codes.numel() else (0, 0)
+    if not 0 <= least <= most < count:
+        raise ValueError(f"codes are below {count}, the length of their table; got {least} to {most}.")
