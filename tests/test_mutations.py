@@ -48,7 +48,7 @@ def test_every_kind_of_change_and_no_other() -> None:
 def test_mutants_compile_and_differ(module: str) -> None:
     source = (ROOT / PACKAGE / MODULES[module].path).read_text()
     mutants = all_mutants(module)
-    assert len({mutant.key for mutant in mutants}) == len(mutants) > 10
+    assert len({mutant.key for mutant in mutants}) == len(mutants) > 5
     original = ast.dump(ast.parse(source))
     assert all(ast.dump(ast.parse(mutant.mutation.apply(source))) != original for mutant in mutants[::7])
 

@@ -80,7 +80,7 @@ def test_threads_are_given_back() -> None:
 
 NUMBAS_FIRST_CALL = {
     "subset sum": "st.subset_sum(torch.ones(1), torch.ones(1, 4))",
-    "task on Dask": "_OneThread(abs)(-1); print(torch.get_num_threads() == 1); torch.set_num_threads(2)",
+    "task on Dask": "_on_one_thread(abs, -1); print(torch.get_num_threads() == 1); torch.set_num_threads(2)",
 }
 
 
@@ -89,7 +89,7 @@ def test_numba_leaves_torch_its_number_of_threads(call: str) -> None:
     """In a process of its own: numba sets OpenMP's number, which is torch's too, the first time it is asked for its."""
     script = f"""
 import torch, strongticket as st
-from strongticket.parallel import _OneThread
+from strongticket.parallel import _on_one_thread
 torch.set_num_threads(2)
 print(torch.get_num_threads() == 2)  # only from now on, as from a first operation, does torch rely on OpenMP's number
 {call}

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
     from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
     from strongticket.pretrained import attach as attach
     from strongticket.pretrained import construct_pretrained as construct_pretrained
+    from strongticket.tickets.codes import CodeMask as CodeMask
+    from strongticket.tickets.codes import Frozen as Frozen
+    from strongticket.tickets.codes import coded_mask as coded_mask
     from strongticket.tickets.mask import BlockMask as BlockMask
     from strongticket.tickets.mask import FullMask as FullMask
     from strongticket.tickets.mask import PackedMask as PackedMask
+    from strongticket.tickets.owners import OwnerMask as OwnerMask
+    from strongticket.tickets.owners import owner_mask as owner_mask
     from strongticket.tickets.restore import load_ticket as load_ticket
     from strongticket.tickets.tensors import Certificate as Certificate
     from strongticket.tickets.tensors import DenseTensor as DenseTensor
@@ -47,7 +52,9 @@ else:
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",
+        "tickets.codes": "CodeMask Frozen coded_mask",
         "tickets.mask": "BlockMask FullMask PackedMask",
+        "tickets.owners": "OwnerMask owner_mask",
         "tickets.restore": "load_ticket",
         "tickets.tensors": "Certificate DenseTensor RandomTensor",
         "tickets.ticket": "Ticket Verification",

@@ -107,14 +107,14 @@ def lock(file: IO[bytes], folder: Path) -> None:
 
 
 @contextmanager
-def waiting_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time change what is in a folder; the others wait."""
+def waiting_lock(place: Path) -> Iterator[None]:
+    """Let one process at a time change what is in a folder, or what a file stands for; the others wait."""
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows has none, and two processes there should not share a folder
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself: no file is left behind
+    descriptor = os.open(place, os.O_RDONLY)  # a folder itself: no file is left behind
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

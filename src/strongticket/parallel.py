@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 
@@ -120,6 +121,11 @@ def _use_one_thread() -> None:
     torch.set_num_threads(1)  # last, as in `numba_threads`
 
 
+def _on_one_thread(function: Callable[[T], R], task: T) -> R:
+    _use_one_thread()
+    return function(task)
+
+
 def _in_order(finished: Iterable[tuple[int, R]], progress: Callable[[int, R], object] | None) -> Iterator[R]:
     """Put (index, result) pairs that come in any order back into order."""
     waiting: dict[int, R] = {}
@@ -211,7 +217,7 @@ def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> It
             # alone, and those of a dead one would be lost; with the task, the scheduler can send them again.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
             # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
-            futures = client.map(_OneThread(function), tasks, pure=False, retries=RETRIES)
+            futures = client.map(partial(_on_one_thread, function), tasks, pure=False, retries=RETRIES)
         places = {future.key: index for index, future in enumerate(futures)}
         try:
             for future, result in distributed.as_completed(futures, loop=client.loop, with_results=True):
@@ -232,14 +238,3 @@ def _connect(distributed: Any, address: str) -> Any:
         f"no Dask scheduler answers at {address!r} ({reason}). "
         "Start one with `dask scheduler` and give the address it prints."
     )
-
-
-class _OneThread(Generic[T, R]):
-    """A function made to run on one thread, whatever the cluster's workers are set to."""
-
-    def __init__(self, function: Callable[[T], R]) -> None:
-        self.function = function
-
-    def __call__(self, task: T) -> R:
-        _use_one_thread()
-        return self.function(task)

@@ -17,6 +17,7 @@ def setting(
     *,
     panel: str | None = None,
     least: float | None = None,
+    most: float | None = None,
     metavar: str | None = None,
     shown: str | None = None,
     before: Any = MISSING,
@@ -28,13 +29,14 @@ def setting(
         about: the option's help, a line.
         panel: the heading it stands under.
         least: the smallest number the command takes.
+        most: the largest.
         metavar: what help shows in the place of a value, where the type does not say it.
         shown: what help says of the default ("" for nothing) where the command works it out: unless given, the option
             is None.
         before: what runs did before there was this setting, or before its default was changed. Without it, that is
             the default: whoever changes a default keeps the old one here.
     """
-    option = {"help": about, "rich_help_panel": panel, "min": least, "metavar": metavar}
+    option = {"help": about, "rich_help_panel": panel, "min": least, "max": most, "metavar": metavar}
     metadata = {"option": {key: value for key, value in option.items() if value is not None}, "shown": shown}
     if before is not MISSING:
         metadata["before"] = before

@@ -7,6 +7,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from strongticket.bench import search
+from strongticket.bench.settings import SearchSettings
 from strongticket.cli.bench import bench_app
 from strongticket.learn.step import Step
 from strongticket.ops.supermask import Refresh
@@ -56,9 +57,9 @@ def test_dense_trains_just_what_search_masks() -> None:
 
 
 def test_the_figures_are_about_these_steps() -> None:
-    settings = search.default_settings("cuda")
-    assert settings.models == ("mini", "small")
-    assert (settings.micro_batches, settings.sequences, settings.length) == (4, 32, 1024)
+    settings = SearchSettings(device="cuda")
+    assert settings.sizes == ("mini", "small")
+    assert settings.batch == (4, 32, 1024)
     assert (settings.step.precision, settings.step.compiler) == ("bfloat16", "inductor")
 
 

@@ -67,10 +67,10 @@ def test_half_a_line_left_by_a_killed_peer_is_dropped(tmp_path: Path) -> None:
 
 
 def test_names_choose_peers() -> None:
-    assert peers.choose("none") == []
-    assert peers.choose("gurobi, cp-sat,gurobi") == [peers.GUROBI, peers.GUROBI_TIGHT, peers.CP_SAT]
+    assert peers.choose(["none"]) == []
+    assert peers.choose(["gurobi", "cp-sat", "gurobi"]) == [peers.GUROBI, peers.GUROBI_TIGHT, peers.CP_SAT]
     with pytest.raises(ValueError, match="unknown peer 'cplex'; known are gurobi, highs, cp-sat, or none"):
-        peers.choose("highs,cplex")
+        peers.choose(["highs", "cplex"])
 
 
 def test_a_missing_peer_names_the_pip_command() -> None:

@@ -3,13 +3,14 @@ from torch import Tensor
 
 from strongticket.bench import pensia, subset_sum
 from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.settings import PUBLISHED_WEIGHTS, PensiaSettings
 
 QUICK = 200  # weights
 
 
 def test_outcome_compares_per_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_sum, "rows_to_check", lambda n: 20)
-    outcome = pensia.run(weights=QUICK, repeats=2)
+    outcome = pensia.run(PensiaSettings(weights=QUICK, repeats=2))
     assert (outcome.weights, outcome.n, outcome.checked, outcome.threads) == (QUICK, 21, 20, 1)
     assert outcome.p20 <= outcome.median <= outcome.p80
     # 77,266 s times 36 cores over 397,000 weights are 7.0 core-seconds a weight.
@@ -22,7 +23,7 @@ def test_outcome_compares_per_weight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_size_and_range_are_the_published_ones() -> None:
-    assert pensia.WEIGHTS == 397_000
+    assert PUBLISHED_WEIGHTS == PensiaSettings().weights == 397_000
     assert (pensia.LOW, pensia.HIGH, pensia.CANDIDATES) == (-0.464, 0.541, 21)
 
 
@@ -33,4 +34,4 @@ def test_a_wrong_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_sum, "solve_ours", nothing_chosen)
     monkeypatch.setattr(subset_sum, "rows_to_check", lambda n: 5)
     with pytest.raises(WrongAnswerError, match="5 of 5 answers at n = 21 are worse than those of the reference"):
-        pensia.run(weights=10, repeats=1)
+        pensia.run(PensiaSettings(weights=10, repeats=1))

@@ -2,25 +2,18 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from strongticket.bench.measure import WrongAnswerError
-from strongticket.bench.script import run_script
-
-
-class Row(NamedTuple):
-    name: str
-    count: int
-    rate: float
+from strongticket.bench.script import Row, run_script
 
 
 def rows(*, names: tuple[str, ...], count: int) -> Iterator[Row]:
     for name in names:
         if name == "wrong":
             raise WrongAnswerError("a wrong answer")
-        yield Row(name, count, 1 / 3)
+        yield {"name": name, "count": count, "rate": 1 / 3}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, out: Path | None = None) -> None:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from strongticket.bench import instances, peers, subset_sum
 from strongticket.bench.measure import WrongAnswerError
-from strongticket.bench.subset_sum import OURS, Settings
+from strongticket.bench.settings import SubsetSumSettings as Settings
+from strongticket.bench.subset_sum import OURS
 
-TINY = Settings(items=(5, 9), rows=80, repeats=2)
+TINY = Settings(items=(5, 9), rows=80, repeats=2, peers=())
 Solver = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -101,7 +102,7 @@ def test_equal_errors_are_not_worse() -> None:
 def test_a_peer_joins_the_table() -> None:
     if not peers.HIGHS.installed:
         pytest.skip(peers.HIGHS.missing)
-    settings = Settings(items=(6,), rows=30, repeats=1, peers=(peers.HIGHS,), budget=0.5)
+    settings = Settings(items=(6,), rows=30, repeats=1, peers=("highs",), budget=0.5)
     (comparison,) = subset_sum.run(settings)
     highs = comparison.measurements[-1]
     assert highs.engine == "highs"
@@ -110,9 +111,10 @@ def test_a_peer_joins_the_table() -> None:
     assert comparison.notes == []
 
 
-def test_a_peer_that_fails_is_a_note_not_an_error() -> None:
+def test_a_peer_that_fails_is_a_note_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = peers.Peer("no-such-solver", "Broken", "numpy", "numpy")
-    settings = Settings(items=(6,), rows=10, repeats=1, peers=(broken,), budget=0.5)
+    monkeypatch.setitem(peers.GROUPS, "broken", (broken,))
+    settings = Settings(items=(6,), rows=10, repeats=1, peers=("broken",), budget=0.5)
     (comparison,) = subset_sum.run(settings)
     assert len(comparison.measurements) == 2
     assert comparison.notes == [
@@ -127,7 +129,7 @@ def test_peer_rates_are_those_of_groups_of_problems() -> None:
     sample = subset_sum.as_sample(peers.HIGHS, answers, TINY)
     np.testing.assert_allclose(sample.rates, [2.0] * 5)
     beside_a_gpu = subset_sum.as_sample(peers.HIGHS, answers, replace(TINY, device="cuda"))
-    assert (beside_a_gpu.label, beside_a_gpu.device) == ("HiGHS (scipy), on the CPU", "cpu")
+    assert (beside_a_gpu.of.label, beside_a_gpu.of.device) == ("HiGHS (scipy), on the CPU", "cpu")
 
 
 def test_threads_beyond_the_machine_are_refused() -> None:

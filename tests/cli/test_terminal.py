@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.small_tickets import small_ticket
 
 from strongticket.cli.show import render
-from strongticket.cli.terminal import bar, console, count_bar, progress_bar, rate_bar
+from strongticket.cli.terminal import bar, console, count_bar, rate_bar
 from strongticket.tickets.summary import summarize
 
 
@@ -30,7 +30,7 @@ def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "█" not in lines["nothing"]
 
 
-@pytest.mark.parametrize("kind", ["count", "rate", "progress"])
+@pytest.mark.parametrize("kind", ["count", "rate"])
 def test_progress_is_told_in_lines_where_there_is_no_terminal(
     kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +40,7 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(
         if kind == "count":
             show = stack.enter_context(count_bar("sums"))
         else:
-            advance = stack.enter_context((rate_bar if kind == "rate" else progress_bar)("sums", 1200))
+            advance = stack.enter_context(rate_bar("sums", 1200))
         for second, done in ((1.0, 1), (10.5, 2), (11.0, 3), (21.0, 4)):
             now = 100.0 + second
             if kind == "count":

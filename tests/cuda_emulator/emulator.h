@@ -33,6 +33,15 @@ struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
 static dim3 threadIdx, blockIdx, gridDim, blockDim;
 
 // What `extern __shared__ uint4 shared[]` names in a kernel.
@@ -221,6 +230,13 @@ inline uint64_t bits_of(double x)
     uint64_t bits;
     std::memcpy(&bits, &x, sizeof bits);
     return bits;
+}
+inline long long __double_as_longlong(double x) { return (long long)bits_of(x); }
+inline double __longlong_as_double(long long bits)
+{
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
 }
 inline int __double2hiint(double x) { return int(bits_of(x) >> 32); }
 inline int __double2loint(double x) { return int(bits_of(x)); }

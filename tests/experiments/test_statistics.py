@@ -7,43 +7,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strongticket.errors import MissingExtraError
-from strongticket.experiments.statistics import Decay, decay_json, decay_of, fit_decay, fit_decay_in_logs, summarize
+from strongticket.experiments.statistics import decay_at, fit_decay, fit_decay_in_logs, summarize
 
 WIDTHS = (8, 16, 24, 32, 48, 64)
 
 
 @given(st.floats(0.01, 10), st.floats(0.001, 0.4))
 def test_an_exact_decay_is_found_again(gamma: float, delta: float) -> None:
-    errors = [Decay(gamma, delta).at(n) for n in WIDTHS]
+    errors = [decay_at({"gamma": gamma, "delta": delta}, n) for n in WIDTHS]
     for found in (fit_decay(WIDTHS, errors), fit_decay_in_logs(WIDTHS, errors)):
         assert found is not None
-        assert math.isclose(found.gamma, gamma, rel_tol=1e-4)
-        assert math.isclose(found.delta, delta, rel_tol=1e-4)
+        assert math.isclose(found["gamma"], gamma, rel_tol=1e-4)
+        assert math.isclose(found["delta"], delta, rel_tol=1e-4)
 
 
 @given(st.floats(0.01, 10), st.floats(0.001, 0.4), st.floats(0.001, 0.4))
 def test_a_fixed_rate_stays_and_gamma_is_the_least_squares_one(gamma: float, delta: float, kept: float) -> None:
-    errors = np.array([Decay(gamma, delta).at(n) for n in WIDTHS])
+    errors = np.array([decay_at({"gamma": gamma, "delta": delta}, n) for n in WIDTHS])
     found = fit_decay(WIDTHS, errors.tolist(), delta=kept)
     assert found is not None
-    assert found.delta == kept
+    assert found["delta"] == kept
     shape = np.exp(-kept * np.array(WIDTHS))
-    assert math.isclose(found.gamma, float(errors @ shape / (shape @ shape)), rel_tol=1e-6)
+    assert math.isclose(found["gamma"], float(errors @ shape / (shape @ shape)), rel_tol=1e-6)
 
 
 def test_no_decay_is_no_error() -> None:
     flat = fit_decay(WIDTHS, [0.3] * len(WIDTHS))
     assert flat is not None
-    assert abs(flat.delta) < 1e-6
+    assert abs(flat["delta"]) < 1e-6
     assert fit_decay(WIDTHS, [0.0] * len(WIDTHS)) is None
     assert fit_decay_in_logs((8,), (0.1,)) is None
 
 
 def test_zeros_do_not_spoil_a_fit_on_logarithms() -> None:
-    errors = [Decay(1.0, 0.2).at(n) for n in WIDTHS]
+    errors = [decay_at({"gamma": 1.0, "delta": 0.2}, n) for n in WIDTHS]
     found = fit_decay_in_logs(WIDTHS, [*errors[:-1], 0.0])
     assert found is not None
-    assert math.isclose(found.delta, 0.2, rel_tol=1e-9)
+    assert math.isclose(found["delta"], 0.2, rel_tol=1e-9)
 
 
 def test_summary_of_known_numbers() -> None:
@@ -56,11 +56,6 @@ def test_summary_of_known_numbers() -> None:
         "min": 1.0,
         "max": 5.0,
     }
-
-
-def test_fits_survive_json() -> None:
-    assert decay_of(decay_json(Decay(0.8, 0.06))) == Decay(0.8, 0.06)
-    assert decay_of(decay_json(None)) is None
 
 
 def test_missing_scipy_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_pairs_needed_are_the_fewest_with_the_power(effect: float, deviation: fl
 def test_what_is_not_asked_for_is_as_usual(
     schedule: schedules.ScheduleName, sizes: tuple[str, ...], seeds: int | None, models: dict[str, int]
 ) -> None:
-    options = Options(quick=schedule == "quick", schedule=schedule, sizes=sizes, seeds=seeds)
+    options = Options(quick=schedule == "quick", schedule=schedule, models=sizes, seeds=seeds)
     assert fig7.FIGURE.plan.configure(options).models == models
 
 
@@ -347,5 +347,5 @@ def test_figure_7_of_one_model_is_drawn(size: str, tmp_path: Path) -> None:
     for name in ("fig7", "fig8", "ablation"):
         shutil.copytree(rows / name, tmp_path / name)
     with pytest.warns(UserWarning, match="fig7 is drawn from 2. runs, the one before from 51"):
-        reproduce_figure(fig7.FIGURE, fig7.FIGURE.plan.configure(Options(sizes=(size,))), tmp_path)
+        reproduce_figure(fig7.FIGURE, fig7.FIGURE.plan.configure(Options(models=(size,))), tmp_path)
     assert len(re.findall(r">\d+M<", (tmp_path / "fig7" / "fig7.svg").read_text())) >= 4  # numbers along both axes

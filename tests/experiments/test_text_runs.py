@@ -22,7 +22,6 @@ from strongticket.experiments.figure import Figure, How, Options, reproduce_figu
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import Choice
 from strongticket.files import Json
-from strongticket.learn.config import RunConfig
 from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
@@ -44,7 +43,7 @@ def test_missing_runs_are_done_once_and_kept(work: Work, tmp_path: Path) -> None
     plan = [replace(TINY, policy=replace(TINY.policy, qk_scale=scale)) for scale in (1.0, 2.0)]
     begun: list[int] = []
 
-    def progress(done: int, total: int, config: RunConfig) -> None:
+    def progress(done: int, total: int, name: str) -> None:
         begun.append(done)
 
     for _ in range(2):

@@ -11,7 +11,6 @@ import pytest
 from strongticket.experiments.fig4 import carried_in_words, rate_in_words
 from strongticket.experiments.fig5 import lengths_in_words
 from strongticket.experiments.fig6 import depths_in_words
-from strongticket.experiments.statistics import Decay
 from strongticket.report import write_report
 from tests.report.conftest import ROOT
 
@@ -73,7 +72,7 @@ def test_each_width_falls_or_rises_with_length_by_itself() -> None:
     ],
 )
 def test_rates_of_depths_have_an_order_only_if_all_agree(rates: tuple[float | None, ...], said: str) -> None:
-    assert depths_in_words([None if rate is None else Decay(1.0, rate) for rate in rates]) == said
+    assert depths_in_words([None if rate is None else {"gamma": 1.0, "delta": rate} for rate in rates]) == said
 
 
 def leads_of(content: Any, folder: Path) -> str:

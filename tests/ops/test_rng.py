@@ -29,6 +29,13 @@ GOLDEN = {
         "0x1.95fe000000000p-6",
         "-0x1.26bdc80000000p-5",
     ],
+    "packed-sign": [
+        "-0x1.47ae140000000p-6",
+        "0x1.47ae140000000p-6",
+        "0x1.47ae140000000p-6",
+        "0x1.47ae140000000p-6",
+        "-0x1.47ae140000000p-6",
+    ],
     "sign": [
         "-0x1.47ae140000000p-6",
         "0x1.47ae140000000p-6",
@@ -42,7 +49,7 @@ GOLDEN_FAR = "c855b702a262a4c8ca04b873c8e3e9c132e92ee6dd3adf56a5cd01e9359bc963"
 
 def test_golden_values() -> None:
     """Frozen for ever: a change here makes every ticket ever written unreadable."""
-    draws = {kind: rng.random_weights(0, "w", (5,), kind, 0.02) for kind in ("uniform", "normal", "sign")}
+    draws = {kind: rng.random_weights(0, "w", (5,), kind, 0.02) for kind in rng.DISTRIBUTIONS}
     assert {kind: [value.hex() for value in tensor.tolist()] for kind, tensor in draws.items()} == GOLDEN
     far = rng.random_chunk(2**64 - 1, "blocks.3.attn.head.11.query", 2**36 + 3, 2**36 + 100_003, "normal")
     assert hashlib.sha256(far.numpy().tobytes()).hexdigest() == GOLDEN_FAR
@@ -79,7 +86,10 @@ def test_seed_and_name_both_matter() -> None:
         ({"scale": np.float16(0)}, "scale must be between"),
         ({"scale": 10**400}, "scale must be between"),
         ({"scale": "1"}, "scale must be between.*got '1'"),
-        ({"distribution": "orthogonal"}, "must be one of uniform, normal, sign; got 'orthogonal'.*entry by entry"),
+        (
+            {"distribution": "orthogonal"},
+            "must be one of uniform, normal, sign, packed-sign; got 'orthogonal'.*entry by entry",
+        ),
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, object], message: str) -> None:

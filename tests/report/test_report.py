@@ -25,7 +25,7 @@ from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import bootstrap, fig4
 from strongticket.experiments.curves import curve
-from strongticket.experiments.statistics import Decay, fit_decay, fit_decay_in_logs
+from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import Written, tickets, write_report
@@ -412,17 +412,17 @@ def test_fits_of_the_bootstrap_are_those_of_the_figures() -> None:
         gamma, delta = bootstrap.fit_many(widths, np.array([errors]))
         theirs = fit_decay(widths, errors)
         assert theirs is not None
-        assert (gamma[0], delta[0]) == pytest.approx(theirs, rel=1e-4)
+        assert (gamma[0], delta[0]) == pytest.approx((theirs["gamma"], theirs["delta"]), rel=1e-4)
         lines = fit_decay_in_logs(widths, errors)
         assert lines is not None
-        assert bootstrap.slopes_in_logs(widths, np.array([errors]))[0] == pytest.approx(lines.delta)
-    drawn = bootstrap.redraw([point["sources"]["error"] for point in fig4["widths"]], bootstrap.mean_of_rows)
+        assert bootstrap.slopes_in_logs(widths, np.array([errors]))[0] == pytest.approx(lines["delta"])
+    drawn = bootstrap.redraw([point["sources"]["error"] for point in fig4["widths"]], "mean")
     low, high = bootstrap.interval(bootstrap.fit_many(widths, drawn)[1])
     assert low < fig4["fits"][0]["mean"]["delta"] < high
 
 
 def test_a_rising_fit_has_no_minus_sign() -> None:
-    falling, rising = (curve("fit", Decay(0.5, delta), [8, 16], "mean").name for delta in (0.06, -0.06))
+    falling, rising = (curve("fit", {"gamma": 0.5, "delta": delta}, [8, 16], "mean")[0].name for delta in (0.06, -0.06))
     assert (falling, rising) == ("fit, 0.5\xa0exp(−0.06\xa0n)", "fit, 0.5\xa0exp(0.06\xa0n)")
 
 
@@ -432,7 +432,7 @@ def test_bootstrap_interval_covers_the_truth() -> None:
     generator = np.random.default_rng(1)
     for _ in range(25):
         sources = [generator.exponential(0.8 * np.exp(-truth * n), 80) for n in widths]
-        low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows))[1])
+        low, high = bootstrap.interval(bootstrap.fit_many(widths, bootstrap.redraw(sources, "mean"))[1])
         missed += not low < truth < high
     assert missed <= 5
 

@@ -275,7 +275,7 @@ def test_odd_curves_are_drawn(curve: list[list[float]], runs: Path, tmp_path: Pa
 
 
 def test_a_figure_that_fails_costs_no_other(page: tuple[Path, dict[str, Any]], tmp_path: Path, visit: Visit) -> None:
-    broken = page[0].read_text().replace('"kind":"chart"', '"kind":"unheard-of"', 1)
+    broken = page[0].read_text().replace('data-kind="Chart"', 'data-kind="unheard-of"', 1)
     assert broken != page[0].read_text()
     (tmp_path / "broken.html").write_text(broken)
     shown = visit.open(tmp_path / "broken.html").page

@@ -106,7 +106,7 @@ def test_interval_of_two_seeds_does_not_flatten_the_figure(visit: Visit, tmp_pat
     widest = max(
         high - low for series in view["series"] for low, high in zip(series["low"], series["high"], strict=True)
     )
-    low, high = view["yRange"]
+    low, high = view["y_range"]
     assert high - low < widest
     assert low <= min(values)
     assert high >= max(values)
@@ -274,7 +274,8 @@ def finite() -> st.SearchStrategy[float]:
 @given(st.lists(st.tuples(finite(), st.floats(0, 1e6)), min_size=1, max_size=5), st.booleans())
 def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], zero: bool) -> None:
     marks = [Mark(mean=mean, values=[mean], interval=(mean - reach, mean + reach)) for mean, reach in means]
-    axis = axis_of([Row(words=(), marks=marks, numbers=())], zero=zero)
+    row = Row(words=(), marks=marks, numbers=())
+    axis = axis_of(Comparison(title="", caption="", words=(), axis="", numbers=(), rows=[row], zero=zero))
     assert axis.low < min(mean for mean, _ in means)
     assert axis.high > max(mean for mean, _ in means)
     assert not zero or axis.low < 0 < axis.high

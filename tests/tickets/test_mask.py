@@ -52,9 +52,9 @@ def test_bit_order_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("shape", "bits", "message"),
     [
-        ((9,), np.zeros(1, np.uint8), "a mask of shape (9,) needs 2 bytes of uint8; got uint8 of shape (1,)"),
-        ((8,), np.zeros(1, np.int8), "needs 1 bytes of uint8; got int8"),
-        ((3,), np.array([8], np.uint8), "the padding after the last of 3 mask bits must be 0; got a set bit"),
+        ((9,), np.zeros(1, np.uint8), "9 symbols below 2 need 2 bytes of uint8; got uint8 of shape (1,)"),
+        ((8,), np.zeros(1, np.int8), "need 1 bytes of uint8; got int8"),
+        ((3,), np.array([8], np.uint8), "the padding after the last of 3 symbols must be 0; got a set bit"),
         ((-1,), np.zeros(0, np.uint8), "a shape must be whole numbers of at least 0; got -1"),
     ],
 )
@@ -70,7 +70,7 @@ def test_padding_is_0_to_the_last_bit(numel: int) -> None:
     for bit in range(-numel % 8):
         bits = np.zeros_like(full)
         bits[-1] = 0x80 >> bit
-        with pytest.raises(ValueError, match=f"the padding after the last of {numel} mask bits must be 0"):
+        with pytest.raises(ValueError, match=f"the padding after the last of {numel} symbols must be 0"):
             PackedMask((numel,), bits)
 
 

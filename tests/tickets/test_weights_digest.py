@@ -20,6 +20,7 @@ TENSORS = [
     Weights("large", (1 << 18) + 7, "uniform", 2.5),
     Weights("one-piece", 1 << 18, "normal", 0.02),
     Weights("small", 5, "sign", 1.0),
+    Weights("small", 5, "sign", 1.0, draw=3),
     Weights("empty", 0, "uniform", 1.0),
 ]
 
@@ -35,8 +36,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("tensors", [TENSORS, TENSORS[::-1], TENSORS[:1], []])
 def test_it_is_the_digest_of_the_digests_in_order(tensors: list[Weights], threads: int) -> None:
     joined = b""
-    for name, numel, distribution, scale in tensors:
-        joined += hashlib.sha256(random_weights(9, name, (numel,), distribution, scale).numpy().tobytes()).digest()
+    for name, numel, distribution, scale, draw in tensors:
+        weights = random_weights(9, name, (numel,), distribution, scale, draw=draw)
+        joined += hashlib.sha256(weights.numpy().tobytes()).digest()
     with digest_of_weights(9, tensors) as digest:
         assert digest() == hashlib.sha256(joined).hexdigest()
 

@@ -9,7 +9,7 @@ Four in five rows are products of two U[-1, 1] float32 weights; the fifth has we
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,19 +29,8 @@ def rows_for(n: int) -> int:
     return 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
 
 
-class Verdict(NamedTuple):
-    n: int
-    rows: int
-    unreachable: int
-    unlike_reference: int
-    unlike_bisection: int
-    worse_than_horowitz_sahni: int
-    median_error: float
-    seconds: float  # of the kernel
-
-    @property
-    def misses(self) -> int:
-        return self.unlike_reference + self.unlike_bisection + self.worse_than_horowitz_sahni
+# What counts as a miss, of the fields of a row.
+MISSES = ("unlike_reference", "unlike_bisection", "worse_than_horowitz_sahni")
 
 
 def draw(n: int) -> tuple[Tensor, Tensor]:
@@ -54,22 +43,22 @@ def draw(n: int) -> tuple[Tensor, Tensor]:
     return targets, weights[0].double() * weights[1].double()
 
 
-def judge(n: int) -> Verdict:
+def judge(n: int) -> dict[str, Any]:
     targets, items = draw(n)
     start = time.perf_counter()
     result = subset_sum(targets, items)
     seconds = time.perf_counter() - start
     reached = result.status == Status.OPTIMAL
-    return Verdict(
-        n=n,
-        rows=len(targets),
-        unreachable=int((~reached).sum()),
-        unlike_reference=unlike_reference(targets, items, result),
-        unlike_bisection=unlike_bisection(targets[reached], items[reached], result.mask[reached]),
-        worse_than_horowitz_sahni=worse_than_peer(targets[reached], items[reached], result.error[reached]),
-        median_error=float(result.error[reached].median()),
-        seconds=seconds,
-    )
+    return {
+        "n": n,
+        "rows": len(targets),
+        "unreachable": int((~reached).sum()),
+        "unlike_reference": unlike_reference(targets, items, result),
+        "unlike_bisection": unlike_bisection(targets[reached], items[reached], result.mask[reached]),
+        "worse_than_horowitz_sahni": worse_than_peer(targets[reached], items[reached], result.error[reached]),
+        "median_error": float(result.error[reached].median()),
+        "seconds": seconds,
+    }
 
 
 def unlike_reference(targets: Tensor, items: Tensor, result: SubsetSumResult) -> int:
@@ -96,12 +85,12 @@ def worse_than_peer(targets: Tensor, items: Tensor, error: Tensor) -> int:
     return int((error > reference.error_of(targets, items, mask)).sum())
 
 
-def verdicts() -> Iterator[Verdict]:
+def verdicts() -> Iterator[dict[str, Any]]:
     found = []
     for n in ITEMS:
         found.append(judge(n))
         yield found[-1]
-    rows, misses = sum(verdict.rows for verdict in found), sum(verdict.misses for verdict in found)
+    rows, misses = (sum(row[name] for row in found for name in names) for names in (("rows",), MISSES))
     print(f"{rows:,} problems, {misses} misses.")
     if misses:
         raise WrongAnswerError(f"{misses} of {rows:,} answers are not the optimum")

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -22,26 +22,8 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from strongticket.bench.measure import WrongAnswerError
-from strongticket.bench.script import run_script
+from strongticket.bench.script import Row, run_script
 from strongticket.pretrained import construct_pretrained
-
-
-class Construction(NamedTuple):
-    what: str
-    items: int
-    sums: int
-    solved_s: float
-    ready_s: float
-    save_s: float
-    sums_per_s: float
-    bytes: int
-    identity: str
-    target_sha256: str
-    unreachable: int
-    worst_reached: float
-    certified: list[float]  # error of each part
-    peak_gib: float | None
-    sha256_gb_per_s: float  # of this machine: digests are the other half of the work
 
 
 def load(folder: Path) -> nn.Module:
@@ -52,7 +34,7 @@ def load(folder: Path) -> nn.Module:
     return evaluated
 
 
-def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) -> Construction:
+def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) -> Row:
     """Construct once and time it."""
     done, solved_at = 0, 0.0
 
@@ -70,23 +52,25 @@ def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) 
     saved = time.perf_counter()
     certificate = ticket.certificate
     assert certificate is not None
-    return Construction(
-        what=what,
-        items=items,
-        sums=done,
-        solved_s=solved_at - start,
-        ready_s=ready - start,
-        save_s=saved - ready,
-        sums_per_s=done / (solved_at - start),
-        bytes=file.stat().st_size,
-        identity=ticket.identity,
-        target_sha256=certificate.target_sha256,
-        unreachable=certificate.details["unreachable"]["count"],
-        worst_reached=max(part["worst_reached"] for part in certificate.details["parts"]),
-        certified=[part["error"] for part in certificate.details["parts"]],
-        peak_gib=torch.cuda.max_memory_allocated() / 2**30 if device.startswith("cuda") else None,
-        sha256_gb_per_s=digest_rate(),
-    )
+    return {
+        "what": what,
+        "items": items,
+        "sums": done,
+        "solved_s": solved_at - start,
+        "ready_s": ready - start,
+        "save_s": saved - ready,
+        "sums_per_s": done / (solved_at - start),
+        "bytes": file.stat().st_size,
+        "identity": ticket.identity,
+        "target_sha256": certificate.target_sha256,
+        "unreachable": certificate.details["unreachable"]["count"],
+        "worst_reached": max(part["worst_reached"] for part in certificate.details["parts"]),
+        # The error of each part.
+        "certified": [part["error"] for part in certificate.details["parts"]],
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.startswith("cuda") else None,
+        # Of this machine: digests are the other half of the work.
+        "sha256_gb_per_s": digest_rate(),
+    }
 
 
 def digest_rate() -> float:
@@ -96,15 +80,15 @@ def digest_rate() -> float:
     return len(data) / 1e9 / (time.perf_counter() - start)
 
 
-def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Construction]:
+def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Row]:
     """Construct what `runs` name, such as attention:20; `expect` is the identity of that one."""
     loaded = load(Path(model))
     for run in runs:
         what, _, items = run.partition(":")
         with tempfile.TemporaryDirectory() as folder:
             made = construct(loaded, device, int(items), what, Path(folder) / "x.ticket")
-        if run == "attention:20" and expect not in ("", made.identity):
-            raise WrongAnswerError(f"{run}: {made.identity} is not the CPU's ticket, {expect}")
+        if run == "attention:20" and expect not in ("", made["identity"]):
+            raise WrongAnswerError(f"{run}: {made['identity']} is not the CPU's ticket, {expect}")
         yield made
 
 

@@ -10,14 +10,13 @@ result and bringing problems left open to the CPU.
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating
 from strongticket.bench.peers import torch_sort
-from strongticket.bench.script import run_script
+from strongticket.bench.script import Row, run_script
 from strongticket.ops.subset_sum import SubsetSumResult, cpu, cuda
 
 CHECKED_SUMS = 1 << 27  # the CPU sees about this many sums for each number of items
@@ -25,16 +24,6 @@ TIMED_SUMS = 1 << 31
 PEER_SUMS = 1 << 28
 PEER_ITEMS = range(12, 25)  # the peer's memory and patience
 OUTPUTS = 4096
-
-
-class Rate(NamedTuple):
-    n: int
-    engine: str  # rows of problems, products as a construction streams them, torch's sort
-    problems: int
-    checked: int
-    p20: float  # problems a second
-    median: float
-    p80: float
 
 
 def draw(rows: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +41,8 @@ def check(n: int, actual: SubsetSumResult, targets: Tensor, items: Tensor) -> No
         raise WrongAnswerError(f"n = {n}: {wrong} wrong rows of {len(targets)} checked")
 
 
-def measure(n: int, repeats: int) -> Iterator[Rate]:
+def measure(n: int, repeats: int) -> Iterator[Row]:
+    """Time rows of problems, products as a construction streams them, and torch's sort."""
     sums = 1 << (n + 1) // 2
     rows = min(1 << 24, TIMED_SUMS // sums // OUTPUTS * OUTPUTS)
     targets, u, v = draw(rows, n)
@@ -78,10 +68,11 @@ def measure(n: int, repeats: int) -> Iterator[Rate]:
     checked = {"rows": some, "products": few}
     for engine, times in seconds.items():
         problems = rows if engine in checked else peer_rows
-        yield Rate(n, engine, problems, checked.get(engine, 0), **percentiles(problems / second for second in times))
+        speed = percentiles(problems / second for second in times)
+        yield {"n": n, "engine": engine, "problems": problems, "checked": checked.get(engine, 0), **speed}
 
 
-def rates(*, items: tuple[int, ...], repeats: int) -> Iterator[Rate]:
+def rates(*, items: tuple[int, ...], repeats: int) -> Iterator[Row]:
     for n in items:
         yield from measure(n, repeats)
         torch.cuda.empty_cache()

@@ -9,27 +9,18 @@ tensor (which leave the ties open). Masks that differ from the reference end the
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, time_runs
-from strongticket.bench.script import run_script
+from strongticket.bench.script import Row, run_script
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.ops.supermask import Refresh, Supermask, dropped_count, reference
 
 DENSITY = 0.3
-
-
-class RefreshTime(NamedTuple):
-    size: str
-    scores: int
-    engine: str
-    p20: float  # seconds
-    median: float
-    p80: float
 
 
 def masked_gpt2(size: str) -> list[Supermask]:
@@ -50,7 +41,7 @@ def check(size: str, supermasks: list[Supermask], refresh: Refresh, expected: li
         raise WrongAnswerError(f"{size}: {wrong} of {len(supermasks)} masks differ from the reference")
 
 
-def times(*, sizes: tuple[str, ...], repeats: int) -> Iterator[RefreshTime]:
+def times(*, sizes: tuple[str, ...], repeats: int) -> Iterator[Row]:
     for size in sizes:
         supermasks = masked_gpt2(size)
         scores = [m.scores.detach() for m in supermasks]
@@ -69,7 +60,8 @@ def times(*, sizes: tuple[str, ...], repeats: int) -> Iterator[RefreshTime]:
         # Patience ends earlier with this one.
         seconds |= {"kthvalue": time_runs(by_kthvalue, repeats=2, synchronize=torch.cuda.synchronize)}
         for engine, values in seconds.items():
-            yield RefreshTime(size, sum(s.numel() for s in scores), engine, **percentiles(values))
+            # In seconds.
+            yield {"size": size, "scores": sum(s.numel() for s in scores), "engine": engine, **percentiles(values)}
 
 
 if __name__ == "__main__":

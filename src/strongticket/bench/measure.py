@@ -4,11 +4,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
 from strongticket.errors import StrongTicketError
+
+Name = TypeVar("Name")
 
 
 class WrongAnswerError(StrongTicketError):
@@ -36,25 +38,24 @@ def time_runs(
         >>> len(time_runs(lambda: sum(range(1000)), repeats=3))
         3
     """
-    runs = {"run": run}
-    return time_alternating(runs, warmup=warmup, repeats=repeats, synchronize=synchronize, clock=clock)["run"]
+    return time_alternating({0: run}, warmup=warmup, repeats=repeats, synchronize=synchronize, clock=clock)[0]
 
 
 def time_alternating(
-    runs: Mapping[str, Callable[[], object]],
+    runs: Mapping[Name, Callable[[], object]],
     *,
     warmup: int = 1,
     repeats: int = 5,
     synchronize: Callable[[], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
+) -> dict[Name, list[float]]:
     """Time several functions in turn, so that a slow spell of the machine falls on all of them alike.
 
     Returns:
         The seconds of each repeat, by name; ratios between names are trustworthy even where the seconds are not.
     """
     wait = synchronize or (lambda: None)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    seconds: dict[Name, list[float]] = {name: [] for name in runs}
     for repeat in range(-warmup, repeats):
         for name, run in runs.items():
             wait()

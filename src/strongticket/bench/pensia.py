@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from strongticket.bench import instances, measure, subset_sum
+from strongticket.bench.settings import PUBLISHED_WEIGHTS, PensiaSettings
 
-WEIGHTS = 784 * 500 + 500 * 10
 CANDIDATES = 21
 LOW, HIGH = -0.464, 0.541  # the range of the trained weights
 PUBLISHED_SECONDS = 77_266  # by the log published with the paper, Gurobi
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     checked: int  # weights compared with the reference
     times_less_time: float  # their seconds a weight over ours
     times_less_core_time: float | None  # the same in core-seconds; a GPU has no cores to compare
-    published_weights: int = WEIGHTS
+    published_weights: int = PUBLISHED_WEIGHTS
     published_seconds: int = PUBLISHED_SECONDS
     published_cores: int = PUBLISHED_CORES
     unit: str = "s"
@@ -40,22 +40,15 @@ class Outcome(NamedTuple):
     op: str = "subset_sum_pensia"
 
 
-def run(
-    *,
-    weights: int = WEIGHTS,
-    threads: int = 1,
-    device: str = "cpu",
-    repeats: int = 5,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda step: None,
-) -> Outcome:
+def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda step: None) -> Outcome:
     """Solve problems of the published size and range, compiled beforehand, and compare the times.
 
     Raises:
         WrongAnswerError: an answer is worse than the reference's.
     """
+    weights, threads, device = settings.weights, settings.threads, settings.device
     subset_sum.use_threads(threads)
-    problems = instances.draw(weights, CANDIDATES, low=LOW, high=HIGH, seed=seed)
+    problems = instances.draw(weights, CANDIDATES, low=LOW, high=HIGH, seed=settings.seed)
     tensors = problems.to(device)
 
     progress("checking answers")
@@ -63,11 +56,11 @@ def run(
     checked = problems[: subset_sum.rows_to_check(CANDIDATES)]
     subset_sum.refuse_if_worse(CANDIDATES, "the reference", errors[: len(checked)], subset_sum.least_errors(checked))
 
-    progress(f"timing {weights:,} weights, {repeats} times")
+    progress(f"timing {weights:,} weights, {settings.repeats} times")
     solve, wait = partial(subset_sum.solve_ours, *tensors), measure.waiting_for(device)
-    seconds = measure.percentiles(measure.time_runs(solve, repeats=repeats, synchronize=wait))
+    seconds = measure.percentiles(measure.time_runs(solve, repeats=settings.repeats, synchronize=wait))
     outside = problems.unreachable()
-    times = PUBLISHED_SECONDS / WEIGHTS / (seconds["median"] / weights)
+    times = PUBLISHED_SECONDS / PUBLISHED_WEIGHTS / (seconds["median"] / weights)
     return Outcome(
         weights=weights,
         n=CANDIDATES,

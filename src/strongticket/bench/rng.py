@@ -5,27 +5,16 @@ python -m strongticket.bench.rng [--device cuda] [--threads 1] [--weights 167772
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 
 from strongticket.bench.measure import percentiles, time_alternating, waiting_for
-from strongticket.bench.script import run_script
+from strongticket.bench.script import Row, run_script
 from strongticket.ops.philox import reference
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, random_chunk, random_weights, stream_of
 
 CHECKED = 100_003
-PEERS = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand"}
-
-
-class Rate(NamedTuple):
-    engine: str
-    weights: int
-    threads: int
-    p20: float  # weights a second
-    median: float
-    p80: float
-    against_torch: float | None  # ratio of the medians
+PEERS = {"uniform": "torch.rand", "normal": "torch.randn", "sign": "torch.rand", "packed-sign": "torch.rand"}
 
 
 def check(device: str, distribution: Distribution) -> None:
@@ -36,7 +25,7 @@ def check(device: str, distribution: Distribution) -> None:
     torch.testing.assert_close(actual.cpu(), expected, rtol=0, atol=0)
 
 
-def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[Rate]:
+def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[Row]:
     torch.set_num_threads(threads)
     for kind in DISTRIBUTIONS:
         check(device, kind)
@@ -49,7 +38,8 @@ def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[
     speeds = {name: percentiles(weights / second for second in times) for name, times in seconds.items()}
     for name, speed in speeds.items():
         against = speed["median"] / speeds[PEERS[name]]["median"] if name in PEERS else None
-        yield Rate(name, weights, threads, **speed, against_torch=against)
+        # Weights a second, and the ratio of the medians.
+        yield {"engine": name, "weights": weights, "threads": threads, **speed, "against_torch": against}
 
 
 if __name__ == "__main__":

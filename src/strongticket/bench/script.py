@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from strongticket.bench.measure import WrongAnswerError, append_row
 from strongticket.environment import environment
 
 RESULTS = Path("results/bench/results.jsonl")
+Row = Mapping[str, object]
 
 
 def run_script(
     doc: str | None,
-    measure: Callable[..., Iterable[Any]],
+    measure: Callable[..., Iterable[Row]],
     *,
     op: str,
     out: Path | None = RESULTS,
@@ -25,7 +26,7 @@ def run_script(
 
     Args:
         doc: for --help.
-        measure: takes the options and gives rows, named tuples, each after it was checked.
+        measure: takes the options and gives rows, fields by name, each after it was checked.
         op: what the rows are of, for their readers.
         out: default of --out; None keeps no rows.
         on: the device, unless --device is one of the options.
@@ -40,22 +41,17 @@ def run_script(
     file, heads = options.pop("out"), ""
     try:
         for row in measure(**options):
-            fields = row._asdict()
-            if heads != (heads := "  ".join(f"{name:>{_width(name)}}" for name in fields)):
+            if heads != (heads := "  ".join(f"{name:>10}" for name in row)):
                 print(heads)
-            print("  ".join(f"{_cell(value):>{_width(name)}}" for name, value in fields.items()), flush=True)
+            print("  ".join(f"{_cell(value):>{max(10, len(name))}}" for name, value in row.items()), flush=True)
             if file is not None:
-                append_row(file, op=op, **fields, **environment(options.get("device", on)))
+                append_row(file, op=op, **row, **environment(options.get("device", on)))
     except WrongAnswerError as error:
         sys.exit(f"Error: {error}")
 
 
 def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:
     return lambda text: tuple(map(kind, text.split(",")))
-
-
-def _width(name: str) -> int:
-    return max(10, len(name))
 
 
 def _cell(value: object) -> str:

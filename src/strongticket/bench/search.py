@@ -7,16 +7,16 @@ and of nothing else. `gpt2` is the network as published, every bias and norm tra
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
+from strongticket.bench.settings import SearchSettings as Settings
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
-from strongticket.learn.step import Step, StepConfig, make_optimizer
+from strongticket.learn.step import Step, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.ops.supermask import Supermask, reference
 from strongticket.report.records import SearchSteps
@@ -31,32 +31,7 @@ WARM_UP = 5  # steps; their masks are the ones checked
 STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
 # How far a step may be from eager float32, as a fraction. bfloat16 has 8 bits: a gradient is good to about its last two
 # (GPT-2 mini to medium: 0.7 to 0.9 %), a loss, the mean over all tokens, to far more (0.0005 % at most).
-LOSS_TOLERANCE = {"bfloat16": 2e-4, "float32": 1e-5}
-GRADIENT_TOLERANCE = {"bfloat16": 3e-2, "float32": 1e-3}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to measure."""
-
-    models: tuple[str, ...]
-    device: str
-    step: StepConfig
-    micro_batches: int
-    sequences: int  # in each micro-batch
-    length: int  # tokens in each sequence
-    repeats: int = 7
-
-
-def default_settings(device: str, models: tuple[str, ...] | None = None) -> Settings:
-    """On a GPU the sizes the figures in the documentation speak of; on a CPU just enough to see the command work."""
-    if device.startswith("cuda"):
-        compiled = StepConfig(precision="bfloat16", compiler="inductor")
-        models = models or ("mini", "small")
-        return Settings(models=models, device=device, step=compiled, micro_batches=4, sequences=32, length=1024)
-    return Settings(
-        models=models or ("nano",), device=device, step=StepConfig(), micro_batches=2, sequences=4, length=64
-    )
+TOLERANCES = {"loss": {"bfloat16": 2e-4, "float32": 1e-5}, "gradient": {"bfloat16": 3e-2, "float32": 1e-3}}
 
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[SearchSteps]]:
@@ -65,7 +40,7 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
     Raises:
         WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
-    for model in settings.models:
+    for model in settings.sizes:
         yield _measure(model, settings, progress)
         # The next model's memory is measured without this one's compiled code holding on to any.
         torch.compiler.reset()
@@ -74,7 +49,7 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
 
 def count_steps(settings: Settings) -> int:
     """How often `run` reports progress."""
-    return len(settings.models) * (len(KINDS) + 1)
+    return len(settings.sizes) * (len(KINDS) + 1)
 
 
 class Trial:
@@ -105,7 +80,7 @@ class Trial:
 
     def peak_bytes(self) -> int | None:
         """Find the most memory of its own that one step has allocated at any moment."""
-        if not self._on_gpu:
+        if not self._device.startswith("cuda"):
             return None
         others = self._allocated() - self._resident
         torch.cuda.reset_peak_memory_stats(self._device)
@@ -113,12 +88,8 @@ class Trial:
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - others
 
-    @property
-    def _on_gpu(self) -> bool:
-        return self._device.startswith("cuda")
-
     def _allocated(self) -> int:
-        return torch.cuda.memory_allocated(self._device) if self._on_gpu else 0
+        return torch.cuda.memory_allocated(self._device) if self._device.startswith("cuda") else 0
 
     def _errors(self, settings: Settings) -> tuple[float, float]:
         """Compare loss and gradient of the first micro-batch with eager float32; then forget the gradients."""
@@ -128,10 +99,8 @@ class Trial:
         alone = [(x[None], y[None]) for x, y in zip(*self._batches[0], strict=True)]
         expected = _loss_and_gradient(self.model, lambda batch: self.model(*batch), alone)
         errors = [float((a - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True)]
-        for name, error, most in zip(
-            ("loss", "gradient"), errors, (LOSS_TOLERANCE[precision], GRADIENT_TOLERANCE[precision]), strict=True
-        ):
-            if not error <= most:
+        for (name, tolerance), error in zip(TOLERANCES.items(), errors, strict=True):
+            if not error <= (most := tolerance[precision]):
                 raise WrongAnswerError(
                     f"the {name} of a {self.kind} step is off by {error:.2g} of eager float32, more than the "
                     f"{most:g} that {precision} explains. No speed is reported."
@@ -162,8 +131,8 @@ def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask
 def random_batches(vocabulary: int, settings: Settings) -> list[Batch]:
     """Draw tokens, the same for each kind."""
     generator = torch.Generator().manual_seed(0)
-    shape = (settings.micro_batches, settings.sequences, settings.length + 1)
-    tokens = torch.randint(vocabulary, shape, generator=generator).to(settings.device)
+    micro_batches, sequences, length = settings.batch
+    tokens = torch.randint(vocabulary, (micro_batches, sequences, length + 1), generator=generator).to(settings.device)
     return [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in tokens]
 
 
@@ -187,7 +156,7 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
     progress(f"GPT-2 {model}: timing")
     seconds = time_alternating(trials, repeats=settings.repeats, synchronize=waiting_for(settings.device))
     peaks = {kind: trial.peak_bytes() for kind, trial in trials.items()}
-    tokens = settings.micro_batches * settings.sequences * settings.length
+    micro_batches, sequences, length = settings.batch
     rows = []
     for name, trial in trials.items():
         speed, peak, dense_peak = percentiles(second / STEPS for second in seconds[name]), peaks[name], peaks["dense"]
@@ -199,12 +168,12 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
                 device=settings.device,
                 precision=settings.step.precision,
                 compiler=settings.step.compiler,
-                micro_batches=settings.micro_batches,
-                sequences=settings.sequences,
-                length=settings.length,
+                micro_batches=micro_batches,
+                sequences=sequences,
+                length=length,
                 trained=trial.trained,
                 **speed,
-                tokens_per_second=tokens / speed["median"],
+                tokens_per_second=micro_batches * sequences * length / speed["median"],
                 time_ratio=percentiles(ratios)["median"],
                 peak_bytes=peak,
                 peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from strongticket.bench import instances, measure
 from strongticket.bench import peers as milp
 from strongticket.bench.instances import Problems
 from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.settings import SubsetSumSettings as Settings
+from strongticket.parallel import one_thread
 from strongticket.report.records import SubsetSums
 
 # (targets, items) -> mask, all of them tensors on one device.
@@ -20,37 +23,26 @@ Solver = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[str], None]
 
 OURS = "strongticket"
-ITEMS = range(2, 33)  # beyond 32 the optimum is not known
 RUN_SECONDS = 0.5  # a batched engine gets as many rows as it solves in about this time
 GROUPS = 5  # runs that the rows of a one-at-a-time peer are dealt into
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to measure; the defaults are those of the command."""
-
-    items: tuple[int, ...] = (8, 12, 16, 20, 24)
-    rows: int | None = None  # most rows an engine is given; None: by the number of items and the device
-    peers: tuple[milp.Peer, ...] = ()
-    device: str = "cpu"
-    threads: int = 1
-    budget: float = 20.0  # seconds for each peer at each number of items
-    repeats: int = 7
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one engine did with the first rows of the problems."""
+class Engine(NamedTuple):
+    """What a row says of an engine beside its numbers."""
 
     engine: str
     label: str
     device: str
     threads: int
     clock: str  # "cpu" or "wall", see `measure.clock_for`
-    rows: int  # a timed run of a batched engine has this many; all runs of a one-at-a-time peer together
+
+
+class Sample(NamedTuple):
+    """What one engine did with the first rows of the problems."""
+
+    of: Engine
     rates: NDArray[np.float64]  # (runs,) problems a second
-    masks: NDArray[np.bool_]  # (rows, n)
+    masks: NDArray[np.bool_]  # (rows, n); of a batched engine from one run, of a one-at-a-time peer from all
     timeouts: int = 0
 
 
@@ -78,7 +70,7 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
 
 def count_steps(settings: Settings) -> int:
     """How often `run` reports progress."""
-    return len(settings.items) * (2 + len(settings.peers))
+    return len(settings.items) * (2 + len(milp.choose(settings.peers)))
 
 
 def use_threads(threads: int) -> None:
@@ -145,9 +137,10 @@ def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
 
     progress(f"n = {n}: timing the batched engines")
     samples, notes = _time_batched(tensors, settings), []
-    timed = problems[: samples[0].rows].errors(samples[0].masks)
-    refuse_if_worse(n, "the same engine before it was timed", timed, ours[: samples[0].rows])
-    for peer in settings.peers:
+    rows = len(samples[0].masks)
+    timed = problems[:rows].errors(samples[0].masks)
+    refuse_if_worse(n, "the same engine before it was timed", timed, ours[:rows])
+    for peer in milp.choose(settings.peers):
         progress(f"n = {n}: {peer.label}, about {settings.budget:.0f} s")
         answers = milp.solve_apart(
             peer, checked.targets, checked.items, threads=settings.threads, budget=settings.budget
@@ -157,42 +150,31 @@ def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
         if len(answers.seconds):
             samples.append(as_sample(peer, answers, settings))
     for sample in samples[1:]:
-        refuse_if_worse(n, sample.label, ours[: sample.rows], problems[: sample.rows].errors(sample.masks))
+        rows = len(sample.masks)
+        refuse_if_worse(n, sample.of.label, ours[:rows], problems[:rows].errors(sample.masks))
     measurements = [_measure(sample, samples[0], checked, optima) for sample in samples]
     return Comparison(n, len(problems), int(problems.unreachable().sum()), measurements, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
-    """One that takes all rows at once."""
-
-    name: str
-    label: str
-    threads: int
-    solve: Solver
-
-
-def _batched_engines(settings: Settings) -> list[_Engine]:
+def _batched_engines(settings: Settings, clock: str) -> dict[Engine, Solver]:
     """Ours first, then plain numba on a CPU, torch operations on a GPU; of several threads also what one does."""
     from strongticket.bench.peers import torch_sort
 
+    def engine(name: str, label: str, threads: int = 1) -> Engine:
+        return Engine(name, label, settings.device, threads, clock)
+
     threads = settings.threads
-    ours = _Engine(OURS, "strongticket", threads, solve_ours)
+    found: dict[Engine, Solver] = {engine(OURS, "strongticket", threads): solve_ours}
     if settings.device.startswith("cuda"):
-        return [ours, _Engine("torch-sort", "torch sort + searchsorted", threads, torch_sort.solve)]
-    alone = [_Engine("strongticket-1", "strongticket, one thread", 1, _solve_on_one_thread)] if threads > 1 else []
-    return [ours, *alone, _Engine("horowitz-sahni", "plain numba Horowitz-Sahni", 1, _horowitz_sahni)]
+        return found | {engine("torch-sort", "torch sort + searchsorted", threads): torch_sort.solve}
+    if threads > 1:
+        found[engine("strongticket-1", "strongticket, one thread")] = _solve_on_one_thread
+    return found | {engine("horowitz-sahni", "plain numba Horowitz-Sahni"): _horowitz_sahni}
 
 
 def _solve_on_one_thread(targets: Tensor, items: Tensor) -> Tensor:
-    import numba
-
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    with one_thread():
         return solve_ours(targets, items)
-    finally:
-        numba.set_num_threads(threads)
 
 
 def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
@@ -202,24 +184,15 @@ def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
 
 
 def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sample]:
-    engines = _batched_engines(settings)
     clock_name, clock = measure.clock_for(settings.threads, settings.device)
     synchronize = measure.waiting_for(settings.device)
     runs, masks = {}, {}
-    for engine in engines:
-        rows = _rows_in_time(engine.solve, tensors, synchronize)
-        runs[engine.name] = partial(engine.solve, tensors[0][:rows], tensors[1][:rows])
-        masks[engine.name] = runs[engine.name]().cpu().numpy()
+    for engine, solve in _batched_engines(settings, clock_name).items():
+        rows = _rows_in_time(solve, tensors, synchronize)
+        runs[engine] = partial(solve, tensors[0][:rows], tensors[1][:rows])
+        masks[engine] = runs[engine]().cpu().numpy()
     seconds = measure.time_alternating(runs, repeats=settings.repeats, synchronize=synchronize, clock=clock)
-    samples = []
-    for engine in engines:
-        rows, rates = len(masks[engine.name]), len(masks[engine.name]) / np.array(seconds[engine.name])
-        samples.append(
-            Sample(
-                engine.name, engine.label, settings.device, engine.threads, clock_name, rows, rates, masks[engine.name]
-            )
-        )
-    return samples
+    return [Sample(of, len(masks[of]) / np.array(times), masks[of]) for of, times in seconds.items()]
 
 
 def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Callable[[], object] | None) -> int:
@@ -235,24 +208,20 @@ def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sam
     """Deal the rows into a few runs: single problems take times too unlike for their median to mean a rate."""
     groups = min(GROUPS, len(answers.seconds))
     rates = np.array([len(run) / run.sum() for run in (answers.seconds[i::groups] for i in range(groups))])
-    rows, timeouts = len(answers.seconds), int(answers.timed_out.sum())
     label = f"{peer.label}, on the CPU" if settings.device.startswith("cuda") else peer.label
     clock, _ = measure.clock_for(settings.threads)
-    return Sample(peer.name, label, "cpu", settings.threads, clock, rows, rates, answers.masks, timeouts)
+    engine = Engine(peer.name, label, "cpu", settings.threads, clock)
+    return Sample(engine, rates, answers.masks, int(answers.timed_out.sum()))
 
 
 def _measure(sample: Sample, ours: Sample, checked: Problems, optima: NDArray[np.float64]) -> SubsetSums:
-    rows = min(sample.rows, len(checked))
+    rows = min(len(sample.masks), len(checked))
     errors = checked[:rows].errors(sample.masks[:rows])
     speed = measure.percentiles(sample.rates)
     return SubsetSums(
-        engine=sample.engine,
-        label=sample.label,
+        **sample.of._asdict(),
         n=checked.items.shape[1],
-        device=sample.device,
-        threads=sample.threads,
-        clock=sample.clock,
-        rows=sample.rows,
+        rows=len(sample.masks),
         **speed,
         times_slower=float(np.median(ours.rates)) / speed["median"],
         median_error=float(np.median(errors)),

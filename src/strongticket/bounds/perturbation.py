@@ -6,6 +6,7 @@ matrices have norm at most 1 in Lemmas 12 and 13, as in the paper; `certificate.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from strongticket.bounds.checks import Variant, check_counts, check_norms, check_positive, check_variant
 from strongticket.bounds.upward import LIBRARY_SLACK, Up, up_expm1, up_sqrt, up_tanh
@@ -58,7 +59,9 @@ def largest_score_error(tol: float, *, input_norm: float, d_model: int, variant:
     # artanh is steep near 1: there a rounded argument costs more than the slack, and the last digits are searched.
     s /= LIBRARY_SLACK**4
     forward = softmax_error(s, input_norm=input_norm, d_model=d_model, variant=variant)
-    return s if forward <= tol else largest(_softmax_error(input_norm, d_model, variant), tol)
+    if forward <= tol:
+        return s
+    return largest(partial(softmax_error, input_norm=input_norm, d_model=d_model, variant=variant), tol)
 
 
 def attention_drift(
@@ -100,10 +103,8 @@ def largest_attention_input_error(
 ) -> float:
     """Give the largest input error that keeps `attention_drift` within `tol`; by bisection."""
     check_positive(tol=tol, input_norm=input_norm)
-    return largest(
-        lambda delta: attention_drift(delta, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant),
-        tol,
-    )
+    drift = partial(attention_drift, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant)
+    return largest(drift, tol)
 
 
 def largest_block_input_error(
@@ -111,10 +112,8 @@ def largest_block_input_error(
 ) -> float:
     """Give the largest input error that keeps `block_drift` within `tol`; by bisection."""
     check_positive(tol=tol, input_norm=input_norm)
-    return largest(
-        lambda delta: block_drift(delta, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant),
-        tol,
-    )
+    drift = partial(block_drift, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant)
+    return largest(drift, tol)
 
 
 def up_shift(s: Up) -> Up:
@@ -141,10 +140,6 @@ def largest(function: Callable[[float], float], tol: float) -> float:
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (middle, high) if function(middle) <= tol else (low, middle)
     return low
-
-
-def _softmax_error(input_norm: float, d_model: int, variant: Variant) -> Callable[[float], float]:
-    return lambda s: softmax_error(s, input_norm=input_norm, d_model=d_model, variant=variant)
 
 
 def _attention_drift(delta: Up, d: int, H: int, alpha: Up, variant: Variant) -> Up:

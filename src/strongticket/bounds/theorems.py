@@ -14,6 +14,7 @@ Arguments are the same throughout:
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import log
 
@@ -173,16 +174,15 @@ def transformer_bound(
     return Stack(statement="Theorem 14", parts=tuple(parts))
 
 
-def _linear(name: str, *, blocks: int, sums: int, log_scale: float, constant: float | None) -> Requirement:
-    C = LEAST_CONSTANT_LINEAR if constant is None else constant
+def _line(name: str, least: float, *, blocks: int, sums: int, log_scale: float, constant: float | None) -> Requirement:
+    """Fill in C; left out, it is the least that is not ruled out."""
+    C = least if constant is None else constant
     check_positive(constant=C)
     return Requirement(name=name, blocks=blocks, sums=sums, log_scale=log_scale, constant=C)
 
 
-def _relu(*, blocks: int, sums: int, log_scale: float, constant: float | None) -> Requirement:
-    C = LEAST_CONSTANT_RELU if constant is None else constant
-    check_positive(constant=C)
-    return Requirement(name="hidden_width", blocks=blocks, sums=sums, log_scale=log_scale, constant=C)
+_linear = partial(_line, least=LEAST_CONSTANT_LINEAR)
+_relu = partial(_line, "hidden_width", LEAST_CONSTANT_RELU)
 
 
 def _attention_lines(

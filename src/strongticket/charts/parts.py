@@ -6,12 +6,13 @@ larger than everything else on the page, and none of them gives each point to a 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Literal, TypeVar
 
 from strongticket.files import Json
 
+T = TypeVar("T")
 # The roles that colours have on the page; the style sheet gives each of them one in light and one in dark.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
@@ -21,6 +22,8 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 # Below this an error is rounding, and a logarithmic scale has no place for zero.
 SMALLEST = 1e-17
 _BEYOND = 1.5  # how far intervals of few seeds may stretch an axis, in spans of the values
+_NOT_DRAWN = ("caption", "tables", "half", "printed", "minor")  # which the page has as text, or are for paper alone
+_FLOATS = ("points", "low", "high", "each", "x_ticks", "y_range", "values")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -35,125 +38,59 @@ class Table:
     remarks: int = 0  # how many of the last columns are words, which stand left and break lines
 
 
+def table_of(
+    caption: str, of: Iterable[T], columns: Mapping[str, Callable[[T], str]], words: int = 1, remarks: int = 0
+) -> Table:
+    """Write a line for each of some things, by columns that say what stands in them."""
+    rows = [[write(each) for write in columns.values()] for each in of]
+    return Table(caption=caption, columns=[*columns], rows=rows, words=words, remarks=remarks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line of a chart.
+    """One line of a chart."""
 
-    Args:
-        name: for the legend and the reader's pointer.
-        points: x and y.
-        low: lower ends of a spread, one for each point.
-        high: upper ends.
-        spread: how it is drawn: bars at the points, or a band.
-        colour: a role, not a colour.
-        ramp: instead of it a place on a ramp from 0 to 1, for many series in order.
-        dash: of the line.
-        thin: for a line that goes with a stronger one.
-        line: False for points alone.
-        marks: whether points are marked; curves have none.
-        notes: a few words on each point, for the reader's pointer.
-        labels: a word beside each point, always seen.
-        each: the values that each point is the mean of, drawn small and faint.
-        follows: whether it belongs to the series before: not in the legend, and hidden together with it.
-    """
-
-    name: str
+    name: str  # for the legend and the reader's pointer
     points: Sequence[tuple[float, float]]
-    low: Sequence[float] | None = None
+    low: Sequence[float] | None = None  # lower ends of a spread, one for each point
     high: Sequence[float] | None = None
-    spread: Literal["bars", "band"] = "bars"
-    colour: Colour = "ink"
-    ramp: float | None = None
+    spread: Literal["bars", "band"] = "bars"  # how it is drawn: bars at the points, or a band
+    colour: Colour = "ink"  # a role, not a colour
+    ramp: float | None = None  # instead of it a place on a ramp from 0 to 1, for many series in order
     dash: Dash = "solid"
-    thin: bool = False
-    line: bool = True
-    marks: bool = True
-    notes: Sequence[str] | None = None
-    labels: Sequence[str] | None = None
-    each: Sequence[Sequence[float]] | None = None
-    follows: bool = False
-
-    def as_json(self) -> dict[str, Json]:
-        """Give it as JSON, with every number a finite float."""
-        return {
-            "name": str(self.name),
-            "points": [[float(x), float(y)] for x, y in self.points],
-            "low": [float(y) for y in self.low] if self.low is not None else None,
-            "high": [float(y) for y in self.high] if self.high is not None else None,
-            "spread": self.spread,
-            "colour": self.colour,
-            "ramp": self.ramp,
-            "dash": self.dash,
-            "thin": self.thin,
-            "line": self.line,
-            "follows": self.follows,
-            "marks": self.marks,
-            "notes": [str(note) for note in self.notes] if self.notes is not None else None,
-            "labels": [str(label) for label in self.labels] if self.labels is not None else None,
-            "each": [[float(y) for y in values] for values in self.each] if self.each is not None else None,
-        }
+    thin: bool = False  # for a line that goes with a stronger one
+    line: bool = True  # False for points alone
+    marks: bool = True  # whether points are marked; curves have none
+    notes: Sequence[str] | None = None  # a few words on each point, for the reader's pointer
+    labels: Sequence[str] | None = None  # a word beside each point, always seen
+    each: Sequence[Sequence[float]] | None = None  # the values each point is the mean of, drawn small and faint
+    follows: bool = False  # whether it belongs to the series before: not in the legend, and hidden together with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One way to look at a chart's data; a chart with several has a switch.
+    """One way to look at a chart's data; a chart with several has a switch."""
 
-    Args:
-        name: on the switch.
-        x: what the horizontal axis is.
-        y: what the vertical axis is.
-        series: lines.
-        x_scale: linear or log.
-        x_ticks: where labels go on a log axis; chosen by the page where empty.
-        y_scales: the first is shown; two give a switch.
-        percent: whether y is a share.
-        upright: vertical lines, x and name.
-        diagonal: whether the line y = x is drawn, and its name.
-        zero: whether y is a difference: zero then has a line, and values a sign.
-        apart: whether points of several series at one x stand side by side, so that their bars can be told apart.
-        y_range: what the linear axis shows at least; bars beyond it are cut. By default all there is.
-        note: what has to be said of this view alone, beside its controls.
-        printed: the scale of y in a picture, which has no switch; by default the first.
-        minor: whether a picture has it small, under the others.
-    """
-
-    name: str
-    x: str
+    name: str  # on the switch
+    x: str  # what the horizontal axis is
     y: str
     series: Sequence[Series]
     x_scale: Scale = "linear"
-    x_ticks: Sequence[float] = ()
-    y_scales: Sequence[Scale] = ("log", "linear")
-    percent: bool = False
-    upright: Sequence[tuple[float, str]] = ()
-    diagonal: str = ""
-    zero: bool = False
-    apart: bool = False
-    y_range: tuple[float, float] | None = None
-    note: str = ""
-    printed: Scale | None = None
-    minor: bool = False
+    x_ticks: Sequence[float] = ()  # where labels go on a log axis; chosen by what draws it where empty
+    y_scales: Sequence[Scale] = ("log", "linear")  # the first is shown; two give a switch
+    percent: bool = False  # whether y is a share
+    upright: Sequence[tuple[float, str]] = ()  # vertical lines, x and name
+    diagonal: str = ""  # the name of the line y = x, where it is drawn
+    zero: bool = False  # whether y is a difference: zero then has a line, and values a sign
+    apart: bool = False  # whether points at one x stand side by side, so that their bars can be told apart
+    y_range: tuple[float, float] | None = None  # what the linear axis shows at least; bars beyond it are cut
+    note: str = ""  # what has to be said of this view alone, beside its controls
+    printed: Scale | None = None  # the scale of y in a picture, which has no switch; by default the first
+    minor: bool = False  # whether a picture has it small, under the others
 
-    def as_json(self) -> dict[str, Json]:
-        """Give it as JSON."""
+    def __post_init__(self) -> None:
         if self.x_scale == "log" and not all(x > 0 for series in self.series for x, _ in series.points):
             raise ValueError(f"{self.x} must be positive on a logarithmic axis")
-        return {
-            "name": self.name,
-            "x": self.x,
-            "y": self.y,
-            "xScale": self.x_scale,
-            "xTicks": [float(x) for x in self.x_ticks],
-            "yScales": list(self.y_scales),
-            "percent": self.percent,
-            "upright": [[float(x), str(name)] for x, name in self.upright],
-            "diagonal": self.diagonal,
-            "zero": self.zero,
-            "apart": self.apart,
-            "yRange": [float(y) for y in self.y_range] if self.y_range is not None else None,
-            "note": self.note,
-            "series": [series.as_json() for series in self.series],
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,31 +103,17 @@ class Chart:
     tables: Sequence[Table]
     half: bool = False
 
-    def as_json(self) -> dict[str, Json]:
-        """Give what the browser draws."""
-        return {"kind": "chart", "title": self.title, "views": [view.as_json() for view in self.views]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maps:
-    """Attention maps of a target and of sources of growing width, side by side, with a slider.
-
-    Args:
-        widths: of the sources.
-        target: (samples, T, T) as lists.
-        sources: one such for each width.
-    """
+    """Attention maps of a target and of sources of growing width, side by side, with a slider."""
 
     title: str
     caption: str
-    widths: Sequence[int]
-    target: Json
-    sources: Sequence[Json]
+    widths: Sequence[int]  # of the sources
+    target: Json  # (samples, T, T) as lists
+    sources: Sequence[Json]  # one such for each width
     tables: Sequence[Table]
-
-    def as_json(self) -> dict[str, Json]:
-        """Give what the browser draws."""
-        return {"kind": "maps", "widths": list(self.widths), "target": self.target, "sources": list(self.sources)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +125,6 @@ class Inspector:
     tensors: Sequence[Mapping[str, Json]]
     tables: Sequence[Table]
 
-    def as_json(self) -> dict[str, Json]:
-        """Give what the browser draws."""
-        return {"kind": "inspector", "tensors": [dict(tensor) for tensor in self.tensors]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
@@ -215,10 +134,6 @@ class Matrix:
     caption: str
     values: Sequence[Sequence[float]]
     tables: Sequence[Table]
-
-    def as_json(self) -> dict[str, Json]:
-        """Give what the browser draws, to four digits."""
-        return {"kind": "matrix", "values": [[float(f"{value:.4g}") for value in row] for row in self.values]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,29 +157,25 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A table with a picture in it: one line for each thing compared, all on one axis.
+    """A table with a picture in it: one line for each thing compared, all on one axis."""
 
-    Args:
-        title: what is compared.
-        caption: how to read it.
-        words: heads of the columns left of the picture.
-        axis: what the picture's axis is.
-        numbers: heads of the columns right of it.
-        rows: lines.
-        zero: whether values are differences: the axis then has zero, with a line.
-        key: names of colours, where there are several.
-        printed: whether a picture has it, too.
-    """
-
-    title: str
-    caption: str
-    words: Sequence[str]
-    axis: str
-    numbers: Sequence[str]
+    title: str  # what is compared
+    caption: str  # how to read it
+    words: Sequence[str]  # heads of the columns left of the picture
+    axis: str  # what the picture's axis is
+    numbers: Sequence[str]  # heads of the columns right of it
     rows: Sequence[Row]
-    zero: bool = False
-    key: Sequence[tuple[Colour, str]] = ()
-    printed: bool = True
+    zero: bool = False  # whether values are differences: the axis then has zero, with a line
+    key: Sequence[tuple[Colour, str]] = ()  # names of colours, where there are several
+    printed: bool = True  # whether a picture has it, too
+
+    def span(self) -> tuple[float, float]:
+        """Choose what the axis shows."""
+        marks = [mark for row in self.rows for mark in row.marks]
+        values = [float(value) for mark in marks for value in (mark.mean, *mark.values)]
+        if not all(map(math.isfinite, values)):
+            raise ValueError("a comparison needs finite numbers")
+        return span(values + [0.0] * self.zero, [float(end) for mark in marks for end in mark.interval or ()])
 
 
 Drawn = Chart | Maps | Inspector | Matrix  # by the browser
@@ -273,27 +184,30 @@ Block = Drawn | Comparison | Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Something the page shows, with where it came from.
+    """Something the page shows, with where it came from."""
 
-    Args:
-        anchor: a word for links.
-        name: short, for the list of contents.
-        title: what it is.
-        lead: what there is to see, in one paragraph.
-        finding: one line for the top of the page; empty for none.
-        blocks: its content.
-        origin: facts by name: data file, command, seed, machine, date.
-        chapter: sections of one chapter share an entry in the list of contents, which has this name.
-    """
-
-    anchor: str
-    name: str
-    title: str
-    lead: str
+    anchor: str  # a word for links
+    name: str  # short, for the list of contents
+    title: str  # what it is
+    lead: str  # what there is to see, in one paragraph
     blocks: Sequence[Block]
-    finding: str = ""
-    origin: Mapping[str, str] = field(default_factory=dict)
-    chapter: str = ""
+    finding: str = ""  # one line for the top of the page; empty for none
+    origin: Mapping[str, str] = field(default_factory=dict)  # facts by name: data file, command, seed, machine, date
+    chapter: str = ""  # sections of one chapter share an entry in the list of contents, which has this name
+
+
+def drawn_json(part: Json) -> Json:
+    """Give what the browser draws of a block, as plain JSON; words where numbers should be do not get through."""
+    if is_dataclass(part):
+        own = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NOT_DRAWN}
+        return {name: _floats(value) if name in _FLOATS else drawn_json(value) for name, value in own.items()}
+    return [*map(drawn_json, part)] if isinstance(part, list | tuple) else part
+
+
+def _floats(values: Json) -> Json:
+    if values is None:
+        return None
+    return [*map(_floats, values)] if isinstance(values, list | tuple) else float(values)
 
 
 def number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Mark, Section, Series, View, span
+from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Section, Series, View
 from strongticket.errors import printable
 
 INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
@@ -83,6 +83,11 @@ def save(figure: Any, path: Path) -> None:
 
     figure.draw_without_rendering()  # lays it out, once for both files
     figure.set_layout_engine("none")
+    # The layout's solver goes through its constraints in no fixed order, and the last digits of its places show it.
+    for band in figure.subfigs:
+        band.bbox_relative.set_points(band.bbox_relative.get_points().round(9))
+    for axes in figure.get_axes():
+        axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(path.with_suffix(".png"))
@@ -160,7 +165,9 @@ def _draw_view(axes: Axes, heading: str, view: View) -> None:
     for series in view.series:
         # A little beside each other, or bars at one place would hide each other.
         place = barred.index(series) - (len(barred) - 1) / 2 if series in barred else 0.0
-        moved = [_beside(x, 0.008 * place, view, xs) for x, _ in series.points]
+        low, high, shift = min(xs), max(xs), 0.008 * place
+        log = view.x_scale == "log"
+        moved = [x * (high / low) ** shift if log else x + shift * (high - low) for x, _ in series.points]
         _draw_series(axes, series, moved, 100 if view.percent else 1)
     for x, name in view.upright:
         axes.axvline(x, color=INK, lw=0.9, ls=":")
@@ -169,7 +176,7 @@ def _draw_view(axes: Axes, heading: str, view: View) -> None:
     if view.zero:
         axes.axhline(0, color=PALE, lw=0.8)
     axes.set_yscale(scale)
-    _set_ticks(axes, view, xs)
+    _set_ticks(axes, view)
     if view.percent:
         axes.set_ylim(0, 106)
         axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
@@ -178,12 +185,7 @@ def _draw_view(axes: Axes, heading: str, view: View) -> None:
         axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
 
 
-def _beside(x: float, shift: float, view: View, xs: Sequence[float]) -> float:
-    low, high = min(xs), max(xs)
-    return x * (high / low) ** shift if view.x_scale == "log" else x + shift * (high - low)
-
-
-def _set_ticks(axes: Axes, view: View, xs: Sequence[float]) -> None:
+def _set_ticks(axes: Axes, view: View) -> None:
     if view.x_scale == "linear":
         axes.set_xticks(_whole_ticks([round(x) for series in view.series if series.marks for x, _ in series.points]))
         axes.margins(x=0.04)
@@ -243,8 +245,8 @@ def _draw_series(axes: Axes, series: Series, xs: Sequence[float], times: float) 
         else:
             bars = [(x, low, high) for x, low, high in zip(xs, series.low, series.high, strict=True) if low < high]
             axes.vlines(*zip(*bars, strict=True), color=colour, lw=1.2) if bars else None
-            for ends in ([(x, low) for x, low, _ in bars], [(x, high) for x, _, high in bars]):
-                axes.plot([x for x, _ in ends], [y for _, y in ends], "_", color=colour, ms=6, mew=1.2)
+            for end in (1, 2):
+                axes.plot([bar[0] for bar in bars], [bar[end] for bar in bars], "_", color=colour, ms=6, mew=1.2)
     for x, values in zip(xs, series.each or (), strict=False):
         axes.plot([x] * len(values), values, "o", color=colour, ms=2.5, mew=0, alpha=0.5)
     look = {"color": colour, "lw": width, **marker}
@@ -270,7 +272,12 @@ def _draw_comparison(axes: Axes, block: Comparison) -> None:
     places = range(len(block.rows) - 1, -1, -1)
     for place, row in zip(places, block.rows, strict=True):
         for mark in row.marks:
-            _draw_mark(axes, mark, place)
+            colour, single = COLOURS[mark.colour], len(mark.values) == 1
+            if mark.interval is not None:
+                axes.hlines(place, *mark.interval, color=colour, lw=1.2)
+            if len(mark.values) > 1:
+                axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
+            axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc="white" if single else colour, zorder=3)
     axes.set_yticks(places, [_set(", ".join(row.words)) for row in block.rows])
     axes.set_ylim(-0.7, len(block.rows) + 0.2)
     _write_beside(axes, ", ".join(block.words), len(block.rows) - 0.2, 0, -4, ha="right", color=PALE)
@@ -282,9 +289,7 @@ def _draw_comparison(axes: Axes, block: Comparison) -> None:
         for place, cell in zip(places, cells, strict=True):
             _write_beside(axes, cell, place, 1, reached, ha="right", color=INK)
         reached += 10
-    marks = [mark for row in block.rows for mark in row.marks]
-    values = [value for mark in marks for value in (mark.mean, *mark.values)] + [0.0] * block.zero
-    low, high = span(values, [end for mark in marks for end in mark.interval or ()])
+    low, high = block.span()
     pad = 0.04 * ((high - low) or 1.0)
     axes.set_xlim(low - pad, high + pad)
     if block.zero:
@@ -297,16 +302,6 @@ def _write_beside(axes: Axes, text: str, place: float, side: float, points: floa
     """Write at the height of a line, so many points right of an end of the axis."""
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(_set(text), (side, place), (points, 0), va="center", fontsize=8, **where, **look)
-
-
-def _draw_mark(axes: Axes, mark: Mark, place: float) -> None:
-    colour = COLOURS[mark.colour]
-    if mark.interval is not None:
-        axes.hlines(place, *mark.interval, color=colour, lw=1.2)
-    if len(mark.values) > 1:
-        axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
-    single = len(mark.values) == 1
-    axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc="white" if single else colour, zorder=3)
 
 
 def _style(axes: Axes, heading: str, x: str, y: str) -> None:

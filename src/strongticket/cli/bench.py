@@ -1,22 +1,23 @@
 """`strongticket bench`: how fast, against whom, and is it right."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from strongticket.bench.settings import PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device
+from strongticket.cli.options import AsJson, chosen_device, with_settings
 from strongticket.cli.terminal import bad_usage
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
     from strongticket.bench.pensia import Outcome
-    from strongticket.bench.subset_sum import Comparison, Settings
-    from strongticket.report.records import SearchSteps, SubsetSums
+    from strongticket.bench.subset_sum import Comparison
+    from strongticket.report.records import RuleRun, SearchSteps, SubsetSums
+
+T = TypeVar("T")
 
 bench_app = typer.Typer(
     help="Measure speed, after checking that the answers are right.",
@@ -24,8 +25,6 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads for every engine.")]
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where our engine runs: cpu or cuda.")]
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
 
 
@@ -34,24 +33,8 @@ Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jso
     cls=Command,
     epilog="Example: strongticket bench subset-sum --items 16,20 --peers gurobi,highs",
 )
+@with_settings(SubsetSumSettings)
 def subset_sum_command(
-    peers: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST", help="Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none."
-        ),
-    ] = "gurobi,highs,cp-sat",
-    device: Device = "cpu",
-    items: Annotated[str, typer.Option(metavar="LIST", help="Numbers of items in a sum, 2 to 32.")] = "8,12,16,20,24",
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="Most problems an engine is given.", show_default="by items and device")
-    ] = None,
-    threads: Threads = 1,
-    budget: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for each peer at each number of items; also a problem's limit.")
-    ] = 20.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed runs of each batched engine.")] = 7,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problems.")] = 0,
     out: Out = Path("results/bench"),
     figure: Annotated[
         Path | None,
@@ -59,6 +42,7 @@ def subset_sum_command(
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Time our subset sums and other solvers on the same problems.
 
@@ -69,25 +53,17 @@ def subset_sum_command(
     from strongticket.bench.peers import choose
     from strongticket.cli.terminal import print_json
 
-    with _refusing(as_json):
-        chosen = choose(peers)
-        counts = _parse_items(items)
-        chosen_device(device)
-    missing = [peer for peer in chosen if not peer.installed]
+    try:
+        missing = [peer for peer in choose(options["peers"]) if not peer.installed]
+    except ValueError as error:
+        bad_usage(error)
     for peer in missing:
         typer.echo(peer.missing, err=True)
-    settings = subset_sum.Settings(
-        items=counts,
-        rows=rows,
-        peers=tuple(peer for peer in chosen if peer not in missing),
-        device=device,
-        threads=threads,
-        budget=budget,
-        repeats=repeats,
-        seed=seed,
-    )
-    comparisons = _run_subset_sum(settings, out, as_json)
-    drawn = _draw(comparisons, figure or out / f"subset-sum-{device}.png", settings)
+    options["peers"] = tuple(name for name in options["peers"] if all(peer.installed for peer in choose([name])))
+    settings = _settings(SubsetSumSettings, options)
+    steps = subset_sum.count_steps(settings)
+    comparisons = _run(subset_sum.run, settings, steps, lambda found: found.measurements, out, as_json)
+    drawn = _draw(comparisons, figure or out / f"subset-sum-{settings.device}.png", settings)
     if as_json:
         print_json(
             {
@@ -106,30 +82,25 @@ def subset_sum_command(
 
 
 @bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
-def pensia_command(
-    threads: Threads = 1,
-    device: Device = "cpu",
-    weights: Annotated[int, typer.Option(min=1, help="Fewer for a quick look; the ratios are per weight.")] = 397_000,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed runs.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random problems.")] = 0,
-    out: Out = Path("results/bench"),
-    as_json: AsJson = False,
-) -> None:
+@with_settings(PensiaSettings)
+def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
     """Do the work of Pensia et al., 2020, experiment 1.
 
     That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
     one-off compilation.
     """
     from strongticket.bench import pensia, render
-    from strongticket.cli.terminal import console, print_json, step_bar
+    from strongticket.cli.terminal import console, print_json
 
-    with _refusing(as_json):
-        chosen_device(device)
-        with step_bar(2) as step:
-            outcome = pensia.run(
-                weights=weights, threads=threads, device=device, repeats=repeats, seed=seed, progress=step
-            )
-        _keep([outcome], out, device)
+    settings = _settings(PensiaSettings, options)
+    (outcome,) = _run(
+        lambda settings, progress: [pensia.run(settings, progress=progress)],
+        settings,
+        2,
+        lambda found: [found],
+        out,
+        as_json,
+    )
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
@@ -137,18 +108,8 @@ def pensia_command(
 
 
 @bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
-def search_command(
-    models: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST", help="Sizes of GPT-2, separated by commas.", show_default="mini,small on cuda, nano on cpu"
-        ),
-    ] = None,
-    device: Device = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Timed turns of each kind of step.")] = 7,
-    out: Out = Path("results/bench"),
-    as_json: AsJson = False,
-) -> None:
+@with_settings(SearchSettings)
+def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
     """Time a search step of GPT-2 beside a training step.
 
     Three kinds of steps: search masks every matrix; dense trains the same tensors of the same network; gpt2 trains
@@ -158,55 +119,109 @@ def search_command(
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
-    from strongticket.cli.terminal import console, print_json, step_bar
-    from strongticket.models.gpt2 import gpt2_config
+    from strongticket.cli.terminal import console, print_json
 
-    with _refusing(as_json):
-        chosen_device(device)
-        sizes = tuple(models.split(",")) if models is not None else None
-        settings = replace(search.default_settings(device, sizes), repeats=repeats)
-        for size in settings.models:
-            gpt2_config(size)
-    with _refusing(as_json), step_bar(search.count_steps(settings)) as step:
-        measured = []
-        for rows in search.run(settings, progress=step):
-            measured += rows
-            _keep(rows, out, device)
+    settings = _settings(SearchSettings, options)
+    found = _run(search.run, settings, search.count_steps(settings), lambda rows: rows, out, as_json)
+    measured = [row for rows in found for row in rows]
     if as_json:
-        print_json({"ok": True, "rows": [measurement._asdict() for measurement in measured]})
+        print_json({"ok": True, "rows": [row._asdict() for row in measured]})
         return
-    batch = f"{settings.micro_batches} x {settings.sequences} x {settings.length} tokens"
-    console().print(render.search_table(measured, f"Steps of {batch}, {device}, {settings.step.precision}"))
+    batch = " x ".join(map(str, settings.batch))
+    title = f"Steps of {batch} tokens, {settings.device}, {settings.step.precision}"
+    console().print(render.search_table(measured, title))
 
 
-def _run_subset_sum(settings: "Settings", out: Path, as_json: bool) -> "list[Comparison]":
-    from strongticket.bench import subset_sum
-    from strongticket.cli.terminal import step_bar
+@bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
+@with_settings(RulesSettings)
+def rules_command(
+    quick: Annotated[bool, typer.Option("--quick", help="All rules for 40 steps on the smallest network.")] = False,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl and the figure.")] = Path(
+        "results/rules"
+    ),
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Try every rule on handwritten digits: accuracy, bytes of the ticket, seconds.
 
-    comparisons = []
-    with _refusing(as_json), step_bar(subset_sum.count_steps(settings)) as step:
-        for comparison in subset_sum.run(settings, progress=step):
-            comparisons.append(comparison)
-            _keep(comparison.measurements, out, settings.device)
-    return comparisons
+    Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
 
-
-def _keep(rows: "Iterable[SubsetSums | SearchSteps | Outcome]", out: Path, device: str) -> None:
-    """Put rows on disk as they come, so that Ctrl-C loses only those under way."""
+    Ctrl-C keeps what is done; the same command goes on from there. Needs scikit-learn (the extra `digits`).
+    """
+    from strongticket.bench import rules
     from strongticket.bench.measure import append_row
+    from strongticket.charts.picture import draw
+    from strongticket.charts.terminal import show
+    from strongticket.cli.terminal import console, print_json, step_bar
+    from strongticket.report.find import find
+    from strongticket.report.records import Made, Timed, typed
+    from strongticket.report.rules import rules_section
 
-    for row in rows:
-        append_row(out / "results.jsonl", **row._asdict(), **environment(device))
+    if quick:
+        options |= {"networks": ("48-24",), "densities": (0.5,), "seeds": 1, "steps": 40}
+    settings = _settings(RulesSettings, options)
+    rules.digits()  # which may have to be installed
+    file, made = out / "results.jsonl", environment("cpu")
+    before = [rows for rows in find([file]).benchmarks] if file.exists() else []
+    done = [row.row for rows in before for row in rows.rules]
+    timed = [row.row for rows in before for row in rows.rule_steps]
+    with step_bar(len(rules.tasks_of(settings)) + 1) as step:
+        if not timed:
+            step("timing steps")
+            timed = rules.step_times()
+            for steps in timed:
+                append_row(file, **steps._asdict(), **made)
+
+        def keep(row: "RuleRun") -> None:
+            step(f"{row.network}, {row.rule}, density {row.density:g}, seed {row.seed}: {row.accuracy:.1%}")
+            append_row(file, **row._asdict(), **made)
+
+        rows = rules.run(settings, done, keep)
+    if as_json:
+        print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
+        return
+    here = typed(Made, made)
+    section = rules_section(file, [Timed(row, here) for row in rows], [Timed(row, here) for row in timed])
+    draw(section, out / "rules")
+    for part in show(section):
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            console().print(part)
+    typer.echo(f"{file}, rules.png, rules.svg")
 
 
-@contextmanager
-def _refusing(as_json: bool) -> Iterator[None]:
-    """End the command, without a speed, where a setting or an answer is wrong."""
-    from strongticket.bench.measure import WrongAnswerError
-    from strongticket.cli.terminal import print_json, say_error
-
+def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
+    """Make settings of the options that were given, or have a default; what they do not allow is bad usage."""
+    chosen_device(options.get("device", "cpu"))
     try:
-        yield
+        return kind(**{name: value for name, value in options.items() if value is not None})
+    except ValueError as error:
+        bad_usage(error)
+
+
+def _run(
+    run: Callable[..., Iterable[T]],
+    settings: SubsetSumSettings | PensiaSettings | SearchSettings,
+    steps: int,
+    rows_of: "Callable[[T], Iterable[SubsetSums | SearchSteps | Outcome]]",
+    out: Path,
+    as_json: bool,
+) -> list[T]:
+    """Measure; where a setting or an answer turns out wrong, end the command without a speed.
+
+    Rows are put on disk as they come, so that Ctrl-C loses only those under way.
+    """
+    from strongticket.bench.measure import WrongAnswerError, append_row
+    from strongticket.cli.terminal import print_json, say_error, step_bar
+
+    found = []
+    try:
+        with step_bar(steps) as step:
+            for measured in run(settings, progress=step):
+                found.append(measured)
+                for row in rows_of(measured):
+                    append_row(out / "results.jsonl", **row._asdict(), **environment(settings.device))
     except ValueError as error:
         bad_usage(error)
     except WrongAnswerError as error:
@@ -214,25 +229,31 @@ def _refusing(as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({"ok": False, "error": str(error)})
         raise typer.Exit(1) from None
+    return found
 
 
-def _draw(comparisons: "list[Comparison]", path: Path, settings: "Settings") -> Path | None:
+def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettings) -> Path | None:
     """Draw the figure, or say what is missing for it."""
     from importlib.util import find_spec
 
-    from strongticket.bench import figure
+    from strongticket.charts.parts import Section
+    from strongticket.charts.picture import draw
+    from strongticket.report.records import Made, Timed, typed
+    from strongticket.report.speed import sums_chart
 
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
         return None
-    machine = environment(settings.device)
-    on_gpu = machine["gpu"] is not None
-    where = machine["gpu"] if on_gpu else f"{machine['cpu']}, {_threads(settings)}"
-    figure.draw(comparisons, path, f"{where}; identical random problems, median of runs, log scale")
+    made = typed(Made, environment(settings.device))
+    rows = [Timed(row, made) for comparison in comparisons for row in comparison.measurements]
+    where = made.gpu or f"{made.cpu}, {_threads(settings)}"
+    chart = sums_chart(rows, f"{where}; identical random problems, medians of runs with 20th and 80th percentiles.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw(Section(anchor="speed", name="Speed", title="Subset sums solved per second", lead="", blocks=(chart,)), path)
     return path
 
 
-def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", drawn: Path | None) -> None:
+def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
     from strongticket.bench import render
     from strongticket.cli.terminal import console
 
@@ -249,22 +270,8 @@ def _print_comparisons(comparisons: "list[Comparison]", settings: "Settings", dr
         out.print(f"figure: {drawn}")
 
 
-def _threads(settings: "Settings") -> str:
+def _threads(settings: SubsetSumSettings) -> str:
     return "1 thread" if settings.threads == 1 else f"{settings.threads} threads"
-
-
-def _parse_items(text: str) -> tuple[int, ...]:
-    from strongticket.bench.subset_sum import ITEMS
-
-    try:
-        counts = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"items must be whole numbers separated by commas, such as 8,16; got {text!r}.") from None
-    if not all(n in ITEMS for n in counts):
-        raise ValueError(
-            f"items must lie between {ITEMS[0]} and {ITEMS[-1]}, where the optimum can be known; got {text}."
-        )
-    return counts
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """`strongticket construct` and `strongticket compare`: a pretrained model into a ticket, and the two side by side."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strongticket.cli.options import AsJson, Families, chosen_device, load_families
+from strongticket.cli.options import AsJson, Dask, Families, chosen_device, load_families, refuse_both
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 
@@ -19,27 +18,7 @@ if TYPE_CHECKING:
     from strongticket.tickets.ticket import Ticket
 
 
-class WhatName(StrEnum):
-    """What is pruned into."""
-
-    attention = "attention"
-    attention_mlp = "attention+mlp"
-
-
-class ModeName(StrEnum):
-    """How a ticket stands in for the model's own matrices."""
-
-    merged = "merged"
-    literal = "literal"
-
-
-class DeviceName(StrEnum):
-    """Where to compute."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
+Device = Literal["cpu", "cuda"]
 ModelName = Annotated[
     str, typer.Option("--model", metavar="NAME_OR_DIR", show_default=False, help="A Hugging Face model, or its folder.")
 ]
@@ -50,14 +29,18 @@ def construct(
     out: Annotated[Path, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")],
     items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
-    what: Annotated[WhatName, typer.Option(help="Which matrices become random ones.")] = WhatName.attention,
-    device: Annotated[DeviceName, typer.Option(help="Where subset sums are solved.")] = DeviceName.cpu,
+    what: Annotated[
+        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
+    ] = "attention",
+    assignment: Annotated[
+        Literal["adaptive", "equal"],
+        typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
+    ] = "adaptive",
+    device: Annotated[Device, typer.Option(help="Where subset sums are solved.")] = "cpu",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
     ] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-    ] = None,
+    dask: Dask = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,26 +51,38 @@ def construct(
     Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
     depend on --device, --workers or --dask.
     """
-    if dask is not None and workers is not None:
-        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    refuse_both(workers, dask)
     if dask is None:  # whose workers may have what this machine has not
-        chosen_device(device.value)
+        chosen_device(device)
+    from strongticket.cli.terminal import rate_bar
+    from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
-    from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
+    from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
     from strongticket.pretrained.load import load_model
+    from strongticket.pretrained.target import Target
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
-    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what.value}
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "assignment": assignment}
     load_families(families)
     loaded = load_model(model)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
-        ticket = _construct(loaded, out, partial, settings, device.value, workers, dask)
+        work = Target(loaded, what).pieces(items, seed).values()
+        means: dict[str, Any] = {"device": device, "dask": dask, "checkpoint": partial}
+        means["workers"] = workers or (1 if device == "cuda" else available_cores())
+        try:
+            with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
+                ticket = construct_pretrained(loaded, **settings, **means, progress=advance)
+            ticket.save(out)
+        except KeyboardInterrupt:
+            kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
+            typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
+            raise typer.Exit(130) from None
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -104,48 +99,14 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
         check_ticket(model, ticket)
     except StrongTicketError:
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
-    there = {"seed": ticket.seed, **ticket.architecture}
+    assert ticket.certificate is not None
+    assignment = "adaptive" if "assignment" in ticket.certificate.details else "equal"
+    there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment}
     for name, value in settings.items():
         if there.get(name) != value:
             raise StrongTicketError(
                 f"{out} exists and was made with {name} {there.get(name)}, not {value}; choose another --out."
             )
-    return ticket
-
-
-def _construct(
-    model: "nn.Module",
-    out: Path,
-    partial: Path,
-    settings: dict[str, Any],
-    device: str,
-    workers: int | None,
-    dask: str | None,
-) -> "Ticket":
-    from strongticket.cli.terminal import rate_bar
-    from strongticket.parallel import available_cores
-    from strongticket.pretrained.construct import construct_pretrained
-    from strongticket.pretrained.target import Target
-
-    work = Target(model, settings["what"]).pieces(settings["items"], settings["seed"])
-    total = sum(piece.sums for pieces in work.values() for piece in pieces)
-    processes = workers or (1 if device == "cuda" else available_cores())
-    try:
-        with rate_bar("subset sums", total) as advance:
-            ticket = construct_pretrained(
-                model,
-                **settings,
-                device=device,
-                workers=processes,
-                dask=dask,
-                checkpoint=partial,
-                progress=advance,
-            )
-        ticket.save(out)
-    except KeyboardInterrupt:
-        kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
-        typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-        raise typer.Exit(130) from None
     return ticket
 
 
@@ -185,8 +146,10 @@ def compare(
         Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="UTF-8 text, plain or .xz.")
     ],
     sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
-    mode: Annotated[ModeName, typer.Option(help="Matrices multiplied out, or wide and random.")] = ModeName.merged,
-    device: Annotated[DeviceName, typer.Option(help="Where both run.")] = DeviceName.cpu,
+    mode: Annotated[
+        Literal["merged", "literal"], typer.Option(help="Matrices multiplied out, or wide and random.")
+    ] = "merged",
+    device: Annotated[Device, typer.Option(help="Where both run.")] = "cpu",
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,7 +158,7 @@ def compare(
     Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
     certificate.
     """
-    chosen_device(device.value)
+    chosen_device(device)
     from strongticket.cli.terminal import console, print_json, rate_bar
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
@@ -205,10 +168,10 @@ def compare(
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model).to(device.value)
+    found, loaded = Ticket.load(ticket), load_model(model).to(device)
     check_reads_text(loaded)
     with rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode.value, progress=advance)
+        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode, progress=advance)
     if as_json:
         print_json(result)
         return

@@ -19,7 +19,16 @@ Families = Annotated[
         exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
     ),
 ]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def device_option(panel: str | None = None) -> Any:
+    """Make the option of a command that takes a GPU where there is one."""
+    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
+    return typer.Option("--device", rich_help_panel=panel, **words)
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
@@ -43,14 +52,18 @@ def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any,
 def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every field that `setting` declares; their values reach it as `**settings`.
 
+    They stand before the command's own, and behind its context and arguments.
+
     Args:
         kind: a dataclass; the fields of a dataclass in it are options as well, under the heading it has there.
     """
 
     def command_with(command: Callable[..., None]) -> Callable[..., None]:
-        context, *own = inspect.signature(command).parameters.values()
-        assert own.pop().kind is inspect.Parameter.VAR_KEYWORD
-        command.__signature__ = inspect.Signature([context, *_options(kind), *own])  # type: ignore[attr-defined]
+        *own, last = inspect.signature(command).parameters.values()
+        assert last.kind is inspect.Parameter.VAR_KEYWORD
+        first = [parameter for parameter in own if parameter.default is parameter.empty]
+        signature = inspect.Signature([*first, *_options(kind), *own[len(first) :]])
+        command.__signature__ = signature  # type: ignore[attr-defined]
         return command
 
     return command_with
@@ -66,14 +79,22 @@ def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
 
 def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     """Make an option as typer reads it off a function's signature."""
-    flag, kind, default, shown = f"--{own.name.replace('_', '-')}", own.type, own.default, own.metadata["shown"]
+    flag, kind, shown = f"--{own.name.replace('_', '-')}", own.type, own.metadata["shown"]
+    default: Any = own.default
+    if get_origin(kind) is tuple:
+        more |= {"metavar": "LIST", "callback": _list_of(get_args(kind)[0], flag)}
+        kind, default = str, ",".join(map(str, default))
     if shown is not None:
         kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
     words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
     if float in get_args(kind) and words:  # which typer does not know
         kind = str
         more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
-    names = [flag] if default is False else []  # there is nothing to be said by --no-signed
+    if words and any(get_origin(part) is Mapping for part in get_args(kind)):
+        kind = str
+        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
+    # Typer adds --no-signed to a flag that it is left to name; one that is off has nothing to be said by it.
+    names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
     return inspect.Parameter(own.name, place, default=default, annotation=annotation)
 
@@ -88,6 +109,28 @@ def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
     return read
 
 
+def _numbers_or(words: Sequence[str], flag: str) -> Callable[[str], dict[str, float] | str]:
+    def read(text: str) -> dict[str, float] | str:
+        if text in words:
+            return text
+        try:
+            return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
+        except ValueError:
+            bad_usage(f"{flag} must be {' or '.join(words)}, or NAME=X,... with a number for each; got {text!r}.")
+
+    return read
+
+
+def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ...] | None]:
+    def read(text: str | None) -> tuple[Any, ...] | None:
+        try:
+            return None if text is None else tuple(kind(part.strip()) for part in text.split(","))
+        except ValueError:
+            bad_usage(f"{flag} must be whole numbers separated by commas, such as 8,16; got {text!r}.")
+
+    return read
+
+
 def given_options(context: typer.Context) -> set[str]:
     """Name the parameters that were set by the user, by command line or environment."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
@@ -98,6 +141,12 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
     """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
     if vain:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+
+
+def refuse_both(workers: int | None, dask: str | None) -> None:
+    """Refuse local workers beside a cluster's."""
+    if dask is not None and workers is not None:
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
 
 
 def load_families(file: Path | None) -> None:

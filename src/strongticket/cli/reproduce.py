@@ -5,83 +5,45 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strongticket.cli.options import chosen_device, given_options, refuse_in_vain
+from strongticket.cli.options import (
+    Dask,
+    chosen_device,
+    device_option,
+    given_options,
+    refuse_both,
+    refuse_in_vain,
+    with_settings,
+)
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
+from strongticket.experiments.options import ON_TEXT, Options
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Figure, How
     from strongticket.experiments.language import Work
-    from strongticket.learn.run import Moment
 
-_TEXT = "Figures on text, from fig7 on"
-_CONSTRUCTION_OPTIONS = ("sources", "targets", "seed", "init", "target", "normalize", "workers", "dask")
 _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
-_TEXT_OPTIONS = ("schedule", "models", "seeds", "data", *_RUN_OPTIONS)
 
 
 def _on_text(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=_TEXT, **more)
+    return typer.Option(*names, help=help, rich_help_panel=ON_TEXT, **more)
 
 
+@with_settings(Options)
 def reproduce(
     context: typer.Context,
     figures: Annotated[
         list[str], typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}.")
     ],
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Fewer sources, widths and inputs: seconds, and rougher. From fig7 on: minutes."),
-    ] = False,
-    sources: Annotated[
-        int | None, typer.Option(min=1, help="Random sources at each width.", show_default="100, fewer with --quick")
-    ] = None,
-    targets: Annotated[int, typer.Option(min=1, help="Targets, each with sources of its own.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, max=2**60, help="Seed of data, targets and sources.")] = 0,
-    init: Annotated[
-        Literal["theory", "printed", "xavier"],
-        typer.Option(help="Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper."),
-    ] = "theory",
-    target: Annotated[
-        Literal["trained", "untrained"] | None,
-        typer.Option(help="What sources are pruned into.", show_default="trained; fig6: untrained, as in the paper"),
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        typer.Option(
-            "--normalize/--no-normalize", help="Targets of spectral norm at most 1.", show_default="only in fig6"
-        ),
-    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with --quick")
     ] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-    ] = None,
-    schedule: Annotated[
-        Literal["short", "paper"], _on_text("Minutes a run on one GPU, or the paper's 6e9 tokens.")
-    ] = "short",
-    models: Annotated[
-        str,
-        _on_text(
-            "GPT-2 sizes, separated by commas.",
-            metavar="LIST",
-            show_default="mini and small, or what the figure needs; quick: nano",
-        ),
-    ] = "",
-    seeds: Annotated[
-        int | None,
-        _on_text(
-            "Runs of each setting; beyond the first, larger models and ablation have fewer settings.",
-            min=1,
-            show_default="3",
-        ),
-    ] = None,
+    dask: Dask = None,
     data: Annotated[
         str | None,
         _on_text(
@@ -98,15 +60,8 @@ def reproduce(
         float | None,
         _on_text("Begin no run that would end after this time, as far as earlier ones on this machine tell.", min=0),
     ] = None,
-    only: Annotated[
-        str, _on_text("Begin only runs whose name has this in it.", metavar="REGEX", show_default=False)
-    ] = "",
-    device: Annotated[
-        str | None, _on_text("cpu or cuda.", "--device", metavar="DEVICE", show_default="cuda if there is one")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep each run's folder with its ticket.", rich_help_panel=_TEXT)
-    ] = False,
+    device: Annotated[str | None, device_option(ON_TEXT)] = None,
+    keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -116,6 +71,7 @@ def reproduce(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    **settings: Any,
 ) -> None:
     """Rebuild figures of the paper.
 
@@ -125,45 +81,33 @@ def reproduce(
     Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
     """
     from strongticket.cli.terminal import print_json
-    from strongticket.experiments.figure import How, Options, load_figure
+    from strongticket.experiments.figure import How, load_figure
     from strongticket.parallel import available_cores
 
     chosen = list(dict.fromkeys(figures))
     if unknown := [name for name in chosen if name not in FIGURES]:
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
-    if dask is not None and workers is not None:
-        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
-    options = Options(
-        quick=quick,
-        sources=sources,
-        targets=targets,
-        seed=seed,
-        init=init,
-        target=target,
-        normalize=normalize,
-        schedule=schedule,
-        sizes=_sizes(models),
-        seeds=seeds,
-        only=_pattern(only),
-    )
+    refuse_both(workers, dask)
     # Before anything is begun: a figure may take a while.
-    device, data = chosen_device(device), data or ("sample" if quick else None)
-    loaded = [load_figure(name) for name in chosen]
+    loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
+        options = Options(**{name: value for name, value in settings.items() if value is not None})
         configs = [figure.plan.configure(options) for figure in loaded]
     except ValueError as error:
         bad_usage(str(error))
+    quick = options.quick
+    data = data or ("sample" if quick else None)
     how = How(workers=workers or (1 if quick else available_cores()), dask=dask)
     results: dict[str, Any] = {}
     for figure, config in zip(loaded, configs, strict=True):
         on_text = figure.name in TEXT_FIGURES
         if on_text and data is not None and how.work is None:
-            sizes = options.sizes or ("nano" if quick else "mini",)
-            how = replace(how, work=_work(data, also, tokenizer, minutes, device, keep, sizes))
+            models = options.models or ("nano" if quick else "mini",)
+            how = replace(how, work=_work(data, also, tokenizer, minutes, device, keep, models))
         # Runs on text are gathered over days, and those of the repository are there.
         folder = out or Path("results" if on_text and not quick else "out")
-        results[figure.name] = _reproduce(figure, config, folder, how, only, as_json)
+        results[figure.name] = _reproduce(figure, config, folder, how, options.only, as_json)
     if as_json:
         print_json(results)
     if empty := [result["error"] for result in results.values() if "error" in result]:
@@ -175,13 +119,14 @@ def reproduce(
 def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
     given = given_options(context)
     on_text = [name for name in chosen if name in TEXT_FIGURES]
-    for unused, options, about in (
-        (not on_text, _TEXT_OPTIONS, "figures on text, from fig7 on"),
-        (len(on_text) == len(chosen), _CONSTRUCTION_OPTIONS, "Figures 4 to 6"),
+    panels = {option.name: getattr(option, "rich_help_panel", None) for option in context.command.params}
+    for_any = {"figures", "quick", "out", "as_json"}
+    for unused, about, vain in (
+        (not on_text, "figures on text, from fig7 on", [name for name in panels if panels[name] == ON_TEXT]),
+        (len(on_text) == len(chosen), "Figures 4 to 6", [n for n in panels if not panels[n] and n not in for_any]),
     ):
         if unused:
-            vain = [f"--{name}" for name in options if name in given]
-            refuse_in_vain(vain, f"{about}, none of which is asked for")
+            refuse_in_vain([f"--{name}" for name in vain if name in given], f"{about}, none of which is asked for")
     if context.params["quick"]:
         if "schedule" in given:
             bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
@@ -195,6 +140,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     """Make one figure, print it, and sum it up."""
     from strongticket.charts.terminal import show
     from strongticket.cli.terminal import console
+    from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
     from strongticket.files import read_json
@@ -203,8 +149,8 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     before = read_json(folder / RESULT)
     told: list[str] = []
     try:
-        with _Progress(figure.name) as shown:
-            how = replace(how, progress=shown.begin, watch=shown.watch, tell=told.append)
+        with watched_runs(figure.name) as (begin, watch):
+            how = replace(how, progress=begin, watch=watch, tell=told.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}
@@ -244,23 +190,6 @@ def _missing_line(missing: Sequence[str], working: bool, only: str) -> str:
     return f"{which} missing; {way} {them}. Next: {(chosen or missing)[0]}"
 
 
-def _pattern(only: str) -> str:
-    try:
-        re.compile(only)
-    except re.error as error:
-        bad_usage(f"--only {only!r} is no regular expression: {error}.")
-    return only
-
-
-def _sizes(models: str) -> tuple[str, ...]:
-    from strongticket.models.gpt2_sizes import SIZES
-
-    sizes = tuple(size.strip() for size in models.split(",")) if models else ()
-    if unknown := [size for size in sizes if size not in SIZES]:
-        bad_usage(f"unknown GPT-2 size {unknown[0]!r}; choose {', '.join(SIZES)}.")
-    return sizes
-
-
 def _work(
     data: str,
     also: str | None,
@@ -268,7 +197,7 @@ def _work(
     minutes: float | None,
     device: str,
     keep: bool,
-    sizes: tuple[str, ...],
+    models: tuple[str, ...],
 ) -> "Work":
     """Load the texts, and say on what and how long the missing runs are done."""
     import torch
@@ -286,7 +215,7 @@ def _work(
     other = load_text(also, tokenizer=tokenizer, splits=("valid",)) if also else None
     if other and other.tokenizer.digest != text.tokenizer.digest:
         bad_usage(f"--also {other.name} has tokens of {other.tokenizer.name}, --data those of {text.tokenizer.name}.")
-    weights = max(RunConfig(size=size).weights(text.tokenizer.vocabulary) for size in sizes)
+    weights = max(RunConfig(size=size).weights(text.tokenizer.vocabulary) for size in models)
     one_thread_for_small(weights, device)
     means = Means(
         share=Share(0, 1, torch.device(device)),
@@ -296,42 +225,3 @@ def _work(
         also={other.name: other.valid} if other else {},
     )
     return Work(text=text, means=means, deadline=deadline)
-
-
-class _Progress:
-    """A bar over all tasks or runs of a figure, with how the present run is doing; lines where there is no terminal."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from strongticket.cli.terminal import Lines, rest_column
-
-        self._name, self._run = name, ""
-        stderr = Console(stderr=True)
-        columns = (TextColumn(name), MofNCompleteColumn(), BarColumn(bar_width=16), TimeElapsedColumn(), rest_column())
-        self._bar = Progress(*columns, console=stderr, transient=True, expand=True, disable=not stderr.is_terminal)
-        self._lines = Lines(self._bar, name)
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> "_Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def begin(self, done: int, total: int, name: str) -> None:
-        """Note what is done, and what begins."""
-        self._run = name
-        self._lines.tell(done, total)
-        self._bar.update(self._task, completed=done, total=total, description=name)
-
-    def watch(self, moment: "Moment") -> None:
-        """Note how it is doing."""
-        from strongticket.cli.watch import describe
-
-        step = f"step {moment.step} of {moment.steps}"
-        self._bar.update(self._task, description=f"{step}, {self._run}, {describe(moment)}")
-        if self._bar.disable and moment.validated == moment.steps:
-            typer.echo(f"{self._name}: {self._run}, {step}, {describe(moment)}", err=True)

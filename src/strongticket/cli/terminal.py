@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -20,7 +20,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Column
 from rich.text import Text
 
 from strongticket.errors import printable
@@ -33,11 +32,6 @@ _STEP_COLUMNS = (
     MofNCompleteColumn(),
     TimeElapsedColumn(),
 )
-
-
-def rest_column() -> TextColumn:
-    """Show a task's description in the room that is left: what a narrow terminal has none for is cut off its end."""
-    return TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
 
 
 def console() -> Console:
@@ -68,51 +62,19 @@ def print_json(content: object) -> None:
 
 
 def say_error(message: object) -> None:
-    """Say in one line what went wrong; what a file brought into it cannot drive the terminal."""
-    typer.echo(f"Error: {printable(str(message))}", err=True)
+    """Say in one line what went wrong."""
+    tell(f"Error: {message}")
+
+
+def tell(line: str) -> None:
+    """Print a line beside a command's output; what a file brought into it cannot drive the terminal."""
+    typer.echo(printable(line), err=True)
 
 
 def bad_usage(message: object) -> NoReturn:
     """Say in one line what is wrong with the arguments, and exit with 2."""
     say_error(message)
     raise typer.Exit(2)
-
-
-@contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr while the block runs; what it gives is called with the amount just done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with _bar(*columns) as shown:
-        yield _counting(shown, description, total)
-
-
-@contextmanager
-def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr with how many are done a second; what it gives is called with the amount just done."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        _RateColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
-    with _bar(*columns, speed_estimate_period=120.0) as shown:
-        yield _counting(shown, description, total)
-
-
-def _counting(shown: Progress, description: str, total: int) -> Callable[[int], None]:
-    task, lines = shown.add_task(description, total=total), Lines(shown, description)
-    done = 0
-
-    def advance(amount: int) -> None:
-        nonlocal done
-        done += amount
-        shown.advance(task, amount)
-        lines.tell(done, total)
-
-    return advance
 
 
 class Lines:
@@ -155,9 +117,11 @@ def step_bar(total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+def count_bar(
+    description: str, columns: Sequence[ProgressColumn] = _STEP_COLUMNS
+) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr whose length is not known yet; what it gives is called with what is done and the total."""
-    with _bar(*_STEP_COLUMNS) as shown:
+    with _bar(*columns) as shown:
         task, lines = shown.add_task(description, total=None), Lines(shown, description)
 
         def show(done: int, total: int) -> None:
@@ -167,13 +131,31 @@ def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
-def _bar(*columns: ProgressColumn, speed_estimate_period: float = 30.0) -> Progress:
+@contextmanager
+def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr with how many are done a second; what it gives is called with the amount just done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    done = 0
+    with count_bar(description, columns) as show:
+
+        def advance(amount: int) -> None:
+            nonlocal done
+            done += amount
+            show(done, total)
+
+        yield advance
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
     """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
     stderr = Console(stderr=True)
-    return Progress(
-        *columns,
-        console=stderr,
-        transient=True,
-        disable=not stderr.is_terminal,
-        speed_estimate_period=speed_estimate_period,
-    )
+    # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
+    silent = not stderr.is_terminal
+    return Progress(*columns, console=stderr, transient=True, disable=silent, speed_estimate_period=120.0)

@@ -6,29 +6,64 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
-from strongticket.cli.terminal import rest_column
+from strongticket.cli.terminal import Lines
+from strongticket.experiments.figure import Progress as Begin
 from strongticket.learn.run import Moment, Watch
 
 
 @contextmanager
 def watched(title: str, shown: bool) -> Iterator[Watch]:
     """Show a run while the block goes on; what it gives is called with each moment."""
+    with _bar(title, TimeRemainingColumn(), shown) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(moment: Moment) -> None:
+            bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
+
+        yield (lambda moment: None) if not shown else _Lines(title) if bar.disable else show
+
+
+@contextmanager
+def watched_runs(title: str) -> Iterator[tuple[Begin, Watch]]:
+    """Show all tasks or runs of a figure, and how the present one is doing.
+
+    What it gives are called when a run begins, and with each moment of it.
+    """
+    with _bar(title, TimeElapsedColumn()) as bar:
+        task, lines, run = bar.add_task("", total=None), Lines(bar, title), ""
+
+        def begin(done: int, total: int, name: str) -> None:
+            nonlocal run
+            run = name
+            lines.tell(done, total)
+            bar.update(task, completed=done, total=total, description=name)
+
+        def watch(moment: Moment) -> None:
+            step = f"step {moment.step} of {moment.steps}"
+            bar.update(task, description=f"{step}, {run}, {describe(moment)}")
+            if bar.disable and moment.validated == moment.steps:
+                typer.echo(f"{title}: {run}, {step}, {describe(moment)}", err=True)
+
+        yield begin, watch
+
+
+def _bar(title: str, clock: ProgressColumn, shown: bool = True) -> Progress:
     stderr = Console(stderr=True)
-    if not shown:
-        yield lambda moment: None
-    elif not stderr.is_terminal:
-        yield _Lines(title)
-    else:
-        where = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn())
-        with Progress(*where, rest_column(), console=stderr, transient=True, expand=True) as bar:
-            task = bar.add_task("", total=None)
-
-            def show(moment: Moment) -> None:
-                bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
-
-            yield show
+    # What a narrow terminal has no room for is cut off the description's end.
+    rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), clock, rest)
+    return Progress(*columns, console=stderr, transient=True, expand=True, disable=not (shown and stderr.is_terminal))
 
 
 class _Lines:

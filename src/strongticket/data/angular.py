@@ -19,15 +19,10 @@ SAMPLES = 10_000  # in each split, as in the paper
 
 @dataclass(frozen=True, slots=True)
 class AngularData:
-    r"""Samples of one split; sequences of any length can be made from them.
+    """Samples of one split; sequences of any length can be made from them."""
 
-    Args:
-        velocity: $\omega$, shape (N,), float64.
-        phase: $\theta_0$, shape (N,), float64.
-    """
-
-    velocity: Tensor
-    phase: Tensor
+    velocity: Tensor  # ω, (N,) float64
+    phase: Tensor  # θ_0, (N,) float64
 
     def __len__(self) -> int:
         return len(self.velocity)

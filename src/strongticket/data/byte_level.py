@@ -55,17 +55,11 @@ class BytesCodec:
 
 @dataclass(frozen=True)
 class BpeCodec:
-    """A byte-level BPE.
+    """A byte-level BPE."""
 
-    Args:
-        vocab: token as written in vocab.json -> number, the special ones left out.
-        merges: pairs of tokens in the order they are joined.
-        special: tokens found in the text before it is split, as plain text -> number.
-    """
-
-    vocab: Mapping[str, int]
-    merges: Sequence[tuple[str, str]]
-    special: Mapping[str, int]
+    vocab: Mapping[str, int]  # token as written in vocab.json -> number, the special ones left out
+    merges: Sequence[tuple[str, str]]  # pairs of tokens in the order they are joined
+    special: Mapping[str, int]  # tokens found in the text before it is split, as plain text -> number
 
     @property
     def vocabulary(self) -> int:

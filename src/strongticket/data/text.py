@@ -1,72 +1,20 @@
 """Text as tokens: the sample that ships with the package, WikiText-103, or a folder of files."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from strongticket.data.hub import WIKITEXT, fetch_wikitext
 from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files
-from strongticket.data.token_cache import (
-    Progress,
-    Source,
-    Split,
-    default_root,
-    find_or_make_entry,
-    is_entry,
-    open_entry,
-)
-from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, find_tokenizer
-from strongticket.data.windows import Tokens
+from strongticket.data.token_cache import Progress, default_root, find_or_make_entry, is_entry, open_entry
+from strongticket.data.token_cache import Text as Text
+from strongticket.data.tokenizer import BYTES, GPT2, find_tokenizer
 from strongticket.data.windows import training_batch as training_batch
 from strongticket.data.windows import validation_batches as validation_batches
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json
 
 SAMPLE = "sample"
 _SAMPLE_FOLDER = Path(__file__).with_name("sample")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """A text's tokens by split, memory-mapped, and the tokenizer they were made with."""
-
-    name: str
-    tokenizer: Tokenizer
-    splits: Mapping[str, Split]
-
-    @property
-    def train(self) -> Tokens:
-        """Tokens of the training text, (N,)."""
-        return self.tokens("train")
-
-    @property
-    def valid(self) -> Tokens:
-        """Tokens of the validation text, (N,)."""
-        return self.tokens("valid")
-
-    def tokens(self, split: str) -> Tokens:
-        """Give the tokens of a split, (N,)."""
-        if split not in self.splits:
-            raise StrongTicketError(f"{self.name}: the {split} split was not loaded, only {', '.join(self.splits)}.")
-        return self.splits[split].tokens
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all loaded tokens."""
-        return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
-
-    def describe(self) -> dict[str, Json]:
-        """Say what a result or a ticket should know of its text, as JSON."""
-        return {
-            "data": self.name,
-            "digest": self.digest,
-            "digests": self._digests(),
-            "tokenizer": self.tokenizer.describe(),
-        }
-
-    def _digests(self) -> dict[str, str]:
-        return {name: split.digest for name, split in self.splits.items()}
 
 
 def load_text(
@@ -102,8 +50,8 @@ def load_text(
         return _from_entry(folder, tokenizer, splits)
     files = _files_of(folder, splits)
     chosen = find_tokenizer(tokenizer or (BYTES if data == SAMPLE else GPT2))
-    entry = find_or_make_entry(root, Source(name=name, files=files, tokenizer=chosen), progress)
-    return Text(name=name, tokenizer=entry.tokenizer, splits=entry.splits)
+    # The same text may have been seen under another name.
+    return replace(find_or_make_entry(root, name, files, chosen, progress), name=name)
 
 
 def _folder_of(data: str, root: Path) -> Path:
@@ -137,4 +85,4 @@ def _from_entry(folder: Path, tokenizer: str | None, splits: Sequence[str]) -> T
             f"{folder} holds tokens made with {made_with.name} ({made_with.vocabulary:,} tokens), not with "
             f"{chosen.name} ({chosen.vocabulary:,} tokens); leave --tokenizer out, or give a folder of text instead."
         )
-    return Text(name=entry.name, tokenizer=chosen, splits=entry.splits)
+    return replace(entry, tokenizer=chosen)

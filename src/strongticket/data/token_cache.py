@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,11 +22,13 @@ from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json
+from strongticket.files import Json, canonical_json, waiting_lock
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1
 
+# The text files of each split.
+Files = Mapping[str, Sequence[Path]]
 # Called with the bytes of text files read so far, and all of them.
 Progress = Callable[[int, int], object]
 
@@ -42,27 +43,45 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What a folder of tokens holds."""
+class Text:
+    """A text's tokens by split, memory-mapped, and the tokenizer they were made with."""
 
     name: str
     tokenizer: Tokenizer
     splits: Mapping[str, Split]
 
+    @property
+    def train(self) -> Tokens:
+        """Tokens of the training text, (N,)."""
+        return self.tokens("train")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What an entry is made from: the text files of each split, and the tokenizer."""
+    @property
+    def valid(self) -> Tokens:
+        """Tokens of the validation text, (N,)."""
+        return self.tokens("valid")
 
-    name: str
-    files: Mapping[str, Sequence[Path]]
-    tokenizer: Tokenizer
+    def tokens(self, split: str) -> Tokens:
+        """Give the tokens of a split, (N,)."""
+        if split not in self.splits:
+            raise StrongTicketError(f"{self.name}: the {split} split was not loaded, only {', '.join(self.splits)}.")
+        return self.splits[split].tokens
 
-    def key(self) -> str:
-        """Hash all of it but the name: the same text elsewhere has the same entry."""
-        splits = {split: [_sha256(path) for path in paths] for split, paths in self.files.items()}
-        made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": self.tokenizer.digest})
-        return hashlib.sha256(made_from.encode()).hexdigest()
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all loaded tokens."""
+        return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Json]:
+        """Say what a result or a ticket should know of its text, as JSON."""
+        return {
+            "data": self.name,
+            "digest": self.digest,
+            "digests": self._digests(),
+            "tokenizer": self.tokenizer.describe(),
+        }
+
+    def _digests(self) -> dict[str, str]:
+        return {name: split.digest for name, split in self.splits.items()}
 
 
 class BrokenEntryError(StrongTicketError):
@@ -82,7 +101,7 @@ def default_root() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "strongticket"
 
 
-def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -> Entry:
+def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -> Text:
     """Open some splits of an entry and check them; whatever is wrong raises `BrokenEntryError`.
 
     Args:
@@ -102,15 +121,17 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
             if split not in about["splits"]:
                 raise ValueError(f"it has no {split} split, only {', '.join(about['splits'])}")
             opened[split] = _open_split(folder / f"{split}.npy", about["splits"][split], tokenizer.vocabulary)
-        return Entry(name=str(about["name"]), tokenizer=tokenizer, splits=opened)
+        return Text(name=str(about["name"]), tokenizer=tokenizer, splits=opened)
     except (ValueError, TypeError, LookupError, AttributeError, OSError, EOFError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError | OSError) else repr(error)
         raise BrokenEntryError(f"{folder} cannot be used as tokens: {reason:.200}.") from None
 
 
-def find_or_make_entry(root: Path, source: Source, progress: Progress | None = None) -> Entry:
+def find_or_make_entry(
+    root: Path, name: str, files: Files, tokenizer: Tokenizer, progress: Progress | None = None
+) -> Text:
     """Open a text's entry below `root`, making it first if it is not there or not whole."""
-    key, splits = source.key(), tuple(source.files)
+    key, splits = _key(files, tokenizer), tuple(files)
     folder = root / "tokens" / key
     try:
         return open_entry(folder, splits, key=key)
@@ -118,12 +139,14 @@ def find_or_make_entry(root: Path, source: Source, progress: Progress | None = N
         pass  # most often: not made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.with_name(f".{key}.lock")):
+        lock = folder.with_name(f".{key}.lock")
+        lock.touch()
+        with waiting_lock(lock):
             try:
                 return open_entry(folder, splits, key=key)
             except BrokenEntryError:
                 pass  # nobody made it while we waited
-            _make_entry(folder, source, progress)
+            _make_entry(folder, name, files, tokenizer, progress)
             return open_entry(folder, splits, key=key)
     except OSError as error:
         raise StrongTicketError(
@@ -131,26 +154,36 @@ def find_or_make_entry(root: Path, source: Source, progress: Progress | None = N
         ) from None
 
 
+def _key(files: Files, tokenizer: Tokenizer) -> str:
+    """Hash what an entry is made from, but not its name: the same text elsewhere has the same entry."""
+    splits = {split: [_sha256(path) for path in paths] for split, paths in files.items()}
+    made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": tokenizer.digest})
+    return hashlib.sha256(made_from.encode()).hexdigest()
+
+
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make_entry(folder: Path, source: Source, progress: Progress | None) -> None:
+def _make_entry(folder: Path, name: str, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> None:
     """Make an entry under another name, then rename it; the lock is ours, so what else is there is left over."""
     for left_over in (folder, *folder.parent.glob(f".{folder.name}.*.part")):
         shutil.rmtree(left_over, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
     temporary.mkdir()
     try:
-        _write_entry(temporary, folder.name, source, progress)
+        splits = _write_splits(temporary, files, tokenizer, progress)
+        if isinstance(tokenizer.codec, BpeCodec):
+            (temporary / TOKENIZER_JSON).write_text(tokenizer.codec.to_json(), "utf-8")
+        about = {"format": FORMAT, "key": folder.name, "name": name, "tokenizer": tokenizer.describe()}
+        (temporary / DESCRIPTION).write_text(json.dumps(about | {"splits": splits}, indent=1) + "\n", "utf-8")
         os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_entry(folder: Path, key: str, source: Source, progress: Progress | None) -> None:
-    files, tokenizer = source.files, source.tokenizer
+def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, Json]:
     total = sum(path.stat().st_size for paths in files.values() for path in paths)
     done = 0
 
@@ -160,11 +193,7 @@ def _write_entry(folder: Path, key: str, source: Source, progress: Progress | No
         if progress:
             progress(done, total)
 
-    splits = {split: _write_split(folder / f"{split}.npy", paths, tokenizer, advance) for split, paths in files.items()}
-    if isinstance(tokenizer.codec, BpeCodec):
-        (folder / TOKENIZER_JSON).write_text(tokenizer.codec.to_json(), "utf-8")
-    about = {"format": FORMAT, "key": key, "name": source.name, "tokenizer": tokenizer.describe(), "splits": splits}
-    (folder / DESCRIPTION).write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+    return {split: _write_split(folder / f"{split}.npy", paths, tokenizer, advance) for split, paths in files.items()}
 
 
 def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> Json:
@@ -228,16 +257,3 @@ def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:
         return codec
 
     return Tokenizer(name, vocabulary, digest, load)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Let one process at a time make an entry; the others wait for it and find it made."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows has none; two processes then should not begin with the same text at once
-        yield
-        return
-    with open(path, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,32 +1,18 @@
 """A tokenizer by name: "bytes", "gpt2", or a folder with its files. What it needs is loaded when it is first used."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
-from strongticket.data.byte_level import BytesCodec, bpe_from_folder
+from strongticket.data.byte_level import BpeCodec, BytesCodec, bpe_from_folder
 from strongticket.data.hub import fetch_gpt2
-from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 
+Codec = BytesCodec | BpeCodec
 BYTES, GPT2 = "bytes", "gpt2"
 GPT2_VOCABULARY = 50257
 GPT2_DIGEST = "4e8d48d206a353429f9a10c2f12692b30382000e9924efe264c1d02ffb88746c"
-
-
-class Codec(Protocol):
-    """What turns text into tokens and back."""
-
-    def encode(self, text: str) -> list[int]:
-        """Give the tokens of a text."""
-
-    def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Tokens]:
-        """Give the tokens of one piece after another."""
-
-    def to_bytes(self, tokens: Iterable[int]) -> bytes:
-        """Give the bytes the tokens stand for."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple, NotRequired, TypedDict
 
-from strongticket.charts.parts import Colour, Comparison, Section
+from strongticket.charts.parts import Colour, Section
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference, spread
@@ -59,13 +59,13 @@ def _rate(factor: float) -> Change:
 
 
 def _batch(factor: int) -> Change:
-    return Change(lambda config: _larger_batch(config, factor), _steps)
-
-
-def _larger_batch(config: RunConfig, factor: int) -> RunConfig:
     """The same tokens in fewer steps."""
-    larger = schedules.shortened(replace(config, sequences=factor * config.sequences), config.steps // factor)
-    return replace(larger, warmup=config.warmup // factor)
+
+    def made(config: RunConfig) -> RunConfig:
+        larger = schedules.shortened(replace(config, sequences=factor * config.sequences), config.steps // factor)
+        return replace(larger, warmup=config.warmup // factor)
+
+    return Change(made, _steps)
 
 
 def _steps(config: RunConfig) -> str:
@@ -206,42 +206,41 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """Each run's loss, and the name of what it is a variant of."""
-    usual = {row["config"]["size"]: _usual(row) for row in rows}
+    outcomes, usual = list[Outcome](), dict[str, str]()
+    for row in rows:
+        size, seed = row["config"]["size"], row["config"]["seed"]
+        schedule, label, base = _found_again(row)
+        usual[size] = _usual(size, schedule)
+        outcomes.append(
+            {
+                "size": size,
+                "seed": seed,
+                "variant": label,
+                "base": base,
+                "final_validation_loss": row["final_validation_loss"],
+                "curve": row["curve"],
+            }
+        )
     alike = len(set(usual.values())) == 1
-    return {
-        "usual": _usual(rows[0]) if alike else "; ".join(f"{size}: {words}" for size, words in usual.items()),
-        "variants": [*map(_line, rows)],
-    }
+    told = [*usual.values()][:1] if alike else [f"{size}: {words}" for size, words in usual.items()]
+    return {"usual": "; ".join(told), "variants": outcomes}
 
 
-def _usual(row: RunRow) -> str:
+def _found_again(row: RunRow) -> tuple[schedules.ScheduleName, str, str | None]:
+    """Find which schedule a row is from, which of its variants it is, and of what: every schedule has its own."""
+    for schedule in schedules.NAMES:
+        for label, variant in variants(row["config"]["size"], schedule, row["config"]["seed"]).items():
+            if variant.config.as_json() == row["config"]:
+                return schedule, label, variant.base
+    raise ValueError("no schedule has this run among its variants")
+
+
+def _usual(size: str, schedule: schedules.ScheduleName) -> str:
     """Say what a run is that nothing is changed in."""
-    found = variants(row["config"]["size"], _schedule_of(row), 0)
+    found = variants(size, schedule, 0)
     ticket, trained = (found[name].config for name in (TICKET, TRAINED))
     warmup = f"warm-up {ticket.warmup:,} (trained models {trained.warmup:,})"
     return f"scale {ticket.policy.qk_scale:g}, {_steps(ticket)}, learning rate {ticket.lr:.2g}, {warmup}"
-
-
-def _line(row: RunRow) -> Outcome:
-    found = variants(row["config"]["size"], _schedule_of(row), row["config"]["seed"])
-    label = next(label for label, variant in found.items() if variant.config.as_json() == row["config"])
-    return {
-        "size": row["config"]["size"],
-        "seed": row["config"]["seed"],
-        "variant": label,
-        "base": found[label].base,
-        "final_validation_loss": row["final_validation_loss"],
-        "curve": row["curve"],
-    }
-
-
-def _schedule_of(row: RunRow) -> schedules.ScheduleName:
-    """Find the schedule that a row is from: every one has its own variants."""
-    for schedule in schedules.NAMES:
-        found = variants(row["config"]["size"], schedule, row["config"]["seed"])
-        if any(variant.config.as_json() == row["config"] for variant in found.values()):
-            return schedule
-    raise ValueError("no schedule has this run among its variants")
 
 
 def describe(result: Result) -> Section:
@@ -253,7 +252,6 @@ def describe(result: Result) -> Section:
     order = sorted(means, key=lambda key: means[key]["mean"])
     sizes, counts = list(dict.fromkeys(size for size, _ in order)), [own["n"] for own in means.values()]
     more = ("model",) if len(sizes) > 1 else ()
-    changes = _changes(result, found, len(more))
     lowest = ", ".join((order[0][0], order[0][1])[1 - len(more) :])
     once = " (one seed)" if means[order[0]]["n"] == 1 else ""
     usual = f"Where nothing else is said: {result['usual']}. " if "usual" in result else ""
@@ -267,13 +265,20 @@ def describe(result: Result) -> Section:
         finding=f"lowest final loss: {lowest}: {means[order[0]]['mean']:.3f}{once}",
         blocks=(
             losses.compare_losses(
-                "Final losses, the lowest first",
-                ("setting", *more),
-                losses.FINAL_LOSS,
                 [((variant, size)[: 1 + len(more)], means[size, variant], _colour(variant)) for size, variant in order],
+                title="Final losses, the lowest first",
+                words=("setting", *more),
+                axis=losses.FINAL_LOSS,
                 key=(("median", "tickets"), ("mean", "trained models")),
             ),
-            *([_change_lines(changes, more)] if changes else []),
+            *losses.compare_pairs(
+                _changes(result, found, len(more)),
+                title="Each change, seed by seed",
+                caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
+                words=("change", "of", *more),
+                axis="change, nats",
+                printed=False,  # a picture of one comparison this long is enough
+            ),
         ),
     )
 
@@ -292,17 +297,6 @@ def _changes(result: Result, found: Losses, more: int) -> list[losses.Line[Pair]
             change = variant.removeprefix(base).removeprefix(", ")
             lines.append(((change, base, size)[: 2 + more], pair, _colour(variant)))
     return sorted(lines, key=lambda line: float(line[1]["mean"]))
-
-
-def _change_lines(changes: Sequence[losses.Line[Pair]], more: tuple[str, ...]) -> Comparison:
-    return losses.compare_pairs(
-        "Each change, seed by seed",
-        "Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
-        ("change", "of", *more),
-        "change, nats",
-        changes,
-        printed=False,  # a picture of one comparison this long is enough
-    )
 
 
 FIGURE = Figure(name="ablation", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

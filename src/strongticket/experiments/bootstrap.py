@@ -5,24 +5,19 @@ taking the middle 95 % of what comes out gives an interval without an assumption
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+Statistic = Literal["mean", "median"]
 
 DRAWS = 1000
 SEED = 0
 _COARSE = np.linspace(0.0, 2.0, 401)  # rates tried first; those of all figures lie well inside
 _SHRINK = (np.sqrt(5) - 1) / 2
-
-
-class Interval(NamedTuple):
-    """The middle 95 % of a bootstrap."""
-
-    low: float
-    high: float
 
 
 def fit_many(widths: Sequence[float], errors: Floats) -> tuple[Floats, Floats]:
@@ -64,41 +59,22 @@ def fit_many(widths: Sequence[float], errors: Floats) -> tuple[Floats, Floats]:
 
 def slopes_in_logs(widths: Sequence[float], errors: Floats) -> Floats:
     """Give the rate of a straight line through the logarithms, for each row of (draws, widths)."""
-    n = np.asarray(widths, dtype=np.float64)
     logs = np.log(np.maximum(errors, np.finfo(np.float64).tiny))
-    centred = n - n.mean()
-    slopes: Floats = -(logs * centred).sum(axis=1) / np.square(centred).sum()
+    slopes: Floats = -np.polyfit(widths, logs.T, 1)[0]
     return slopes
 
 
-def redraw(sources: Sequence[Sequence[float]], statistic: Callable[[Floats], Floats]) -> Floats:
-    """Draw each width's sources again, and give a statistic of them, (draws, widths).
-
-    Args:
-        sources: the errors of all sources, one list for each width.
-        statistic: (draws, sources) to (draws,), as `mean_of_rows`.
-    """
-    generator = np.random.default_rng(SEED)
-    columns = []
+def redraw(sources: Sequence[Sequence[float]], statistic: Statistic) -> Floats:
+    """Draw the sources of each width again, whose errors are given, and take a statistic of them, (draws, widths)."""
+    of_rows: Callable[..., Floats] = np.mean if statistic == "mean" else np.median
+    generator, columns = np.random.default_rng(SEED), []
     for errors in sources:
         values = np.asarray(errors, dtype=np.float64)
-        columns.append(statistic(values[generator.integers(len(values), size=(DRAWS, len(values)))]))
+        columns.append(of_rows(values[generator.integers(len(values), size=(DRAWS, len(values)))], axis=1))
     return np.stack(columns, axis=1)
-
-
-def mean_of_rows(rows: Floats) -> Floats:
-    """Give the mean of each row."""
-    means: Floats = rows.mean(axis=1)
-    return means
-
-
-def median_of_rows(rows: Floats) -> Floats:
-    """Give the median of each row."""
-    medians: Floats = np.median(rows, axis=1)
-    return medians
 
 
 def interval(values: Floats) -> Interval:
     """Give the middle 95 %."""
     low, high = np.percentile(values, [2.5, 97.5])
-    return Interval(float(low), float(high))
+    return float(low), float(high)

@@ -16,23 +16,16 @@ from strongticket.parallel import run_tasks
 C = TypeVar("C", bound=SourceConfig)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Constructions(Generic[C]):
-    """Work as functions; the configuration is a dataclass of plain values.
-
-    Args:
-        configure: options to configuration.
-        make_target: configuration and index to a target, in JSON.
-        run_task: a task to its rows, in JSON; a pure function, importable by name.
-        summarize: configuration, targets and the rows of all tasks to everything else in the result.
-        sources_a_task: how many sources of one target and width are done together.
-    """
+    """Work as functions; the configuration is a dataclass of plain values."""
 
     configure: Callable[[Options], C]
-    make_target: Callable[[C, int], Json]
-    run_task: Callable[[Task[C]], Json]
+    make_target: Callable[[C, int], Json]  # configuration and index to a target
+    run_task: Callable[[Task[C]], Json]  # a pure function, importable by name
+    # Configuration, targets and the rows of all tasks to everything else in the result.
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
-    sources_a_task: int
+    sources_a_task: int  # how many sources of one target and width are done together
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the tasks that are left; a finished result is read."""

@@ -1,21 +1,25 @@
 """What Figures 4 to 6 are described with: errors over sources, shares of them, and fitted curves."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from strongticket.charts.parts import Colour, Dash, Series, View, above_zero, minus, number
 from strongticket.experiments import bootstrap
-from strongticket.experiments.statistics import PAPER, Decay, Summary, formula
+from strongticket.experiments.bootstrap import Statistic
+from strongticket.experiments.statistics import Decay, Summary, decay_at
 from strongticket.files import Json
 
-Statistic = Literal["mean", "median"]
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
 HALF_BARS = "On the log scale a bar has no lower half where mean − deviation is below zero."
 FIT_CAPTION = (
     f"Fits; intervals: sources of each width drawn again with replacement, {bootstrap.DRAWS} times, the middle 95 %"
 )
+FIT: tuple[Literal["gamma", "delta"], ...] = ("gamma", "delta")
 _STEPS = 60
+
+FitIntervals = dict[Literal["gamma", "delta"], bootstrap.Interval]
+Shares = Mapping[str, tuple[Colour, Sequence[float]]]  # of sources, by name
 
 
 class Width(TypedDict):
@@ -24,9 +28,18 @@ class Width(TypedDict):
     target: int
     width: int
     violations: int  # of certificates
+    sources: dict[str, list[Json]]
 
 
 W = TypeVar("W", bound=Width)
+
+
+class Result(TypedDict, Generic[W]):
+    """What `result.json` holds, as far as every figure shows it."""
+
+    config: Json
+    targets: list[Json]
+    widths: list[W]
 
 
 def of_target(widths: Sequence[W], target: int) -> list[W]:
@@ -42,15 +55,18 @@ def errors(
     if not spread:
         return Series(name=name, points=points, **look)
     if what == "median":
-        low, high = (
-            above_zero(ends) for ends in zip(*((e["quartile_low"], e["quartile_high"]) for e in found), strict=True)
-        )
+        low, high = map(above_zero, zip(*map(quartiles, found), strict=True))
         return Series(name=name, points=points, low=low, high=high, spread="band", **look)
     low, high = ([error["mean"] + sign * error["std"] for error in found] for sign in (-1, 1))
     return Series(name=name, points=points, low=low, high=high, line=False, **look)
 
 
-def shares(places: Sequence[float], found: Mapping[str, tuple[Colour, Sequence[float]]]) -> View:
+def quartiles(found: Summary) -> tuple[float, float]:
+    """Give the middle half's ends."""
+    return found["quartile_low"], found["quartile_high"]
+
+
+def shares(places: Sequence[float], found: Shares) -> View:
     """Draw shares of sources over the width, by name."""
     series = [
         Series(name=name, points=[(x, float(y)) for x, y in zip(places, values, strict=True)], colour=colour)
@@ -59,30 +75,28 @@ def shares(places: Sequence[float], found: Mapping[str, tuple[Colour, Sequence[f
     return View(name="Out of reach", x=WIDTH, y="share", series=series, y_scales=("linear",), percent=True, minor=True)
 
 
-def curve(name: str, decay: Decay, widths: Sequence[int], colour: Colour, dash: Dash = "solid") -> Series:
+def curve(name: str, decay: Decay | None, widths: Sequence[int], colour: Colour, dash: Dash = "solid") -> list[Series]:
     """Draw a decay over the range of the widths, through each of them, so that a pointer there finds its value."""
+    if decay is None:
+        return []
     low, high = min(widths), max(widths)
     grid = sorted({*map(float, widths), *(low + (high - low) * k / _STEPS for k in range(_STEPS + 1))})
     # Spaces that do not break, so that a formula stays on one line.
-    shown = minus(formula(decay)).replace(" ", "\xa0")
-    points = [(n, decay.at(n)) for n in grid]
-    return Series(name=f"{name}, {shown}", points=points, colour=colour, dash=dash, marks=False)
+    formula = minus(f"{decay['gamma']:.2g}\xa0exp({-decay['delta']:.2g}\xa0n)")
+    points = [(n, decay_at(decay, n)) for n in grid]
+    return [Series(name=f"{name}, {formula}", points=points, colour=colour, dash=dash, marks=False)]
 
 
-def paper_curve(widths: Sequence[int]) -> Series:
-    """Draw the paper's fit to Figure 4."""
-    return curve("the paper’s fit", PAPER, widths, "paper", "dashed")
-
-
-def redrawn_fits(widths: Sequence[int], drawn: bootstrap.Floats) -> dict[str, bootstrap.Interval]:
+def redrawn_fits(widths: Sequence[int], drawn: bootstrap.Floats) -> FitIntervals:
     """Give the intervals of a fit's factor and rate over sources drawn again."""
-    gamma, delta = bootstrap.fit_many(widths, drawn)
-    return {"gamma": bootstrap.interval(gamma), "delta": bootstrap.interval(delta)}
+    return {
+        part: bootstrap.interval(values) for part, values in zip(FIT, bootstrap.fit_many(widths, drawn), strict=True)
+    }
 
 
 def in_words(found: bootstrap.Interval) -> str:
     """Write an interval."""
-    return f"{number(found.low)} to {number(found.high)}"
+    return " to ".join(map(number, found))
 
 
 def norms_in_words(config: Json) -> str:

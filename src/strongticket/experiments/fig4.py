@@ -12,30 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 import torch
+from torch import Tensor
 
-from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share
+from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share, table_of
+from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments import bootstrap, curves, tasks
+from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.statistics import (
-    PAPER,
-    Decay,
-    Fit,
-    Summary,
-    decay_json,
-    decay_of,
-    fit_decay,
-    fit_decay_in_logs,
-    summarize,
-)
+from strongticket.experiments.statistics import PAPER, Decay, Summary, decay_at, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
-from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
+from strongticket.models.attention import MergedAttention
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
-SAMPLE_MAPS = 3
+SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
 BESIDE = 0.03  # of the median: where the predicted slope is drawn, which would lie unseen on it
 
@@ -60,7 +54,6 @@ class Point(curves.Width):
     unreachable_sources: float  # shares of sources with any entry out of reach, and of all entries
     unreachable_entries: float
     mean_from_unreachable: float  # how much of the mean error comes from these sources
-    sources: dict[str, list[Json]]
     maps: Json
 
 
@@ -77,19 +70,17 @@ class Fits(TypedDict):
     """One target's curves: fitted as the paper does, and on logarithms."""
 
     target: int
-    mean: Fit | None
-    mean_in_logs: Fit | None
-    median: Fit | None
-    median_in_logs: Fit | None
+    mean: Decay | None
+    mean_in_logs: Decay | None
+    median: Decay | None
+    median_in_logs: Decay | None
     median_slope: Slope
 
 
-class Result(TypedDict):
+class Result(curves.Result[Point]):
     """What `result.json` holds, as far as it is shown."""
 
-    config: Json
     fits: list[Fits]
-    widths: list[Point]
 
 
 def configure(options: Options) -> Config:
@@ -100,37 +91,50 @@ def configure(options: Options) -> Config:
 
 def run_task(task: Task[Config]) -> Json:
     """Prune each source into the target and measure it."""
-    config, n = task.config, task.width
     target = Target.from_json(task.target)
-    merged = target.attention.merged().requires_grad_(False)
-    x = with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
+    merged, x = target.attention.merged().requires_grad_(False), _inputs(task.config, target)
     expected = merged(x)
     rows, maps = [], None
-    for seed in task.seeds():
-        ticket, found = prune_attention(task, merged, seed, target.input_norm())
-        errors = measure.token_errors(found, expected, x)
-        rows.append({**measure.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
+    for source in task.sources():
+        ticket = construct_attention(merged, input_norm=target.input_norm(), **source)
+        found = ticket.build("merged", dtype=torch.float64)
+        assert isinstance(found, MergedAttention)
+        errors = tasks.token_errors(found, expected, x)
+        rows.append({**tasks.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
         if maps is None and task.first == 0:
-            maps = measure.rounded_maps(found.weights(x[:SAMPLE_MAPS])[:, 0])
-    return {"target": task.target["index"], "width": n, "sources": measure.columns(rows), "maps": maps}
+            maps = _maps(found, x)
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows), "maps": maps}
+
+
+def _inputs(config: Config, target: Target) -> Tensor:
+    return with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
+
+
+def _maps(attention: MergedAttention, x: Tensor) -> Json:
+    """Give some attention maps as lists, to the digits an eye can use."""
+    with torch.inference_mode():
+        maps = attention.weights(x[:SAMPLE_MAPS])[:, 0].tolist()
+    return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps]
 
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
     """Gather the chunks, describe each width, and fit each target's curves."""
     points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
+    drawn = [Target.from_json(target) for target in targets]
     return {
         "metric": "largest error norm of a token, averaged over the inputs; worst: the largest over the inputs",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
-        "fits": [_fit_target(t["index"], points) for t in targets],
-        "target_maps": [_target_maps(config, target) for target in targets],
+        "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
+        "target_maps": [_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
         "widths": points,
     }
 
 
 def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
-    sources = measure.sources_of(rows, target, width)
-    count, unreachable = len(sources["seed"]), sources["unreachable"]
+    sources = tasks.sources_of(rows, target, width)
+    count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
+    missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)
     return {
         "target": target,
         "width": width,
@@ -140,74 +144,78 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
         "certificate": summarize(sources["certificate"]),
         "unreachable_sources": sum(n > 0 for n in unreachable) / count,
         "unreachable_entries": sum(unreachable) / (count * ENTRIES),
-        "mean_from_unreachable": _share_of_sum(sources["error"], [n > 0 for n in unreachable]),
-        "violations": sum(map(measure.violated, sources["certificate"], sources["worst"])),
+        "mean_from_unreachable": missed / total if total else 0.0,
+        "violations": sum(map(tasks.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
         "maps": next(row["maps"] for row in rows if (row["target"], row["width"]) == (target, width) and row["maps"]),
     }
 
 
-def _share_of_sum(values: Sequence[float], chosen: Sequence[bool]) -> float:
-    total = math.fsum(values)
-    return math.fsum(value for value, wanted in zip(values, chosen, strict=True) if wanted) / total if total else 0.0
-
-
 def _fit_target(target: int, points: Sequence[Point]) -> Fits:
     """Fit mean and median as the paper does, and on logarithms; the slope of the median has a prediction."""
-    own = [point for point in points if point["target"] == target]
-    widths = [point["width"] for point in own]
-    means, medians = ([point["error"][what] for point in own] for what in curves.STATISTICS)
+    widths = [point["width"] for point in points]
+    means, medians = ([point["error"][what] for point in points] for what in curves.STATISTICS)
     low, high = SLOPE_WIDTHS
-    between = [(n, point["error"]["median"]) for n, point in zip(widths, own, strict=True) if low <= n <= high]
-    slope = fit_decay_in_logs([n for n, _ in between], [e for _, e in between])
+    between = [(n, error) for n, error in zip(widths, medians, strict=True) if low <= n <= high]
+    slope = fit_decay_in_logs([n for n, _ in between], [error for _, error in between])
     predicted = math.log(2) / D_MODEL
     return {
         "target": target,
-        "mean": decay_json(fit_decay(widths, means)),
-        "mean_in_logs": decay_json(fit_decay_in_logs(widths, means)),
-        "median": decay_json(fit_decay(widths, medians)),
-        "median_in_logs": decay_json(fit_decay_in_logs(widths, medians)),
+        "mean": fit_decay(widths, means),
+        "mean_in_logs": fit_decay_in_logs(widths, means),
+        "median": fit_decay(widths, medians),
+        "median_in_logs": fit_decay_in_logs(widths, medians),
         "median_slope": {
             "widths": [low, high],
-            "slope": slope.delta if slope else None,
+            "slope": slope and slope["delta"],
             "predicted": predicted,
-            "ratio": slope.delta / predicted if slope else None,
+            "ratio": slope and slope["delta"] / predicted,
         },
     }
-
-
-def _target_maps(config: Config, content: Json) -> Json:
-    target = Target.from_json(content)
-    x = with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
-    with torch.inference_mode():
-        return measure.rounded_maps(target.attention.merged().weights(x[:SAMPLE_MAPS])[:, 0])
 
 
 def describe(result: Result) -> Section:
     """Errors as the paper has them and on a logarithmic scale, the slope of the median, and what misses do."""
     config = result["config"]
-    (first, points), *others = [
-        (found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]
-    ]
+    targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
+    (first, points), *others = targets
     widths = [point["width"] for point in points]
-    thin = [own for _, own in others]
+    thin: dict[str, Any] = {"thin": True, "marks": False}
+    paper = curves.curve("the paper’s fit", PAPER, widths, "paper", "dashed")
+    medians = [
+        _line("median source, with quartiles", points, "median", spread=True, colour="median"),
+        _line("mean", points, "mean", colour="mean"),
+        *_predicted(points, first["median_slope"]),
+        _line("median certificate", points, "median", "certificate", dash="dotted", marks=False),
+        *paper,
+    ]
+    means = [
+        _line("mean ± standard deviation over sources", points, "mean", spread=True, colour="mean"),
+        *curves.curve("its fit", first["mean"], widths, "mean"),
+        _line("median", points, "median", colour="median", line=False),
+        *curves.curve("its fit", first["median"], widths, "median", "dashdot"),
+        *paper,
+        _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
+    ]
+    for found, own in others:  # in the colour of the first one, which the figure is about
+        medians.append(_line(f"target {found['target']}, median", own, "median", colour="median", **thin))
+        means.append(_line(f"target {found['target']}, mean", own, "mean", colour="mean", **thin))
+    shares: curves.Shares = {
+        "sources with an entry out of reach": ("miss", [point["unreachable_sources"] for point in points]),
+        "their part of the mean error": ("mean", [point["mean_from_unreachable"] for point in points]),
+    }
     chart = Chart(
         title="Error of tickets in a single-head attention",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
-        f"{config['inputs']:,} test inputs.{f' Thin: {len(thin)} more targets.' if thin else ''}",
+        f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}",
         views=(
-            _median_view(points, first, thin),
-            _mean_view(points, first, thin),
-            curves.shares(
-                widths,
-                {
-                    "sources with an entry out of reach": ("miss", [p["unreachable_sources"] for p in points]),
-                    "their part of the mean error": ("mean", [p["mean_from_unreachable"] for p in points]),
-                },
-            ),
+            View(name="Median", x=curves.WIDTH, y="error", series=medians),
+            # Linear on paper, as there.
+            View(name="Mean", x=curves.WIDTH, y="error", series=means, note=curves.HALF_BARS, printed="linear"),
+            curves.shares(widths, shares),
         ),
-        tables=[table(own, found) for found, own in [(first, points), *others] for table in (_width_table, _fit_table)],
+        tables=[table(own, found) for found, own in targets for table in (_width_table, _fit_table)],
     )
     said = (
         "A random attention is pruned into a given one: how close does the best pruning come as the random one gets "
@@ -227,51 +235,15 @@ def describe(result: Result) -> Section:
     )
 
 
-def _median_view(points: Sequence[Point], found: Fits, others: Sequence[Sequence[Point]]) -> View:
-    series = [
-        _line("median source, with quartiles", points, "median", spread=True, colour="median"),
-        _line("mean", points, "mean", colour="mean"),
-        *_predicted(points, found["median_slope"]),
-        _line("median certificate", points, "median", "certificate", dash="dotted", marks=False),
-        curves.paper_curve([point["width"] for point in points]),
-        *_thin(others, "median"),
-    ]
-    return View(name="Median", x=curves.WIDTH, y="error", series=series)
-
-
-def _mean_view(points: Sequence[Point], found: Fits, others: Sequence[Sequence[Point]]) -> View:
-    widths = [point["width"] for point in points]
-    fitted = {what: decay_of(found[what]) for what in curves.STATISTICS}
-    series = [
-        _line("mean ± standard deviation over sources", points, "mean", spread=True, colour="mean"),
-        *([curves.curve("its fit", fitted["mean"], widths, "mean")] if fitted["mean"] else []),
-        _line("median", points, "median", colour="median", line=False),
-        *([curves.curve("its fit", fitted["median"], widths, "median", "dashdot")] if fitted["median"] else []),
-        curves.paper_curve(widths),
-        _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
-        *_thin(others, "mean"),
-    ]
-    # Linear on paper, as there.
-    return View(name="Mean", x=curves.WIDTH, y="error", series=series, note=curves.HALF_BARS, printed="linear")
-
-
 def _line(
     name: str,
     points: Sequence[Point],
-    what: curves.Statistic,
+    what: Statistic,
     measured: Literal["error", "certificate"] = "error",
     **look: Any,
 ) -> Series:
     found = [point[measured] for point in points]
     return curves.errors(name, [point["width"] for point in points], found, what, **look)
-
-
-def _thin(others: Sequence[Sequence[Point]], what: curves.Statistic) -> list[Series]:
-    """Draw other targets' errors thin, in the colour of the first one's, which the figure is about."""
-    return [
-        _line(f"target {points[0]['target']}, {what}", points, what, colour=what, thin=True, marks=False)
-        for points in others
-    ]
 
 
 def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
@@ -281,47 +253,50 @@ def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
     if slope["slope"] is None or not inside:
         return []
     middle, rate = inside[len(inside) // 2], slope["predicted"]
-    decay = Decay(BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"]), rate)
+    decay: Decay = {
+        "gamma": BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"]),
+        "delta": rate,
+    }
     name = f"slope of 2^(−n/2), {rate:.3f}; the median’s, n = {low} to {high}: {slope['slope']:.3f}"
-    line = [(point["width"], decay.at(point["width"])) for point in inside]
+    line = [(point["width"], decay_at(decay, point["width"])) for point in inside]
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
 
 def _width_table(points: Sequence[Point], found: Fits) -> Table:
-    columns = ("n", "items", "mean", "std", "median", "quartiles", "largest", "median certificate", "out of reach")
-    rows = [
-        (
-            str(point["width"]),
-            str(point["items"]),
-            *map(number, (point["error"]["mean"], point["error"]["std"], point["error"]["median"])),
-            " to ".join(map(number, (point["error"]["quartile_low"], point["error"]["quartile_high"]))),
-            number(point["worst"]["max"]),
-            number(point["certificate"]["median"]),
-            share(point["unreachable_sources"]),
-        )
-        for point in points
-    ]
-    caption = f"Errors over sources, width by width, target {found['target']}"
-    return Table(caption=caption, columns=columns, rows=rows, words=0)
+    return table_of(
+        f"Errors over sources, width by width, target {found['target']}",
+        points,
+        {
+            "n": lambda point: str(point["width"]),
+            "items": lambda point: str(point["items"]),
+            "mean": lambda point: number(point["error"]["mean"]),
+            "std": lambda point: number(point["error"]["std"]),
+            "median": lambda point: number(point["error"]["median"]),
+            "quartiles": lambda point: curves.in_words(curves.quartiles(point["error"])),
+            "largest": lambda point: number(point["worst"]["max"]),
+            "median certificate": lambda point: number(point["certificate"]["median"]),
+            "out of reach": lambda point: share(point["unreachable_sources"]),
+        },
+        words=0,
+    )
 
 
 def _fit_table(points: Sequence[Point], found: Fits) -> Table:
     """Set the fits beside the paper's and the theory's, with bootstrap intervals."""
-    widths = [point["width"] for point in points]
-    sources = [point["sources"]["error"] for point in points]
-    means, medians = (bootstrap.redraw(sources, of) for of in (bootstrap.mean_of_rows, bootstrap.median_of_rows))
+    widths, sources = [point["width"] for point in points], [point["sources"]["error"] for point in points]
+    drawn = {what: bootstrap.redraw(sources, what) for what in curves.STATISTICS}
     rows = []
-    for what, drawn, paper in zip(curves.STATISTICS, (means, medians), (PAPER, None), strict=True):
-        fit, intervals = decay_of(found[what]), curves.redrawn_fits(widths, drawn)
-        for symbol, part in (("γ", "gamma"), ("δ", "delta")):
-            ours, theirs = (number(getattr(decay, part, None)) for decay in (fit, paper))
+    for what in curves.STATISTICS:
+        intervals, paper = curves.redrawn_fits(widths, drawn[what]), PAPER if what == "mean" else None
+        for symbol, part in zip("γδ", curves.FIT, strict=True):
             name = f"{what}: {symbol} of γ exp(−δ n), least squares"
+            ours, theirs = (number(fit[part] if fit else None) for fit in (found[what], paper))
             rows.append((name, ours, curves.in_words(intervals[part]), theirs))
     slope = found["median_slope"]
     low, high = slope["widths"]
     inside = [place for place, n in enumerate(widths) if low <= n <= high]
     if len(inside) > 1:
-        values = bootstrap.slopes_in_logs([widths[place] for place in inside], medians[:, inside])
+        values = bootstrap.slopes_in_logs([widths[place] for place in inside], drawn["median"][:, inside])
         name = f"median: rate of its logarithm, n = {low} to {high} (theory: ln 2 / 2 = {slope['predicted']:.4f})"
         rows.append((name, number(slope["slope"]), curves.in_words(bootstrap.interval(values)), "–"))
     return Table(caption=curves.FIT_CAPTION, columns=("fit", "value", "95 % interval", "the paper"), rows=rows)
@@ -358,14 +333,8 @@ def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     return f"{falls}, not as the theory predicts: {share(rate / theory)} of its {theory:.4f}."
 
 
-FIGURE = Figure(
-    name="fig4",
-    plan=Constructions(
-        configure=configure,
-        make_target=lambda config, index: make_target(config.target, config.seed, index),
-        run_task=run_task,
-        summarize=summarize_rows,
-        sources_a_task=25,
-    ),
-    describe=describe,
-)
+def _make_target(config: Config, index: int) -> Json:
+    return make_target(config.target, config.seed, index)
+
+
+FIGURE = Figure("fig4", Constructions(configure, _make_target, run_task, summarize_rows, sources_a_task=25), describe)

@@ -7,19 +7,21 @@ certificate does not know T: it stands as a line above.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
+from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import curves, measure
+from strongticket.experiments import curves, tasks
+from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
-from strongticket.experiments.tasks import SourceConfig, Task, prune_attention
+from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
@@ -44,15 +46,6 @@ class Line(curves.Width):
     token: list[Summary]
     all_tokens: list[Summary]  # up to `all_tokens_up_to`
     unreachable_sources: float
-    sources: dict[str, list[Json]]
-
-
-class Result(TypedDict):
-    """What `result.json` holds, as far as it is shown."""
-
-    config: Json
-    targets: list[Json]
-    widths: list[Line]
 
 
 class Inputs(NamedTuple):
@@ -73,15 +66,16 @@ def configure(options: Options) -> Config:
 
 def run_task(task: Task[Config]) -> Json:
     """Prune each source into the target and measure it at every length."""
-    config, n = task.config, task.width
     target = Target.from_json(task.target)
     merged = target.attention.merged().requires_grad_(False)
-    inputs = _prepare(config, target, merged)
+    inputs = _prepare(task.config, target, merged)
     rows = []
-    for seed in task.seeds():
-        ticket, found = prune_attention(task, merged, seed, target.input_norm())
-        rows.append({**measure.describe_ticket(ticket), **_measure_lengths(config, found, inputs)})
-    return {"target": task.target["index"], "width": n, "sources": measure.columns(rows)}
+    for source in task.sources():
+        ticket = construct_attention(merged, input_norm=target.input_norm(), **source)
+        found = ticket.build("merged", dtype=torch.float64)
+        assert isinstance(found, MergedAttention)
+        rows.append({**tasks.describe_ticket(ticket), **_measure_lengths(found, inputs)})
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
@@ -90,7 +84,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     return {
         "metric": "token: error norm of the regression token; all_tokens: largest error norm of a token; each averaged "
         "over the inputs. worst: the largest over the inputs",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(line["violations"] for line in lines),
         "widths": lines,
     }
@@ -107,25 +101,23 @@ def _prepare(config: Config, target: Target, merged: MergedAttention) -> list[In
     return prepared
 
 
-def _measure_lengths(config: Config, found: MergedAttention, inputs: list[Inputs]) -> dict[str, list[float]]:
+def _measure_lengths(found: MergedAttention, inputs: list[Inputs]) -> dict[str, list[float]]:
     """Give, length by length, mean and largest error over the inputs."""
     measured: dict[str, list[float]] = {name: [] for name in ("token", "token_worst", "all_tokens", "all_tokens_worst")}
     with torch.inference_mode():
         for _, x, token, all_tokens in inputs:
-            errors = (token_output(found.qk, found.vo, x) - token).norm(dim=-1)
-            measured["token"].append(errors.mean().item())
-            measured["token_worst"].append(errors.max().item())
+            errors = {"token": (token_output(found.qk, found.vo, x) - token).norm(dim=-1)}
             if all_tokens is not None:
-                errors = measure.token_errors(found, all_tokens, x[: len(all_tokens)])
-                measured["all_tokens"].append(errors.mean().item())
-                measured["all_tokens_worst"].append(errors.max().item())
+                errors["all_tokens"] = tasks.token_errors(found, all_tokens, x[: len(all_tokens)])
+            for name, values in errors.items():
+                measured[name].append(values.mean().item())
+                measured[f"{name}_worst"].append(values.max().item())
     return measured
 
 
 def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Line:
-    sources = measure.sources_of(rows, target, width)
-    largest = [max(a + b) for a, b in zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)]
-    count = len(largest)
+    sources = tasks.sources_of(rows, target, width)
+    largest, certified = tasks.worst_and_certified(sources)
     return {
         "target": target,
         "width": width,
@@ -133,13 +125,13 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
         "lengths": list(config.lengths),
         "token": [summarize(errors) for errors in zip(*sources["token"], strict=True)],
         "all_tokens": [summarize(errors) for errors in zip(*sources["all_tokens"], strict=True)],
-        "unreachable_sources": sum(n > 0 for n in sources["unreachable"]) / count,
-        "violations": sum(map(measure.violated, sources["certificate"], largest)),
+        "unreachable_sources": sum(n > 0 for n in sources["unreachable"]) / len(largest),
+        "violations": sum(map(tasks.violated, certified, largest)),
         "sources": sources,
     }
 
 
-def describe(result: Result) -> Section:
+def describe(result: curves.Result[Line]) -> Section:
     """Error against length for the mean and the median source, the certificates above."""
     config = result["config"]
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
@@ -172,7 +164,7 @@ def describe(result: Result) -> Section:
     )
 
 
-def _length_view(lines: Sequence[Line], what: curves.Statistic) -> View:
+def _length_view(lines: Sequence[Line], what: Statistic) -> View:
     series: list[Series] = []
     for line, colour in zip(lines, SERIES, strict=False):
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
@@ -187,7 +179,7 @@ def _length_view(lines: Sequence[Line], what: curves.Statistic) -> View:
     return View(name=what.capitalize(), x="length T", y="error", series=series, x_scale="log", x_ticks=ticks)
 
 
-def _length_table(lines: Sequence[Line], what: curves.Statistic) -> Table:
+def _length_table(lines: Sequence[Line], what: Statistic) -> Table:
     rows = [
         (f"{length:,}", *(number(line["token"][place][what]) for line in lines))
         for place, length in enumerate(lines[0]["lengths"])
@@ -209,14 +201,8 @@ def lengths_in_words(lines: Sequence[Line]) -> str:
     return ", and ".join(f"{change} at n = {', '.join(widths)}" for change, widths in changes.items())
 
 
-FIGURE = Figure(
-    name="fig5",
-    plan=Constructions(
-        configure=configure,
-        make_target=lambda config, index: make_target(config.target, config.seed, index),
-        run_task=run_task,
-        summarize=summarize_rows,
-        sources_a_task=10,
-    ),
-    describe=describe,
-)
+def _make_target(config: Config, index: int) -> Json:
+    return make_target(config.target, config.seed, index)
+
+
+FIGURE = Figure("fig5", Constructions(configure, _make_target, run_task, summarize_rows, sources_a_task=10), describe)

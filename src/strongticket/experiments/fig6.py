@@ -16,21 +16,12 @@ from torch import Tensor
 from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import bootstrap, curves, measure
+from strongticket.experiments import bootstrap, curves, tasks
+from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.seeds import derive_seed
-from strongticket.experiments.statistics import (
-    Decay,
-    Fit,
-    Summary,
-    decay_json,
-    decay_of,
-    fit_decay,
-    fit_decay_in_logs,
-    summarize,
-)
-from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.experiments.statistics import Decay, Summary, fit_decay, fit_decay_in_logs, summarize
+from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
@@ -68,15 +59,14 @@ class Point(curves.Width):
     """One target's sources of one width, after 1, 2, ... blocks."""
 
     blocks: list[Blocks]
-    sources: dict[str, list[Json]]
 
 
 class Curves(TypedDict):
     """Fits to each number of blocks: with the first one's rate, as in the paper, with its own, and in logarithms."""
 
-    shared_rate: list[Fit | None]
-    own_rate: list[Fit | None]
-    in_logs: list[Fit | None]
+    shared_rate: list[Decay | None]
+    own_rate: list[Decay | None]
+    in_logs: list[Decay | None]
 
 
 class Fits(TypedDict):
@@ -87,12 +77,10 @@ class Fits(TypedDict):
     median: Curves
 
 
-class Result(TypedDict):
+class Result(curves.Result[Point]):
     """What `result.json` holds, as far as it is shown."""
 
-    config: Json
     fits: list[Fits]
-    widths: list[Point]
 
 
 def configure(options: Options) -> Config:
@@ -111,7 +99,15 @@ def make_target(config: Config, index: int) -> Json:
     target = random_transformer(
         config.n_blocks, D_MODEL, key_width=config.key_width, generator=generator, normalize=config.normalize
     )
-    return {"index": index, "blocks": [_block_json(block) for block in _blocks_of(target)]}
+    blocks = []
+    for block in _blocks_of(target):
+        assert isinstance(block.attention, Attention)
+        assert isinstance(block.feedforward, FeedForward)
+        weights = {part: getattr(block.attention, part).detach() for part in PARTS}
+        weights["feedforward"] = block.feedforward.weights[0].detach()
+        norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
+        blocks.append({part: weight.tolist() for part, weight in weights.items()} | {"norms": norms})
+    return {"index": index, "blocks": blocks}
 
 
 def read_target(content: Json) -> Transformer:
@@ -129,34 +125,21 @@ def read_target(content: Json) -> Transformer:
 
 def run_task(task: Task[Config]) -> Json:
     """Prune each source into the target and measure it after every block."""
-    config, n = task.config, task.width
-    target = read_target(task.target)
+    config, target = task.config, read_target(task.target)
     points = draw_angular("test", config.inputs, seed=config.seed).sequences(config.length)
     x = with_token(torch.zeros(D_MODEL, dtype=torch.float64), points)
     expected = outputs_by_block(target, x)
     rows = []
-    for seed in task.seeds():
-        ticket = construct_transformer(
-            target,
-            key_width=n,
-            value_width=n,
-            hidden_width=n,
-            seed=seed,
-            init=config.init,
-            blocks=config.blocks,
-            effort=config.effort,
-            samples=x,
-        )
+    for source in task.sources():
+        ticket = construct_transformer(target, hidden_width=task.width, samples=x, **source)
         found = ticket.build("merged", dtype=torch.float64)
         assert isinstance(found, Transformer)
         assert ticket.certificate is not None
-        errors = [
-            (ours - theirs).norm(dim=-1).amax(dim=-1)
-            for ours, theirs in zip(outputs_by_block(found, x), expected, strict=True)
-        ]
+        outputs = zip(outputs_by_block(found, x), expected, strict=True)
+        errors = [(ours - theirs).norm(dim=-1).amax(dim=-1) for ours, theirs in outputs]
         rows.append(
             {
-                **measure.describe_ticket(ticket),
+                **tasks.describe_ticket(ticket),
                 # One for each number of blocks, from here on.
                 "certificate": [block["error"] for block in ticket.certificate.details["blocks"]],
                 "unreachable": _unreachable_by_block(ticket.certificate.details, config.n_blocks),
@@ -164,7 +147,7 @@ def run_task(task: Task[Config]) -> Json:
                 "worst": [error.max().item() for error in errors],
             }
         )
-    return {"target": task.target["index"], "width": n, "sources": measure.columns(rows)}
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
 def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
@@ -179,19 +162,20 @@ def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
     """Gather the chunks, describe each width, and fit each target's curves."""
-    points = [_describe_width(config, t["index"], n, rows) for t in targets for n in config.widths]
+    points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
     return {
         "metric": "largest error norm of a token after block b, averaged over the inputs; worst: the largest over them",
-        "rounding": measure.ROUNDING,
+        "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
-        "fits": [_fit_target(config, t["index"], points) for t in targets],
+        "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
         "widths": points,
     }
 
 
-def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Point:
-    sources = measure.sources_of(rows, target, width)
-    count = len(sources["seed"])
+def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
+    sources = tasks.sources_of(rows, target, width)
+    by_block = {name: [*zip(*sources[name], strict=True)] for name in ("error", "worst", "certificate", "unreachable")}
+    certified, worst = ([value for values in sources[name] for value in values] for name in ("certificate", "worst"))
     return {
         "target": target,
         "width": width,
@@ -200,35 +184,26 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
                 "error": summarize(errors),
                 "worst": summarize(worst),
                 "certificate": summarize(certificates),
-                "unreachable_sources": sum(n > 0 for n in unreachable) / count,
+                "unreachable_sources": sum(n > 0 for n in unreachable) / len(unreachable),
             }
-            for errors, worst, certificates, unreachable in zip(
-                *(zip(*sources[name], strict=True) for name in ("error", "worst", "certificate", "unreachable")),
-                strict=True,
-            )
+            for errors, worst, certificates, unreachable in zip(*by_block.values(), strict=True)
         ],
-        "violations": sum(
-            measure.violated(certificate, worst)
-            for certificates, worsts in zip(sources["certificate"], sources["worst"], strict=True)
-            for certificate, worst in zip(certificates, worsts, strict=True)
-        ),
+        "violations": sum(map(tasks.violated, certified, worst)),
         "sources": sources,
     }
 
 
-def _fit_target(config: Config, target: int, points: Sequence[Point]) -> Fits:
+def _fit_target(target: int, points: Sequence[Point]) -> Fits:
     """Fit each number of blocks twice: with the first one's rate, as in the paper, and with its own."""
-    own = [point for point in points if point["target"] == target]
-    widths = [point["width"] for point in own]
+    widths = [point["width"] for point in points]
 
-    def fit(what: curves.Statistic) -> Curves:
-        errors = [[point["blocks"][b]["error"][what] for point in own] for b in range(config.n_blocks)]
+    def fit(what: Statistic) -> Curves:
+        errors = [*zip(*([block["error"][what] for block in point["blocks"]] for point in points), strict=True)]
         first = fit_decay(widths, errors[0])
-        shared = [fit_decay(widths, curve, delta=first.delta) if first else None for curve in errors]
         return {
-            "shared_rate": [decay_json(decay) for decay in shared],
-            "own_rate": [decay_json(fit_decay(widths, curve)) for curve in errors],
-            "in_logs": [decay_json(fit_decay_in_logs(widths, curve)) for curve in errors],
+            "shared_rate": [first and fit_decay(widths, curve, delta=first["delta"]) for curve in errors],
+            "own_rate": [fit_decay(widths, curve) for curve in errors],
+            "in_logs": [fit_decay_in_logs(widths, curve) for curve in errors],
         }
 
     return {"target": target, "mean": fit("mean"), "median": fit("median")}
@@ -242,31 +217,31 @@ def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
     return [sum(place <= b for place in places) for b in range(n_blocks)]
 
 
-def _block_json(block: Block) -> Json:
-    attention, network = block.attention, block.feedforward
-    assert isinstance(attention, Attention)
-    assert isinstance(network, FeedForward)
-    weights = {part: getattr(attention, part).detach() for part in PARTS} | {"feedforward": network.weights[0].detach()}
-    norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
-    return {part: weight.tolist() for part, weight in weights.items()} | {"norms": norms}
-
-
 def _blocks_of(network: Transformer) -> list[Block]:
     return [block for block in network.blocks if isinstance(block, Block)]
 
 
 def describe(result: Result) -> Section:
     """Means as the paper has them, with one rate for all; means and medians in logs; misses; each depth's own rate."""
-    config, found = result["config"], result["fits"][0]
-    points = curves.of_target(result["widths"], found["target"])
-    widths = [point["width"] for point in points]
-    depths = [(b, _blocks(b), colour) for b, colour in zip(range(config["n_blocks"]), SERIES, strict=False)]
-    missed = {
-        name: (colour, [point["blocks"][b]["unreachable_sources"] for point in points]) for b, name, colour in depths
+    config = result["config"]
+    targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
+    found, points = targets[0]
+    widths, depths = [point["width"] for point in points], range(config["n_blocks"])
+    intervals = [_fit_intervals(own) for _, own in targets]
+    missed: curves.Shares = {
+        _blocks(b): (colour, [point["blocks"][b]["unreachable_sources"] for point in points])
+        for b, colour in zip(depths, SERIES, strict=False)
     }
-    intervals = {
-        own["target"]: _fit_intervals(curves.of_target(result["widths"], own["target"])) for own in result["fits"]
-    }
+    rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
+    fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
+    rate = Series(
+        name="of the mean, each depth its own; 95 % interval",
+        points=[(b, delta) for b, delta, _, _ in fitted],
+        low=[low for _, _, low, _ in fitted],
+        high=[high for _, _, _, high in fitted],
+        colour="mean",
+    )
+    tables = ((_block_table(own), _fit_table(fits, i)) for (fits, own), i in zip(targets, intervals, strict=True))
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
         caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
@@ -275,16 +250,9 @@ def describe(result: Result) -> Section:
             _block_view(points, found, "median"),
             _block_view(points, found, "mean"),
             curves.shares(widths, missed),
-            _rate_view(found, intervals[found["target"]]),
+            View(name="Rate", x="blocks", y="rate δ", series=[rate], y_scales=("linear",), minor=True),
         ),
-        tables=[
-            table
-            for own in result["fits"]
-            for table in (
-                _block_table(curves.of_target(result["widths"], own["target"])),
-                _fit_table(own, intervals[own["target"]]),
-            )
-        ],
+        tables=[table for both in tables for table in both],
     )
     deepest = [number(point["blocks"][-1]["error"]["median"]) for point in (points[0], points[-1])]
     return Section(
@@ -294,7 +262,7 @@ def describe(result: Result) -> Section:
         lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
         "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
         f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates "
-        f"{depths_in_words([decay_of(fit) for fit in found['mean']['own_rate']])}.",
+        f"{depths_in_words(found['mean']['own_rate'])}.",
         finding=f"{config['n_blocks']} blocks: median error {deepest[0]} at width {widths[0]}, {deepest[1]} at width "
         f"{widths[-1]}",
         blocks=(chart,),
@@ -305,60 +273,43 @@ def _blocks(b: int) -> str:
     return f"{b + 1} block{'s' if b else ''}"
 
 
-def _block_view(points: Sequence[Point], found: Fits, what: curves.Statistic) -> View:
+def _block_view(points: Sequence[Point], found: Fits, what: Statistic) -> View:
     widths, series, mean = [point["width"] for point in points], list[Series](), what == "mean"
     for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
         errors = [point["blocks"][b]["error"] for point in points]
         series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, colour=colour))
-        fit = decay_of(found[what]["shared_rate"][b])
-        if mean and fit is not None:
-            series.append(curves.curve("fit", fit, widths, colour))
+        series += curves.curve("fit", found[what]["shared_rate"][b], widths, colour) if mean else []
     # Means linear on paper, as there.
     look: dict[str, Any] = {"apart": True, "note": curves.HALF_BARS, "printed": "linear"} if mean else {}
     return View(name=what.capitalize(), x=curves.WIDTH, y="error", series=series, **look)
 
 
-def _fit_intervals(points: Sequence[Point]) -> list[dict[str, bootstrap.Interval]]:
+def _fit_intervals(points: Sequence[Point]) -> list[curves.FitIntervals]:
     """Say how sure each depth's own fit is, from sources drawn again."""
     widths, found = [point["width"] for point in points], []
     for b in range(len(points[0]["blocks"])):
         sources = [[errors[b] for errors in point["sources"]["error"]] for point in points]
-        found.append(curves.redrawn_fits(widths, bootstrap.redraw(sources, bootstrap.mean_of_rows)))
+        found.append(curves.redrawn_fits(widths, bootstrap.redraw(sources, "mean")))
     return found
 
 
-def _rate_view(found: Fits, intervals: Sequence[dict[str, bootstrap.Interval]]) -> View:
-    rates = [(b + 1, decay_of(fit)) for b, fit in enumerate(found["mean"]["own_rate"])]
-    fitted = [(b, fit.delta, intervals[b - 1]["delta"]) for b, fit in rates if fit is not None]
-    series = Series(
-        name="of the mean, each depth its own; 95 % interval",
-        points=[(b, rate) for b, rate, _ in fitted],
-        low=[between.low for _, _, between in fitted],
-        high=[between.high for _, _, between in fitted],
-        colour="mean",
-    )
-    return View(name="Rate", x="blocks", y="rate δ", series=[series], y_scales=("linear",), minor=True)
-
-
 def _block_table(points: Sequence[Point]) -> Table:
-    depth = range(len(points[0]["blocks"]))
-    names = [f"{what}, {_blocks(b)}" for what in curves.STATISTICS for b in depth]
+    shown = [(what, b) for what in curves.STATISTICS for b in range(len(points[0]["blocks"]))]
     rows = [
-        (str(point["width"]), *(number(point["blocks"][b]["error"][w]) for w in curves.STATISTICS for b in depth))
-        for point in points
+        (str(point["width"]), *(number(point["blocks"][b]["error"][what]) for what, b in shown)) for point in points
     ]
     caption = f"Errors over sources, width by width, target {points[0]['target']}"
-    return Table(caption=caption, columns=("n", *names), rows=rows, words=0)
+    return Table(caption=caption, columns=("n", *(f"{what}, {_blocks(b)}" for what, b in shown)), rows=rows, words=0)
 
 
-def _fit_table(found: Fits, intervals: Sequence[dict[str, bootstrap.Interval]]) -> Table:
+def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals]) -> Table:
     """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
     rows = []
-    for b, fits in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
-        one, own = map(decay_of, fits)
-        shared = [number(getattr(one, part, None)) for part in ("gamma", "delta")]
-        alone = [(number(getattr(own, part, None)), curves.in_words(i)) for part, i in intervals[b].items()]
-        rows.append((str(b + 1), *shared, *(cell for cells in alone for cell in cells)))
+    for b, (shared, own) in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
+        cells = [number(shared and shared[part]) for part in curves.FIT]
+        for part in curves.FIT:
+            cells += [number(own and own[part]), curves.in_words(intervals[b][part])]
+        rows.append((str(b + 1), *cells))
     columns = ("blocks", "γ, shared δ", "shared δ", "γ, own δ", "95 % interval", "own δ", "95 % interval")
     return Table(caption=curves.FIT_CAPTION, columns=columns, rows=rows)
 
@@ -367,11 +318,11 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
     """Write the rate of each number of blocks, and whether they are in its order.
 
     Example:
-        >>> depths_in_words([Decay(1.0, 0.05), Decay(2.0, 0.04), Decay(3.0, 0.03)])
+        >>> depths_in_words([{"gamma": 1.0, "delta": rate} for rate in (0.05, 0.04, 0.03)])
         '0.05, 0.04, 0.03: the deeper, the slower'
     """
-    told = ", ".join(number(fit.delta if fit else None) for fit in fits)
-    rates = [fit.delta for fit in fits if fit is not None]
+    told = ", ".join(number(fit and fit["delta"]) for fit in fits)
+    rates = [fit["delta"] for fit in fits if fit is not None]
     if len(rates) < max(2, len(fits)):
         return told
     steps = [later - before for before, later in pairwise(rates)]
@@ -379,14 +330,4 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
     return told + (order or ", in no order of depth")
 
 
-FIGURE = Figure(
-    name="fig6",
-    plan=Constructions(
-        configure=configure,
-        make_target=make_target,
-        run_task=run_task,
-        summarize=summarize_rows,
-        sources_a_task=10,
-    ),
-    describe=describe,
-)
+FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=10), describe)

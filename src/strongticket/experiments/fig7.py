@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Comparison, Section, Series, View, number
+from strongticket.charts.parts import Chart, Colour, Section, View, number, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -17,6 +17,7 @@ from strongticket.experiments.text_rows import (
     RunRow,
     TextResult,
     by_seed,
+    grouped,
     on_common_seeds,
     on_other_texts,
     tokens_of,
@@ -74,9 +75,6 @@ class Result(TextResult):
     gaps: NotRequired[list[Gap]]
 
 
-Groups = dict[tuple[str, str, str], list[RunRow]]  # by model, kind and treatment of the embeddings
-
-
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and trained models."""
     runs = []
@@ -90,30 +88,37 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
-    """Means and deviations over seeds, and the effect of the scale seed by seed."""
-    groups: Groups = {}
-    for row in rows:
-        groups.setdefault(_group(row), []).append(row)
-    groups = {group: _at_best_settings(members) for group, members in groups.items()}
-    points: list[Point] = []
+    """Means and deviations over seeds; seed by seed, what the scale changes, and how far tickets are above models.
+
+    A trained model of the same seed saw the same text in the same order.
+    """
+    groups = {group: _at_best_settings(members) for group, members in grouped(rows, _group).items()}
+    points: list[Point] = [
+        {
+            "size": size,
+            "kind": kind,
+            "embeddings": embeddings,
+            "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
+            "lr": members[0]["config"]["lr"],
+            "warmup": members[0]["config"]["warmup"],
+            "tokens": tokens_of(members[0]["config"]),
+            "nonzero": members[0]["nonzero"],
+            "seeds": [row["config"]["seed"] for row in members],
+            "best_validation_loss": spread([row[BEST] for row in members]),
+            "final_validation_loss": spread([row[FINAL] for row in members]),
+            "also": on_other_texts(members),
+        }
+        for (size, kind, embeddings), members in groups.items()
+    ]
+    effects, gaps = list[Effect](), list[Gap]()
     for (size, kind, embeddings), members in groups.items():
-        points.append(
-            {
-                "size": size,
-                "kind": kind,
-                "embeddings": embeddings,
-                "scale": members[0]["config"]["policy"]["qk_scale"] if kind != "dense" else None,
-                "lr": members[0]["config"]["lr"],
-                "warmup": members[0]["config"]["warmup"],
-                "tokens": tokens_of(members[0]["config"]),
-                "nonzero": members[0]["nonzero"],
-                "seeds": [row["config"]["seed"] for row in members],
-                "best_validation_loss": spread([row[BEST] for row in members]),
-                "final_validation_loss": spread([row[FINAL] for row in members]),
-                "also": on_other_texts(members),
-            }
-        )
-    return {"points": points, "effects": _effects(groups), "gaps": _gaps(groups)}
+        plain, trained = groups.get((size, "unscaled", embeddings), []), groups.get((size, "dense", "trained"), [])
+        for measure in MEASURES if kind == "scaled" else ():
+            if (effect := paired_difference(by_seed(plain, measure), by_seed(members, measure))) is not None:
+                effects.append({"size": size, "embeddings": embeddings, "measure": measure, **effect})
+        if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
+            gaps.append({"size": size, "kind": kind, "embeddings": embeddings, **gap})
+    return {"points": points, "effects": effects, "gaps": gaps}
 
 
 def _at_best_settings(rows: Sequence[RunRow]) -> list[RunRow]:
@@ -121,9 +126,7 @@ def _at_best_settings(rows: Sequence[RunRow]) -> list[RunRow]:
 
     Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
     """
-    settings: dict[tuple[float, int], list[RunRow]] = {}
-    for row in rows:
-        settings.setdefault((row["config"]["lr"], row["config"]["warmup"]), []).append(row)
+    settings = grouped(rows, lambda row: (row["config"]["lr"], row["config"]["warmup"]))
     losses = {setting: by_seed(found, BEST) for setting, found in settings.items()}
 
     def beats(one: tuple[float, int], other: tuple[float, int]) -> bool:
@@ -134,28 +137,6 @@ def _at_best_settings(rows: Sequence[RunRow]) -> list[RunRow]:
         return sum(beats(other, setting) for other in settings), -len(losses[setting]), setting
 
     return settings[min(settings, key=rank)]
-
-
-def _effects(groups: Groups) -> list[Effect]:
-    effects: list[Effect] = []
-    for (size, kind, embeddings), members in groups.items():
-        if kind != "scaled" or (size, "unscaled", embeddings) not in groups:
-            continue
-        for measure in MEASURES:
-            plain, scaled = (by_seed(rows, measure) for rows in (groups[size, "unscaled", embeddings], members))
-            if (difference := paired_difference(plain, scaled)) is not None:
-                effects.append({"size": size, "embeddings": embeddings, "measure": measure, **difference})
-    return effects
-
-
-def _gaps(groups: Groups) -> list[Gap]:
-    """How far tickets are above trained models of the same seed, which saw the same text in the same order."""
-    gaps: list[Gap] = []
-    for (size, kind, embeddings), members in groups.items():
-        trained = groups.get((size, "dense", "trained"), [])
-        if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
-            gaps.append({"size": size, "kind": kind, "embeddings": embeddings, **gap})
-    return gaps
 
 
 def _group(row: RunRow) -> tuple[str, str, str]:
@@ -171,17 +152,19 @@ def describe(result: Result) -> Section:
     points = result["points"]
     several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
     seen = "Points are joined only where all models saw the same amount of text."
+    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
+    rates = dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named)
     chart = Chart(
         title="Loss against nonzero parameters",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
         + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
-        + f" Learning rates: {_rates(points)}: for trained models the best of those tried.",
+        + f" Learning rates: {', '.join(rates)}: for trained models the best of those tried.",
         views=[
             _view(points, counted, name)
             for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
         ],
         tables=[
-            losses.table(
+            table_of(
                 "Losses over seeds",
                 points,
                 {
@@ -202,6 +185,16 @@ def describe(result: Result) -> Section:
     shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
     effects = [effect for effect in result["effects"] if effect["measure"] in shown]
     best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
+    both = len({effect["measure"] for effect in effects}) > 1
+    changes: list[losses.Line[Pair]] = [
+        (
+            (effect["size"], effect["embeddings"], effect["measure"].split("_")[0])[: 2 + both],
+            effect,
+            "median" if effect["measure"] == BEST else "ink",
+        )
+        for effect in effects
+    ]
+    scales = {"unscaled": "1", "scaled": SCALED}
     return Section(
         anchor="fig7",
         name="Figure 7",
@@ -210,7 +203,26 @@ def describe(result: Result) -> Section:
         "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
         f"width, as its theory asks, and reports better tickets.{'' if best else NO_PAIR}",
         finding=_finding(points, best),
-        blocks=(chart, *([_effect_lines(effects)] if effects else []), *([_gap_lines(gaps)] if gaps else [])),
+        blocks=(
+            chart,
+            *losses.compare_pairs(
+                changes,
+                title="What the scale of Q and K changes, seed by seed",
+                caption=f"Left of zero: the scale lowers the loss. {losses.caution([pair['n'] for pair in effects])}",
+                words=("model", "embeddings", "loss")[: 2 + both],
+                axis="scaled − unscaled, nats a token",
+                standard_error=True,
+            ),
+            *losses.compare_pairs(
+                [((gap["size"], gap["embeddings"], scales[gap["kind"]]), gap, COLOURS[gap["kind"]]) for gap in gaps],
+                title="How far tickets are above trained models, seed by seed",
+                caption="At zero a ticket is as good as the trained model that saw the same text in the same order. "
+                + losses.caution([gap["n"] for gap in gaps]),
+                words=("model", "embeddings", "scale"),
+                axis="ticket − trained model, nats a token",
+                standard_error=True,
+            ),
+        ),
     )
 
 
@@ -232,12 +244,13 @@ def _finding(points: Sequence[Point], effects: Sequence[Effect]) -> str:
 
 
 def _view(points: Sequence[Point], counted: str, name: str) -> View:
-    series: list[Series] = []
-    kinds = [point["kind"] for point in points]
+    series = []
+    kinds, alike = [point["kind"] for point in points], _comparable(points)
     labelled = "dense" if "dense" in kinds else kinds[0]  # one name for each model is enough, and leaves room
     for kind, embeddings in dict.fromkeys((point["kind"], point["embeddings"]) for point in points):
         chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
         chosen.sort(key=lambda point: float(point["nonzero"][counted]))
+        seen = [f"{point['size']}, {_text_seen(point)}" for point in chosen]
         series.append(
             losses.over_seeds(
                 LABELS[kind] + ("" if kind == "dense" else f", embeddings {embeddings}"),
@@ -246,24 +259,13 @@ def _view(points: Sequence[Point], counted: str, name: str) -> View:
                 colour=COLOURS[kind],
                 dash="dashed" if embeddings == "masked" else "solid",
                 line=_comparable(chosen),
-                notes=[f"{point['size']}, {_text_seen(point)}" for point in chosen],
-                labels=[_label(point, points) for point in chosen] if kind == labelled else (),
+                notes=seen,
+                # With the text a model saw where models differ in that.
+                labels=() if kind != labelled else [point["size"] for point in chosen] if alike else seen,
             )
         )
-    return View(
-        name=name,
-        x="nonzero parameters",
-        y=losses.BEST_LOSS,
-        series=series,
-        x_scale="log",
-        y_scales=("linear", "log"),
-        apart=True,
-    )
-
-
-def _label(point: Point, points: Sequence[Point]) -> str:
-    """Name a model, with the text it saw where models differ in that."""
-    return str(point["size"]) if _comparable(points) else f"{point['size']}, {_text_seen(point)}"
+    look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear", "log"), "apart": True}
+    return View(name=name, x="nonzero parameters", y=losses.BEST_LOSS, series=series, **look)
 
 
 def _comparable(points: Sequence[Point]) -> bool:
@@ -273,50 +275,6 @@ def _comparable(points: Sequence[Point]) -> bool:
 
 def _text_seen(point: Point) -> str:
     return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
-
-
-def _rates(points: Sequence[Point]) -> str:
-    """Write the learning rates: trained models may have another than tickets."""
-    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
-    return ", ".join(dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named))
-
-
-def _effect_lines(effects: Sequence[Effect]) -> Comparison:
-    both = len({effect["measure"] for effect in effects}) > 1
-    return losses.compare_pairs(
-        "What the scale of Q and K changes, seed by seed",
-        f"Left of zero: the scale lowers the loss. {losses.caution([effect['n'] for effect in effects])}",
-        ("model", "embeddings", "loss") if both else ("model", "embeddings"),
-        "scaled − unscaled, nats a token",
-        [
-            (
-                (effect["size"], effect["embeddings"], *([effect["measure"].split("_")[0]] if both else [])),
-                effect,
-                "median" if effect["measure"] == BEST else "ink",
-            )
-            for effect in effects
-        ],
-        standard_error=True,
-    )
-
-
-def _gap_lines(gaps: Sequence[Gap]) -> Comparison:
-    return losses.compare_pairs(
-        "How far tickets are above trained models, seed by seed",
-        "At zero a ticket is as good as the trained model that saw the same text in the same order. "
-        + losses.caution([gap["n"] for gap in gaps]),
-        ("model", "embeddings", "scale"),
-        "ticket − trained model, nats a token",
-        [
-            (
-                (gap["size"], gap["embeddings"], "1" if gap["kind"] == "unscaled" else SCALED),
-                gap,
-                COLOURS[gap["kind"]],
-            )
-            for gap in gaps
-        ],
-        standard_error=True,
-    )
 
 
 FIGURE = Figure(name="fig7", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, View, span
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -18,6 +18,7 @@ from strongticket.experiments.text_rows import (
     TextResult,
     by_scale,
     by_seed,
+    grouped,
     lowest_in_words,
     on_common_seeds,
     scale_points,
@@ -62,21 +63,19 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
     """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
-    groups: dict[tuple[str, str], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((row["config"]["size"], row["config"]["policy"]["embeddings"]), []).append(row)
-    return {"curves": [_curve(size, embeddings, members) for (size, embeddings), members in groups.items()]}
-
-
-def _curve(size: str, embeddings: str, rows: Sequence[RunRow]) -> Curve:
-    return {
-        "size": size,
-        "embeddings": embeddings,
-        "lr": rows[0]["config"]["lr"],
-        "theory": schedules.theory_scale(size),
-        "lowest": lowest(rows),
-        "points": scale_points(rows),
-    }
+    groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["embeddings"]))
+    curves: list[Curve] = [
+        {
+            "size": size,
+            "embeddings": embeddings,
+            "lr": members[0]["config"]["lr"],
+            "theory": schedules.theory_scale(size),
+            "lowest": lowest(members),
+            "points": scale_points(members),
+        }
+        for (size, embeddings), members in groups.items()
+    ]
+    return {"curves": curves}
 
 
 def lowest(rows: Sequence[RunRow]) -> Lowest | None:
@@ -102,25 +101,73 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     }
 
 
+_PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
+    "scale": lambda pair: f"{pair[0]:.3g}",
+    "seeds": lambda pair: str(pair[1]["n"]),
+    "best − that of scale 1": lambda pair: losses.difference(pair[1]),
+    "95 % interval": lambda pair: losses.interval(pair[1]),
+}
+
+
 def describe(result: Result) -> Section:
-    """The losses themselves, and their difference to scale 1 seed by seed."""
+    """The losses themselves, and beside them their difference to scale 1 seed by seed."""
     curves = result["curves"]
+    sizes = [*dict.fromkeys(curve["size"] for curve in curves)]
+    scales = sorted({float(point["scale"]) for curve in curves for point in curve["points"]})
     counts = [len(point["seeds"]) for curve in curves for point in curve["points"]]
-    chart = Chart(
-        title="Loss against the scale of query and key weights",
-        caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
-        f"{losses.DOTS}",
-        views=[_loss_view(curves)],
-        tables=[
-            losses.table(
-                f"{curve_name(curve)}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}",
-                curve["points"],
-                {"scale": scale_of, **losses.loss_columns(curve["points"])},
+    found, differences, tables, pair_tables = list[Series](), list[Series](), list[Table](), list[Table]()
+    paired, alone = list[Pair](), list[str]()
+    for curve in curves:
+        name, points = curve_name(curve), curve["points"]
+        # Each model has a colour; masked embeddings are dashed.
+        look: dict[str, Any] = {
+            "colour": SERIES[sizes.index(curve["size"]) % len(SERIES)],
+            "dash": "dashed" if curve["embeddings"] == "masked" else "solid",
+        }
+        found.append(losses.over_seeds(name, [p["scale"] for p in points], [p[BEST] for p in points], **look))
+        caption = f"{name}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}"
+        tables.append(table_of(caption, points, {"scale": scale_of, **losses.loss_columns(points)}, words=0))
+        if pairs := [(point["scale"], pair) for point in points if (pair := point[DIFFERENCE]) is not None]:
+            own = [pair for _, pair in pairs]
+            differences.append(losses.over_seeds(name, [scale for scale, _ in pairs], own, losses.ends, **look))
+            pair_tables.append(table_of(name, pairs, _PAIR_COLUMNS, words=0))
+            paired += own
+        else:
+            alone.append(name)
+    shared: dict[str, Any] = {
+        "x": "scale of Q and K",
+        "x_scale": "log",
+        # Labels closer than a quarter of an octave would touch.
+        "x_ticks": [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19],
+        "upright": [(theory, f"theory: {theory:.3g}") for theory in sorted({float(c["theory"]) for c in curves})],
+        "apart": True,
+    }
+    charts = [
+        Chart(
+            title="Loss against the scale of query and key weights",
+            caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
+            f"{losses.DOTS}",
+            views=[View(name="Loss", y=losses.BEST_LOSS, series=found, y_scales=("linear", "log"), **shared)],
+            tables=tables,
+            half=True,
+        )
+    ]
+    if paired:
+        values = [float(value) for pair in paired for value in pair["values"]]
+        ends = [end for pair in paired for end in losses.ends(pair) or ()]
+        shared |= {"y_scales": ("linear",), "zero": True, "y_range": span([0.0, *values], [0.0, *ends])}
+        y = "difference of the loss to scale 1"
+        charts.append(
+            Chart(
+                title="The same, minus that of scale 1",
+                caption="Below zero: the scale lowers the loss. Bars that leave the frame go on; the table has their "
+                f"ends. {losses.caution([pair['n'] for pair in paired])}"
+                + (f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""),
+                views=[View(name="Difference to scale 1", y=y, series=differences, **shared)],
+                tables=pair_tables,
+                half=True,
             )
-            for curve in curves
-        ],
-        half=True,
-    )
+        )
     return Section(
         anchor="fig8",
         name="Figure 8",
@@ -128,7 +175,7 @@ def describe(result: Result) -> Section:
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
         "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
         finding=_finding(curves),
-        blocks=(chart, *_differences(curves)),
+        blocks=charts,
     )
 
 
@@ -141,87 +188,6 @@ def _finding(curves: Sequence[Curve]) -> str:
     return "; ".join(f"{found}, {theory}" for found, theory in zip(lowest, theories, strict=True))
 
 
-def _differences(curves: Sequence[Curve]) -> list[Chart]:
-    """Draw the paired differences beside the losses; a curve without scale 1 has none."""
-    pairs = [found for curve in curves for _, found in _pairs(curve)]
-    if not pairs:
-        return []
-    alone = [curve_name(curve) for curve in curves if not _pairs(curve)]
-    missing = f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""
-    columns: dict[str, Callable[[tuple[float, Pair]], str]] = {
-        "scale": lambda pair: f"{pair[0]:.3g}",
-        "seeds": lambda pair: str(pair[1]["n"]),
-        "best − that of scale 1": lambda pair: losses.difference(pair[1]),
-        "95 % interval": lambda pair: losses.interval(pair[1]),
-    }
-    chart = Chart(
-        title="The same, minus that of scale 1",
-        caption="Below zero: the scale lowers the loss. Bars that leave the frame go on; the table has their ends. "
-        + losses.caution([found["n"] for found in pairs])
-        + missing,
-        views=[_difference_view(curves)],
-        tables=[losses.table(curve_name(curve), _pairs(curve), columns) for curve in curves if _pairs(curve)],
-        half=True,
-    )
-    return [chart]
-
-
-def _loss_view(curves: Sequence[Curve]) -> View:
-    series = [
-        losses.over_seeds(
-            curve_name(curve),
-            [point["scale"] for point in curve["points"]],
-            [point[BEST] for point in curve["points"]],
-            colour=colour,
-            dash=dash,
-        )
-        for curve, colour, dash in _styles(curves)
-    ]
-    return _view("Loss", losses.BEST_LOSS, series, curves, y_scales=("linear", "log"))
-
-
-def _difference_view(curves: Sequence[Curve]) -> View:
-    series, values, reached = list[Series](), [0.0], [0.0]
-    for curve, colour, dash in _styles(curves):
-        if pairs := _pairs(curve):
-            scales, found = zip(*pairs, strict=True)
-            series.append(losses.over_seeds(curve_name(curve), scales, found, losses.ends, colour=colour, dash=dash))
-            values += [float(value) for pair in found for value in pair["values"]]
-            reached += [end for pair in found for end in losses.ends(pair) or ()]
-    look = {"y_scales": ("linear",), "zero": True, "y_range": span(values, reached)}
-    return _view("Difference to scale 1", "difference of the loss to scale 1", series, curves, **look)
-
-
-def _view(name: str, y: str, series: Sequence[Series], curves: Sequence[Curve], **look: Any) -> View:
-    theories = sorted({float(curve["theory"]) for curve in curves})
-    return View(
-        name=name,
-        x="scale of Q and K",
-        y=y,
-        series=series,
-        x_scale="log",
-        x_ticks=_ticks(curves),
-        upright=[(theory, f"theory: {theory:.3g}") for theory in theories],
-        apart=True,
-        **look,
-    )
-
-
-def _pairs(curve: Curve) -> list[tuple[float, Pair]]:
-    found = [(float(point["scale"]), point[DIFFERENCE]) for point in curve["points"]]
-    return [(scale, pair) for scale, pair in found if pair is not None]
-
-
-def _styles(curves: Sequence[Curve]) -> list[tuple[Curve, Colour, Dash]]:
-    """Give each model a colour; masked embeddings are dashed."""
-    colours: dict[str, Colour] = {}
-    styled = list[tuple[Curve, Colour, Dash]]()
-    for curve in curves:
-        colour = colours.setdefault(curve["size"], SERIES[len(colours) % len(SERIES)])
-        styled.append((curve, colour, "dashed" if curve["embeddings"] == "masked" else "solid"))
-    return styled
-
-
 def curve_name(curve: Curve) -> str:
     """Name a curve by its model and what was done with the embeddings."""
     return f"{curve['size']}, embeddings {curve['embeddings']}"
@@ -230,12 +196,6 @@ def curve_name(curve: Curve) -> str:
 def scale_of(point: ScalePoint) -> str:
     """Write a point's scale."""
     return f"{float(point['scale']):.3g}"
-
-
-def _ticks(curves: Sequence[Curve]) -> list[float]:
-    scales = sorted({float(point["scale"]) for curve in curves for point in curve["points"]})
-    # Labels closer than a quarter of an octave would touch.
-    return [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19]
 
 
 FIGURE = Figure(name="fig8", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from strongticket.charts import picture
 from strongticket.charts.parts import Section
-from strongticket.construct.source import Init
 from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.experiments.options import Options as Options
 from strongticket.experiments.results import RESULT, naming
-from strongticket.experiments.schedules import ScheduleName
 from strongticket.files import Json
 
 if TYPE_CHECKING:
@@ -29,42 +28,15 @@ class NothingToDrawError(StrongTicketError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a user may ask of any figure; None and nothing leave the figure's own default."""
-
-    quick: bool = False
-    # Of constructions.
-    sources: int | None = None
-    targets: int = 1
-    seed: int = 0
-    init: Init = "theory"
-    target: Literal["trained", "untrained"] | None = None
-    normalize: bool | None = None
-    # Of runs on text.
-    schedule: ScheduleName = "short"
-    sizes: tuple[str, ...] = ()
-    seeds: int | None = None
-    only: str = ""  # begin only runs whose name has this regular expression in it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """By what means a figure's work is done, which its numbers do not depend on.
+    """By what means a figure's work is done, which its numbers do not depend on."""
 
-    Args:
-        workers: local processes.
-        dask: address of a Dask scheduler, instead of local processes.
-        work: text and machine for missing runs on text; None draws finished runs only.
-        progress: called before each task or run.
-        watch: called while a run on text is under way.
-        tell: called with a line if the figure that is there has more runs than the one that takes its place.
-    """
-
-    workers: int = 1
-    dask: str | None = None
-    work: "Work | None" = None
+    workers: int = 1  # local processes
+    dask: str | None = None  # address of a Dask scheduler, instead of local processes
+    work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
     progress: Progress = lambda done, total, name: None
-    watch: "Watch" = lambda moment: None
+    watch: "Watch" = lambda moment: None  # called while a run on text is under way
+    # Called with a line if the figure that is there has more runs than the one that takes its place.
     tell: Callable[[str], object] = warnings.warn
 
 
@@ -81,7 +53,7 @@ class Plan(Protocol[C]):
         """Do the work, or what is left of it, in `out`/`name`, and give the content of its `result.json`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure(Generic[C]):
     """A figure: its name, which is also its folder's, the work it is made of, and what its result shows."""
 
@@ -97,29 +69,14 @@ def load_figure(name: str) -> Figure[Any]:
 
 
 def reproduce_figure(figure: Figure[C], config: C, out: Path, how: How = ALONE) -> Json:
-    """Do what is left of a figure's work, and draw it.
-
-    Args:
-        figure: which.
-        config: its configuration, as its plan makes it of options.
-        out: the folder above the figure's own, `out/fig4` for example.
-        how: processes, cluster, text.
-
-    Returns:
-        The content of `result.json`.
-    """
-    check_packages()
+    """Do what is left of a figure's work in its folder under `out`, draw it, and give the content of `result.json`."""
+    try:
+        for needed in ("matplotlib", "scipy"):  # before any work is done, not after
+            import_module(needed)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"figures need {error.name}: pip install 'strongticket[report]'") from None
     result = figure.plan.carry_out(figure.name, config, out, how)
     folder = out / figure.name
     with naming(folder / RESULT):
         picture.draw(figure.describe(result), folder / figure.name)
     return result
-
-
-def check_packages() -> None:
-    """Say what is missing before any work is done, not after."""
-    try:
-        import_module("matplotlib")
-        import_module("scipy")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(f"figures need {error.name}: pip install 'strongticket[report]'") from None

@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TypedDict, get_args
 
-from strongticket.charts.parts import SERIES, Chart, Section, View
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, table_of
 from strongticket.experiments import fig8, losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
+from strongticket.experiments.paired import Pair
 from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
@@ -16,6 +17,7 @@ from strongticket.experiments.text_rows import (
     RunRow,
     ScalePoint,
     TextResult,
+    grouped,
     mean_of,
     on_common_seeds,
     scale_points,
@@ -49,13 +51,14 @@ class Result(TextResult):
 
 def plan(choice: Choice) -> list[RunConfig]:
     """For each seed, model and init: tickets at its scales."""
-    return [
-        _drawn_from(init, schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed))
-        for seed, size in choice.seeds_and_sizes()
-        for base in [schedules.base(choice.schedule, size)]
-        for init in INITS
-        for scale in scales_of(init, size, choice.schedule)
-    ]
+    runs = []
+    for seed, size in choice.seeds_and_sizes():
+        for init in INITS:
+            for scale in scales_of(init, size, choice.schedule):
+                base = schedules.base(choice.schedule, size)
+                config = schedules.ticket(base, embeddings=EMBEDDINGS, scale=scale, seed=seed)
+                runs.append(replace(config, policy=replace(config.policy, init=init)))
+    return runs
 
 
 def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
@@ -74,16 +77,10 @@ def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[
     return (*pair, *(float(f"{ratio * scale:.3g}") for scale in own))
 
 
-def _drawn_from(init: Init, config: RunConfig) -> RunConfig:
-    return replace(config, policy=replace(config.policy, init=init))
-
-
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
     """Losses of each init at its scales over seeds, and their difference to scale 1 seed by seed."""
-    groups: dict[tuple[str, Init], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((row["config"]["size"], row["config"]["policy"]["init"]), []).append(row)
     found: list[Drawn] = []
+    groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["init"]))
     for (size, init), members in groups.items():
         points = scale_points(members)
         # A single scale has nothing to be held against yet; its row counts once another is there.
@@ -119,54 +116,45 @@ def describe(result: Result) -> Section:
     """The losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
     lines = result["inits"]
     several = len({line["size"] for line in lines}) > 1
-    names = [f"{line['init']}, {line['size']}" if several else line["init"] for line in lines]
     # One of those drawn alike is labelled, the lowest.
     as_drawn = sorted((p for line in lines for p in line["points"] if p["scale"] == 1), key=lambda p: -p[BEST]["mean"])
     unscaled = [*{point["deviation"]: point for point in as_drawn}.values()]
-    series = [
-        losses.over_seeds(
-            name,
-            [point["deviation"] for point in line["points"]],
-            [point[BEST] for point in line["points"]],
-            colour=SERIES[place % len(SERIES)],
-            notes=[f"scale {point['scale']:g}, {losses.loss(point[BEST])}" for point in line["points"]],
-            labels=["×1" if point in unscaled else "" for point in line["points"]],
+    series, tables, differences = list[Series](), list[Table](), list[losses.Line[Pair]]()
+    for place, line in enumerate(lines):
+        points, colour = line["points"], SERIES[place % len(SERIES)]
+        series.append(
+            losses.over_seeds(
+                f"{line['init']}, {line['size']}" if several else line["init"],
+                [point["deviation"] for point in points],
+                [point[BEST] for point in points],
+                colour=colour,
+                notes=[f"scale {point['scale']:g}, {losses.loss(point[BEST])}" for point in points],
+                labels=["×1" if point in unscaled else "" for point in points],
+            )
         )
-        for place, (line, name) in enumerate(zip(lines, names, strict=True))
-    ]
-    differences = [
-        ((line["init"], line["size"], f"{point['scale']:g}"), pair, SERIES[place % len(SERIES)])
-        for place, line in enumerate(lines)
-        for point in line["points"]
-        if (pair := point[DIFFERENCE])
-    ]
+        columns = {"scale": fig8.scale_of, "size": lambda point: f"{point['deviation']:.3g}"}
+        caption = f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}"
+        tables.append(table_of(caption, points, columns | losses.loss_columns(points), words=0))
+        differences += [
+            ((line["init"], line["size"], f"{point['scale']:g}"), pair, colour)
+            for point in points
+            if (pair := point[DIFFERENCE])
+        ]
     counts = [int(pair["n"]) for _, pair, _ in differences]
+    view = View(
+        name="Loss",
+        x="standard deviation of the weights of Q and K, the scale included",
+        y=losses.BEST_LOSS,
+        series=series,
+        x_scale="log",
+        y_scales=("linear", "log"),
+    )
     chart = Chart(
         title="Best losses against the size of the weights of Q and K",
         caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn, from where the others are scaled. "
         f"Mean and standard deviation over seeds. {losses.DOTS}",
-        views=[
-            View(
-                name="Loss",
-                x="standard deviation of the weights of Q and K, the scale included",
-                y=losses.BEST_LOSS,
-                series=series,
-                x_scale="log",
-                y_scales=("linear", "log"),
-            )
-        ],
-        tables=[
-            losses.table(
-                f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}",
-                line["points"],
-                {
-                    "scale": fig8.scale_of,
-                    "size": lambda point: f"{point['deviation']:.3g}",
-                    **losses.loss_columns(line["points"]),
-                },
-            )
-            for line in lines
-        ],
+        views=[view],
+        tables=tables,
     )
     return Section(
         anchor="inits",
@@ -177,12 +165,12 @@ def describe(result: Result) -> Section:
         finding=f"lowest loss: {', '.join(map(_lowest, lines))}",
         blocks=(
             chart,
-            losses.compare_pairs(
-                "Scaled minus unscaled, seed by seed",
-                f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
-                ("weights", "model", "scale"),
-                "difference of the best loss, nats a token",
+            *losses.compare_pairs(
                 differences,
+                title="Scaled minus unscaled, seed by seed",
+                caption=f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
+                words=("weights", "model", "scale"),
+                axis="difference of the best loss, nats a token",
             ),
         ),
     )

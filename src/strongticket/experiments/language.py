@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,12 @@ FIRST_SETTINGS: Mapping[type[Any], str] = {
 }
 SET_UP_SECONDS = 10.0  # validating and the like, beside the steps themselves
 
-# Called with the runs done, all of them, and the settings of the next.
-Progress = Callable[[int, int, RunConfig], object]
+# Called with the runs done, all of them, and the name of the next.
+Progress = Callable[[int, int, str], object]
 
 
 class Rows:
-    """The finished runs of some figures.
-
-    Args:
-        folder: where new rows are kept.
-        others: folders of other figures, whose rows are used as well.
-    """
+    """The finished runs of some figures: a folder where new ones are kept, and others whose rows are used as well."""
 
     def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
         self.folder = folder
@@ -110,34 +105,24 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
     rows.check_text(work.text)
     machine = environment(str(work.means.share.device))
     for done, config in enumerate(plan):
-        progress(done, len(plan), config)
+        progress(done, len(plan), name_of(config))
         if rows.find(config) is not None:
             continue
-        needed = _seconds_needed(config, rows.speed(config, machine))
+        # With a tenth to spare; where no run like it is known, only what is not steps.
+        speed = rows.speed(config, machine)
+        needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
         path = rows.folder / UNDER_WAY / name_of(config)
-        rows.keep(_run_one(config, path, work, watch))
+        found = run(config, work.text, path, work.means, watch=watch)
+        measured = {key: value for key, value in found.items() if key != "config"}
+        made = {"text": work.text.describe(), **measured, "run": read_json(path / RUN)}
+        rows.keep({"config": config.as_json(), **made})
         if not work.means.keep:
             shutil.rmtree(path)
-            _remove_if_empty(path.parent)
+            with suppress(OSError):  # which says that another run is under way there
+                path.parent.rmdir()
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):  # which says that another run is under way there
-        folder.rmdir()
-
-
-def _seconds_needed(config: RunConfig, speed: float | None) -> float:
-    """What a run takes, with a tenth to spare; where none like it is known, only what is not steps."""
-    return SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
-
-
-def _run_one(config: RunConfig, path: Path, work: Work, watch: Watch) -> Json:
-    result = run(config, work.text, path, work.means, watch=watch)
-    measured = {key: value for key, value in result.items() if key != "config"}
-    return {"config": config.as_json(), "text": work.text.describe(), **measured, "run": read_json(path / RUN)}
 
 
 def name_of(config: RunConfig) -> str:
@@ -151,15 +136,15 @@ def name_of(config: RunConfig) -> str:
         'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-warmup20-lr0.0001-seed0-'
     """
     policy, settings = config.policy, _counted(config.as_json(), RunConfig)
-    kind = "dense" if config.mode == "dense" else f"embeddings-{policy.embeddings}-scale{policy.qk_scale:.3g}"
-    changes = [_word(field.name, getattr(policy, field.name)) for field in fields(policy) if _is_changed(policy, field)]
-    schedule = (f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}")
-    digest = hashlib.sha256(canonical_json(settings).encode()).hexdigest()
-    return "-".join((config.size, kind, *changes, *schedule, digest[:8]))
-
-
-def _is_changed(policy: Policy, field: Field[Any]) -> bool:
-    return field.name not in ("embeddings", "qk_scale") and getattr(policy, field.name) != value_before(field)
+    words = [config.size, "dense"]
+    if config.mode != "dense":
+        words[1:] = [f"embeddings-{policy.embeddings}", f"scale{policy.qk_scale:.3g}"]
+    for own in fields(policy):
+        value = getattr(policy, own.name)
+        if own.name not in ("embeddings", "qk_scale") and value != value_before(own):
+            words.append(own.name if value is True else f"{own.name}-{value}")
+    words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}"]
+    return "-".join((*words, hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:8]))
 
 
 def _counted(settings: Json, kind: type[Any]) -> Json:
@@ -172,23 +157,14 @@ def _counted(settings: Json, kind: type[Any]) -> Json:
     }
 
 
-def _word(name: str, value: object) -> str:
-    return name if value is True else f"{name}-{value}"
-
-
 def fewer_runs(before: Json | None, now: Json) -> str | None:
-    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not.
-
-    Args:
-        before: the result of the earlier figure, if there is one.
-        now: the result that takes its place.
-    """
+    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not."""
     then = before if isinstance(before, dict) else {}
     if now["runs"] >= then.get("runs", 0):
         return None
     gone = [name for name in now["missing"] if name not in then.get("missing", [])]
-    more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-    which = f"; missing now and not then: {', '.join(gone[:3])}{more}" if gone else ""
+    named = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+    which = f"; missing now and not then: {named}" if gone else ""
     return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
 
 
@@ -202,16 +178,14 @@ def _lines(path: Path) -> list[bytes]:
 
 def _row(line: bytes, number: int, path: Path) -> Json:
     try:
-        row = json.loads(line)
+        row, wrong = json.loads(line), ""
     except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", error)  # without a line of its own, which would be 1
-        raise StrongTicketError(
-            f"{path} is not JSON lines: line {number} ({reason}); mend that line or take it out."
-        ) from None
-    if not _is_row(row):
-        raise StrongTicketError(
-            f"{path}: line {number} is no finished run, or one of another release; mend that line or take it out."
-        )
+        # Without a line of its own, which would be 1.
+        wrong = f" is not JSON lines: line {number} ({getattr(error, 'msg', error)})"
+    if not wrong and not _is_row(row):
+        wrong = f": line {number} is no finished run, or one of another release"
+    if wrong:
+        raise StrongTicketError(f"{path}{wrong}; mend that line or take it out.")
     return row | {"config": filled(row["config"], RunConfig)}
 
 
@@ -220,14 +194,14 @@ def _is_row(row: Json) -> bool:
     parts = ("config", "text", "run", "nonzero", "also")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in parts):
         return False
-    numbers = [row.get("best_validation_loss"), row.get("final_validation_loss"), *row["also"].values()]
-    numbers += [row["nonzero"].get("all"), row["nonzero"].get("without_embeddings")]
-    numbers.append(row["run"].get("tokens_per_second"))
-    return (
-        {"digest", "data"} <= row["text"].keys()
-        and isinstance(row.get("curve"), list)
-        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-    )
+    numbers = [
+        *(row.get(key) for key in ("best_validation_loss", "final_validation_loss")),
+        *(row["nonzero"].get(key) for key in ("all", "without_embeddings")),
+        *row["also"].values(),
+        row["run"].get("tokens_per_second"),
+    ]
+    finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    return finite and {"digest", "data"} <= row["text"].keys() and isinstance(row.get("curve"), list)
 
 
 def _check_alike(rows: Sequence[Json], folder: Path) -> None:

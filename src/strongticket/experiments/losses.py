@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, Table, minus, number, signed
+from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, minus, number, signed
 from strongticket.experiments.paired import Pair, Spread
 from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
@@ -36,15 +36,14 @@ def loss(found: Spread | None) -> str:
     return f"{found['mean']:.3f}" + ("" if found["std"] is None else f" ± {found['std']:.3f}")
 
 
-def difference(found: Pair | None) -> str:
+def difference(found: Pair) -> str:
     """Write a mean difference."""
-    return "–" if found is None else signed(found["mean"])
+    return signed(found["mean"])
 
 
-def interval(found: Pair | None) -> str:
+def interval(found: Pair) -> str:
     """Write a 95 % interval; a single pair of runs has none."""
-    between = ends(found) if found is not None else None
-    return "–" if between is None else " to ".join(map(signed, between))
+    return " to ".join(map(signed, ends(found) or ())) or "–"
 
 
 def ends(found: Pair) -> Ends | None:
@@ -79,69 +78,49 @@ def over_seeds(
 
 def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
     """Give columns of losses: the final one where it is not the best everywhere, and those on other texts."""
-    columns = {"best and final loss": BEST}
-    if any(point[BEST]["values"] != point[FINAL]["values"] for point in points):
-        columns = {"best loss": BEST, "final loss": FINAL}
+    differ = any(point[BEST]["values"] != point[FINAL]["values"] for point in points)
+    columns = {"best loss": BEST, "final loss": FINAL} if differ else {"best and final loss": BEST}
     own = {name: lambda point, measure=measure: loss(point[measure]) for name, measure in columns.items()}
     texts = sorted({name for point in points for name in point.get("also", {})})
     also = {f"best, on {name}": lambda point, name=name: loss(point.get("also", {}).get(name)) for name in texts}
     return {**own, "seeds": lambda point: str(len(point["seeds"])), **also}
 
 
-def table(
-    caption: str, points: Sequence[Json], columns: Mapping[str, Callable[[Json], str]], words: int = 0, remarks: int = 0
-) -> Table:
-    """Write points line by line."""
-    rows = [[write(point) for write in columns.values()] for point in points]
-    return Table(caption=caption, columns=[*columns], rows=rows, words=words, remarks=remarks)
-
-
-def compare_losses(
-    title: str, words: Sequence[str], axis: str, lines: Iterable[Line[Spread]], **more: Any
-) -> Comparison:
+def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:
     """Show losses line by line, each seed's and their mean."""
+    caption = f"{DOTS} The numbers are mean ± standard deviation."
+    return _compare(lines, {"seeds": _count, "loss": loss}, caption=caption, **more)
+
+
+def compare_pairs(lines: Sequence[Line[Pair]], *, standard_error: bool = False, **more: Any) -> list[Comparison]:
+    """Show differences seed by seed, if there are any, with intervals unless there is one seed everywhere."""
+    numbers: dict[str, Callable[[Pair], str]] = {"seeds": _count, "mean": difference}
+    if any(pair["interval"] for _, pair, _ in lines):
+        if standard_error:
+            numbers["standard error"] = lambda pair: number(pair["standard_error"])
+        numbers["95 % interval"] = interval
+    return [_compare(lines, numbers, ends, zero=True, **more)] if lines else []
+
+
+def _compare(
+    lines: Iterable[Line[Over]],
+    numbers: Mapping[str, Callable[[Over], str]],
+    reach: Callable[[Over], Ends | None] = lambda found: None,
+    **more: Any,
+) -> Comparison:
     rows = [
         Row(
             words=of,
-            marks=(Mark(mean=found["mean"], values=found["values"], colour=colour),),
-            numbers=(str(found["n"]), loss(found)),
+            marks=(Mark(mean=found["mean"], interval=reach(found), values=found["values"], colour=colour),),
+            numbers=[write(found) for write in numbers.values()],
         )
         for of, found, colour in lines
     ]
-    caption = f"{DOTS} The numbers are mean ± standard deviation."
-    return Comparison(
-        title=title, caption=caption, words=words, axis=axis, numbers=("seeds", "loss"), rows=rows, **more
-    )
+    return Comparison(numbers=[*numbers], rows=rows, **more)
 
 
-def compare_pairs(
-    title: str,
-    caption: str,
-    words: Sequence[str],
-    axis: str,
-    lines: Sequence[Line[Pair]],
-    *,
-    standard_error: bool = False,
-    **more: Any,
-) -> Comparison:
-    """Show differences seed by seed with their intervals; without these where there is one seed everywhere."""
-    numbers: dict[str, Callable[[Pair], str]] = {"seeds": lambda pair: str(pair["n"]), "mean": difference}
-    if any(pair["interval"] for _, pair, _ in lines):
-        error: dict[str, Callable[[Pair], str]] = (
-            {"standard error": lambda pair: number(pair["standard_error"])} if standard_error else {}
-        )
-        numbers |= {**error, "95 % interval": interval}
-    rows = [
-        Row(
-            words=of,
-            marks=(Mark(mean=pair["mean"], interval=ends(pair), values=pair["values"], colour=colour),),
-            numbers=[write(pair) for write in numbers.values()],
-        )
-        for of, pair, colour in lines
-    ]
-    return Comparison(
-        title=title, caption=caption, words=words, axis=axis, numbers=[*numbers], rows=rows, zero=True, **more
-    )
+def _count(found: Spread) -> str:
+    return str(found["n"])
 
 
 def seeds(numbers: Iterable[int]) -> str:
@@ -168,7 +147,7 @@ def million(tokens: float) -> str:
 
 def caution(numbers: Sequence[int]) -> str:
     """Say what differences between runs of so many seeds are worth."""
-    if max(numbers) == 1:
+    if max(numbers, default=1) == 1:
         return "Single runs have no interval: a difference smaller than the spread over seeds means nothing."
     few = " Where there is one seed, there is no interval." if min(numbers) == 1 else ""
     return f"Intervals are of the mean over seeds, 95 %; one that holds zero leaves the effect open.{few}"

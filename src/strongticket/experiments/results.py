@@ -20,12 +20,9 @@ RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
 
 class ResultFolder:
-    """The folder of one figure under one configuration.
+    """The folder of one figure under one configuration, which is everything the numbers depend on.
 
-    Args:
-        path: made when work begins.
-        config: everything the numbers depend on, as JSON.
-        kind: its dataclass, for files that are older than some of its fields.
+    Its dataclass is for files that are older than some of its fields.
     """
 
     def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
@@ -78,7 +75,19 @@ class Partial:
         self._file = file
         self.targets: list[Json] | None = None
         self.rows: dict[str, Json] = {}
-        whole = self._read(check)
+        file.seek(0)
+        whole = 0  # bytes
+        for line in file.read().splitlines(keepends=True):
+            match _parse(line):
+                case {"config": theirs}:
+                    check(theirs)
+                case {"targets": targets}:
+                    self.targets = targets
+                case {"task": task, "rows": rows}:
+                    self.rows[task] = rows
+                case _:  # half written, or none of ours
+                    break
+            whole += len(line)
         file.truncate(whole)
         if not whole:
             self._append({"config": config})
@@ -93,35 +102,13 @@ class Partial:
         self.rows[task] = rows
         self._append({"task": task, "rows": rows})
 
-    def _read(self, check: Callable[[Json], None]) -> int:
-        """Read the whole lines and give the number of bytes they take."""
-        self._file.seek(0)
-        whole = 0
-        for line in self._file.read().splitlines(keepends=True):
-            entry = _parse(line)
-            if entry is None:
-                break
-            if "config" in entry:
-                check(entry["config"])
-            elif "targets" in entry:
-                self.targets = entry["targets"]
-            else:
-                self.rows[entry["task"]] = entry["rows"]
-            whole += len(line)
-        return whole
-
     def _append(self, entry: Json) -> None:
         self._file.write(json.dumps(entry, allow_nan=False).encode() + b"\n")
         os.fsync(self._file.fileno())
 
 
 def _parse(line: bytes) -> Json | None:
-    """Read a line; None if it is only half written, or none of ours."""
-    if not line.endswith(b"\n"):
-        return None
     try:
-        entry = json.loads(line)
+        return json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
         return None
-    ours = isinstance(entry, dict) and ("config" in entry or "targets" in entry or {"task", "rows"} <= entry.keys())
-    return entry if ours else None

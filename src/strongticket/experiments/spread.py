@@ -13,7 +13,7 @@ from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import FINAL, RunRow, TextResult, by_scale, by_seed, tokens_of
+from strongticket.experiments.text_rows import FINAL, RunRow, TextResult, by_scale, by_seed, grouped, tokens_of
 from strongticket.learn.config import RunConfig
 
 EFFECT = 0.03  # nats
@@ -60,17 +60,15 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     """For each length: the spread of each kind of ticket, of their difference, and the seeds it asks for."""
-    groups: dict[tuple[str, int], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((row["config"]["size"], row["config"]["steps"]), []).append(row)
-    lengths = [_length(members) for _, members in sorted(groups.items())]
-    return {"effect": EFFECT, "lengths": lengths}
+    groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["steps"]))
+    return {"effect": EFFECT, "lengths": [_length(members) for _, members in sorted(groups.items())]}
 
 
 def _length(rows: Sequence[RunRow]) -> Length:
     config = rows[0]["config"]
     by_scales = {scale: by_seed(members, FINAL) for scale, members in by_scale(rows).items()}
     difference = paired_difference(*by_scales.values()) if len(by_scales) == 2 else None
+    deviation = difference and difference["std"]
     return {
         "size": config["size"],
         "steps": config["steps"],
@@ -79,14 +77,8 @@ def _length(rows: Sequence[RunRow]) -> Length:
             {"scale": scale, "seeds": list(found), **spread(list(found.values()))} for scale, found in by_scales.items()
         ],
         "difference": difference,
-        "seeds_needed": _seeds_needed(difference),
+        "seeds_needed": None if deviation is None else pairs_needed(EFFECT, deviation),
     }
-
-
-def _seeds_needed(difference: Pair | None) -> int | None:
-    if difference is None or difference["std"] is None:
-        return None
-    return pairs_needed(EFFECT, difference["std"])
 
 
 def describe(result: Result) -> Section:
@@ -100,13 +92,15 @@ def describe(result: Result) -> Section:
     ]
     paired = [(name, line, line["difference"]) for name, line in zip(names, lengths, strict=True) if line["difference"]]
     needed = [line["seeds_needed"] for line in lengths if line["seeds_needed"] is not None]
+    few, many = min(needed, default=0), max(needed, default=0)
+    pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
     words = ("model", "tokens", "steps")
     differences = losses.compare_pairs(
-        "Scaled minus unscaled, seed by seed",
-        f"Seeds needed: to find {effect} nats four times in five, by a paired t-test at the 5 % level.",
-        (*words, "seeds needed"),
-        "difference of the final loss, nats a token",
         [((*name, str(line["seeds_needed"] or "–")), pair, "median") for name, line, pair in paired],
+        title="Scaled minus unscaled, seed by seed",
+        caption=f"Seeds needed: to find {effect} nats four times in five, by a paired t-test at the 5 % level.",
+        words=(*words, "seeds needed"),
+        axis="difference of the final loss, nats a token",
     )
     return Section(
         anchor="spread",
@@ -114,24 +108,18 @@ def describe(result: Result) -> Section:
         title="How much seeds differ",
         lead=f"{losses.setting(result)}. Before an effect of the scale can be claimed, the spread over seeds says how "
         "many runs it takes to see one.",
-        finding=_pairs_needed(needed, effect) if needed else "",
+        finding=f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}" if needed else "",
         blocks=(
             losses.compare_losses(
-                "Final losses, seed by seed",
-                (*words, "scale"),
-                losses.FINAL_LOSS,
                 single,
+                title="Final losses, seed by seed",
+                words=(*words, "scale"),
+                axis=losses.FINAL_LOSS,
                 key=(("miss", "scale 1"), ("median", "the theory’s scale")),
             ),
-            *([differences] if paired else []),
+            *differences,
         ),
     )
-
-
-def _pairs_needed(needed: Sequence[int], effect: str) -> str:
-    few, many = min(needed), max(needed)
-    pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
-    return f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}"
 
 
 FIGURE = Figure(name="spread", plan=TextRuns(runs=plan, summarize=summarize), describe=describe)

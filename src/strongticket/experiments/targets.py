@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.data.angular import SAMPLES, AngularData, draw_angular, with_token
-from strongticket.experiments.seeds import derive_seed
+from strongticket.experiments.tasks import derive_seed
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.parallel import one_thread

@@ -1,18 +1,22 @@
-"""The unit of work: some sources of one width, pruned into one target."""
+"""The unit of work: some sources of one width, pruned into one target; and what is measured of them."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor, nn
 
-from strongticket.construct import construct_attention
 from strongticket.construct.source import Blocks, Init
-from strongticket.experiments.seeds import derive_seed
 from strongticket.files import Json
-from strongticket.models.attention import MergedAttention
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.ticket import Ticket
+
+# A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
+# difference is off by less than this.
+ROUNDING = 1e-13
+SEED_BITS = 53  # readers of JSON keep whole numbers exact up to here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +50,13 @@ class Task(Generic[C]):
         """Tell tasks apart, also those of another way to cut the work."""
         return f"target {self.target['index']}, width {self.width}, sources {self.first} to {self.last - 1}"
 
-    def seeds(self) -> Iterator[int]:
-        """Give the seeds of the sources; every target, width and source has its own."""
+    def sources(self) -> Iterator[dict[str, Any]]:
+        """Give what each source is drawn and pruned with; every target, width and source has its own seed."""
+        config, n = self.config, self.width
+        same: dict[str, Any] = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks}
+        same |= {"assignment": "equal", "effort": config.effort}  # equal blocks are what the paper has
         for source in range(self.first, self.last):
-            yield derive_seed(self.config.seed, "source", self.target["index"], self.width, source)
+            yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 
 
 def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]]:
@@ -62,21 +69,64 @@ def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]
     ]
 
 
-def prune_attention(
-    task: Task[C], target: MergedAttention, seed: int, input_norm: float
-) -> tuple[Ticket, MergedAttention]:
-    """Prune the source with this seed into an attention; give the ticket and its network, merged."""
-    config, n = task.config, task.width
-    ticket = construct_attention(
-        target,
-        key_width=n,
-        value_width=n,
-        seed=seed,
-        init=config.init,
-        blocks=config.blocks,
-        effort=config.effort,
-        input_norm=input_norm,
-    )
-    network = ticket.build("merged", dtype=torch.float64)
-    assert isinstance(network, MergedAttention)
-    return ticket, network
+def derive_seed(seed: int, *purpose: str | int) -> int:
+    """Hash an experiment's seed and what it is for into a new seed, so that seeds of different uses never meet.
+
+    Example:
+        >>> derive_seed(0, "source", 8, 1) == derive_seed(0, "source", 81)
+        False
+    """
+    text = ":".join(map(str, (seed, *purpose)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> (64 - SEED_BITS)
+
+
+def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
+    """Give each input's largest error norm over its tokens, (N,)."""
+    with torch.inference_mode():
+        worst: Tensor = (module(x) - expected).norm(dim=-1).amax(dim=-1)
+    return worst
+
+
+def describe_ticket(ticket: Ticket) -> dict[str, Json]:
+    """Say what is certified of a ticket, and what was out of reach."""
+    certificate = ticket.certificate
+    assert certificate is not None
+    out_of_reach = certificate.details["unreachable"]
+    worst = out_of_reach["worst"]
+    return {
+        "seed": ticket.seed,
+        "certificate": certificate.error,
+        "unreachable": out_of_reach["count"],
+        "missed": worst[0]["missed"] if worst else 0.0,
+    }
+
+
+def violated(certificate: float, worst: float) -> bool:
+    """Tell whether an error exceeds what was certified by more than rounding explains."""
+    return worst > certificate + ROUNDING
+
+
+def columns(rows: list[dict[str, Json]]) -> dict[str, list[Json]]:
+    """Turn rows with the same fields into one list for each field.
+
+    Example:
+        >>> columns([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+        {'a': [1, 3], 'b': [2, 4]}
+    """
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[Json]]:
+    """Put the columns of all chunks of one target and width one below another."""
+    parts = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
+
+
+def worst_and_certified(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
+    """Give each source's worst error and its certificate, whichever figure it is from."""
+    if "token_worst" in sources:
+        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
+        return [max(*token, *every) for token, every in columns], sources["certificate"]
+    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
+        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+    return sources["worst"], sources["certificate"]

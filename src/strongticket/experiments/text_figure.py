@@ -36,16 +36,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRuns:
-    """Work as a list of runs, each done once and kept as a row.
+    """Work as a list of runs, each done once and kept as a row."""
 
-    Args:
-        runs: all of them, in the order they should be done.
-        summarize: finished rows to everything else in the result.
-        usual: its models, and how many seeds of each, where nothing else is asked for.
-    """
-
-    runs: Callable[[Choice], list[RunConfig]]
-    summarize: Callable[[Sequence[Json]], dict[str, Json]]
+    runs: Callable[[Choice], list[RunConfig]]  # all of them, in the order they should be done
+    summarize: Callable[[Sequence[Json]], dict[str, Json]]  # finished rows to everything else in the result
+    # Its models, and how many seeds of each, where nothing else is asked for.
     usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
 
     def configure(self, options: Options) -> Choice:
@@ -53,7 +48,7 @@ class TextRuns:
         schedule: ScheduleName = "quick" if options.quick else options.schedule
         usual = self.usual if schedule != "quick" else {"nano": max(self.usual.values())}
         few = min(self.usual.values())
-        models = {size: options.seeds or usual.get(size, few) for size in options.sizes or usual}
+        models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
 
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
@@ -66,18 +61,16 @@ class TextRuns:
         plan = self.runs(config)
         if how.work is not None:
             chosen = [run for run in plan if re.search(config.only, name_of(run))]
-            run_missing(
-                chosen,
-                rows,
-                how.work,
-                progress=lambda done, total, run: how.progress(done, total, name_of(run)),
-                watch=how.watch,
-            )
+            run_missing(chosen, rows, how.work, progress=how.progress, watch=how.watch)
         found = [(run, rows.find(run)) for run in plan]
         finished = [row for _, row in found if row is not None]
         if not finished:
             asked = f"of {', '.join(config.models)} with the {config.schedule} schedule"
-            way_on = _way_on(how.work is not None, config.only)
+            way_on = ": --minutes are too few for the first."
+            if how.work is None:
+                way_on = "; give --data to begin, or --out where they are."
+            elif config.only:
+                way_on = f": --only {config.only!r} or --minutes let none begin."
             raise NothingToDrawError(f"{name} has no finished run {asked} in {out}{way_on}")
         result: dict[str, Any] = as_json(
             {
@@ -94,12 +87,6 @@ class TextRuns:
         write_json(folder / RESULT, result)
         write_json(folder / RUN, _made_by([row["run"] for row in finished]))
         return result
-
-
-def _way_on(working: bool, only: str) -> str:
-    if not working:
-        return "; give --data to begin, or --out where they are."
-    return f": --only {only!r} or --minutes let none begin." if only else ": --minutes are too few for the first."
 
 
 def _made_by(runs: Sequence[Json]) -> dict[str, Json]:

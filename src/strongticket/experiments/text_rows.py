@@ -1,7 +1,7 @@
 """What figures on text read off their rows."""
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NotRequired, TypedDict, TypeVar
 
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -69,12 +69,17 @@ def by_seed(rows: Iterable[RunRow], measure: Measure) -> dict[int, float]:
     return {row["config"]["seed"]: row[measure] for row in rows}
 
 
+def grouped(rows: Iterable[RunRow], key: Callable[[RunRow], Setting]) -> dict[Setting, list[RunRow]]:
+    """Sort rows into groups, in the order in which these first appear."""
+    groups: dict[Setting, list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def by_scale(rows: Iterable[RunRow]) -> dict[float, list[RunRow]]:
     """Sort rows by the scale of their Q and K."""
-    found: dict[float, list[RunRow]] = {}
-    for row in rows:
-        found.setdefault(row["config"]["policy"]["qk_scale"], []).append(row)
-    return dict(sorted(found.items()))
+    return dict(sorted(grouped(rows, lambda row: row["config"]["policy"]["qk_scale"]).items()))
 
 
 def on_other_texts(rows: Sequence[RunRow]) -> dict[str, Spread]:
@@ -102,24 +107,23 @@ def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setti
 def scale_points(rows: Sequence[RunRow]) -> list[ScalePoint]:
     """Sort rows that differ in scale and seed alone: for each scale the losses, and the difference to scale 1."""
     found = by_scale(rows)
-    return [_point(scale, members, found.get(1.0, [])) for scale, members in found.items()]
 
+    def difference(scale: float, measure: Measure) -> Pair | None:
+        plain, scaled = (by_seed(found.get(at, []), measure) for at in (1.0, scale))
+        return paired_difference(plain, scaled) if scale != 1 else None
 
-def _point(scale: float, rows: Sequence[RunRow], plain: Sequence[RunRow]) -> ScalePoint:
-    def over_seeds(measure: Measure) -> tuple[Spread, Pair | None]:
-        paired = paired_difference(by_seed(plain, measure), by_seed(rows, measure)) if scale != 1 else None
-        return spread([row[measure] for row in rows]), paired
-
-    best, final = over_seeds(BEST), over_seeds(FINAL)
-    return {
-        "scale": scale,
-        "seeds": [row["config"]["seed"] for row in rows],
-        "best_validation_loss": best[0],
-        "best_validation_loss_difference": best[1],
-        "final_validation_loss": final[0],
-        "final_validation_loss_difference": final[1],
-        "also": on_other_texts(rows),
-    }
+    return [
+        {
+            "scale": scale,
+            "seeds": [row["config"]["seed"] for row in own],
+            "best_validation_loss": spread([row[BEST] for row in own]),
+            "best_validation_loss_difference": difference(scale, BEST),
+            "final_validation_loss": spread([row[FINAL] for row in own]),
+            "final_validation_loss_difference": difference(scale, FINAL),
+            "also": on_other_texts(own),
+        }
+        for scale, own in found.items()
+    ]
 
 
 def lowest_in_words(found: Lowest | None) -> str:
@@ -133,8 +137,6 @@ def lowest_in_words(found: Lowest | None) -> str:
         return "no seed at all scales"
     if found["one_seed"] == "all":
         return f"lowest at {found['scale']:g} (one seed)"
-    alike, once = (
-        ", ".join(f"{scale:g}" for scale in found_at) for found_at in (found["not_told_apart"], found["one_seed"])
-    )
-    doubts = ([f"{alike} not ruled out"] if alike else []) + ([f"one seed at {once}"] if once else [])
+    alike, once = (", ".join(f"{scale:g}" for scale in at) for at in (found["not_told_apart"], found["one_seed"]))
+    doubts = [said for scales, said in ((alike, f"{alike} not ruled out"), (once, f"one seed at {once}")) if scales]
     return f"lowest at {found['scale']:g}" + (f" ({', '.join(doubts)})" if doubts else "")

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from strongticket.files import Json
 from strongticket.learn.hidden import Snapshot
 from strongticket.learn.learner import Learner
+from strongticket.learn.optimizers import Updates
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share
-from strongticket.learn.step import Step, StepConfig, make_optimizer
+from strongticket.learn.step import Step, StepConfig
 
 
 class Task(ABC):
@@ -62,7 +63,7 @@ class Training:
         share: of this process in the work.
         schedule: how many steps, and their learning rates.
         step: how each is computed.
-        weight_decay: AdamW's.
+        updates: the optimizer.
     """
 
     def __init__(
@@ -73,13 +74,17 @@ class Training:
         *,
         schedule: Schedule,
         step: StepConfig,
-        weight_decay: float,
+        updates: Updates,
     ) -> None:
         self.learner, self.task, self.share, self.schedule = learner, task, share, schedule
-        parameters = (parameter for _, parameter in learner.trainable())
-        optimizer = make_optimizer(parameters, lr=schedule.lr, weight_decay=weight_decay)
+        self._updates = updates
         self._step = Step(
-            learner.model, optimizer, step, loss=task.loss, prepare=learner.before_step, refresh=learner.after_step
+            learner.model,
+            updates.optimizer,
+            step,
+            loss=task.loss,
+            prepare=learner.before_step,
+            refresh=learner.after_step,
         )
         self.step = 0  # done so far
         self.best: Snapshot | None = None  # when the validation loss was lowest
@@ -88,8 +93,10 @@ class Training:
     def advance(self) -> Tensor:
         """Do one step; does not wait for a GPU to finish it. Gives this process's loss."""
         micro_batches = self.task.micro_batches(self.step)
-        self._step.set_lr(self.schedule.at(self.step))
+        if self._updates.sets_lr:
+            self._step.set_lr(self.schedule.at(self.step))
         self._losses.append(loss := self._step(micro_batches))
+        self._updates.after_step()
         self.step += 1
         return loss
 
@@ -121,9 +128,29 @@ class Training:
             "losses": self._pending(),
             "learned": self.learner.state(),
             "best": dict(best.values),
-            "optimizer": self._step.optimizer.state_dict(),
+            **self._updates.state(),
             "tasks": self.share.gathered(self.task.state()),
         }
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse, by a ValueError, what `state` cannot have given."""
+        # Tasks are missing in checkpoints of earlier releases.
+        if missing := sorted(
+            {"step", "best_loss", "best_step", "losses", "learned", "best", "optimizer"} - state.keys()
+        ):
+            raise ValueError(f"it has no {missing[0]}")
+        step, best_step, best_loss, losses = (state[name] for name in ("step", "best_step", "best_loss", "losses"))
+        if type(step) is not int or not 0 <= step <= self.schedule.steps:
+            raise ValueError(f"its step is {step!r:.20}, of {self.schedule.steps}")
+        if type(best_step) is not int or not 0 <= best_step <= step or type(best_loss) is not float:
+            raise ValueError("its best step is none")
+        if not isinstance(losses, Tensor) or losses.dim() != 1:
+            raise ValueError("its losses are none")
+        ours = _sizes(self.learner.state())
+        if _sizes(state["learned"]) != ours or _sizes(state["best"]) not in ({}, ours):
+            raise ValueError("it has tensors of another network")
+        if not _fits(state["optimizer"], self._step.optimizer):
+            raise ValueError("it has another optimizer's state")
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
@@ -131,7 +158,7 @@ class Training:
         best = Snapshot(step=state["best_step"], loss=state["best_loss"], values=state["best"])
         self.best = best if best.values else None
         self.learner.load_state(state["learned"], self.step)
-        self._step.optimizer.load_state_dict(state["optimizer"])
+        self._updates.load_state(state)
         tasks = state.get("tasks", [])  # which checkpoints of earlier releases have not
         self.task.load_state(tasks[self.share.rank] if self.share.rank < len(tasks) else {}, self.step)
 
@@ -143,3 +170,22 @@ class Training:
             dist.all_reduce(losses)
             losses /= self.share.world
         return losses.cpu()
+
+
+def _sizes(values: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in values.items()}
+
+
+def _fits(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether an optimizer can load a state: the same groups, and AdamW has numbers or tensors of one's shape."""
+    ours, groups = optimizer.state_dict()["param_groups"], state["param_groups"]
+    if [(group.keys(), group["params"]) for group in groups] != [(group.keys(), group["params"]) for group in ours]:
+        return False
+    shapes = [parameter.shape for group in optimizer.param_groups for parameter in group["params"]]
+    places = dict(zip((i for group in ours for i in group["params"]), shapes, strict=True))
+    return all(
+        i in places and (value.shape in ((), places[i]) or not isinstance(optimizer, torch.optim.AdamW))
+        for i, values in state["state"].items()
+        for value in values.values()
+        if isinstance(value, Tensor)
+    )

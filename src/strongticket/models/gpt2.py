@@ -19,23 +19,25 @@ from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
 from strongticket.models.gpt2_sizes import Group as Group
 from strongticket.models.gpt2_sizes import gpt2_config as gpt2_config
 from strongticket.ops.cross_entropy import linear_cross_entropy
+from strongticket.ops.embedding import embedding
 from strongticket.ops.rng import Distribution, random_weights
 
 INITIAL_STD = 0.02
 
 
-class Linear(nn.Linear):
-    """torch's linear layer, its weights left for `GPT2.draw` to set."""
+class _Undrawn:
+    """A layer whose weights are left for `GPT2.draw` to set."""
 
     def reset_parameters(self) -> None:
         """Draw nothing: it would be drawn again."""
 
 
-class Embedding(nn.Embedding):
-    """torch's embedding, its weights left for `GPT2.draw` to set."""
+class Linear(_Undrawn, nn.Linear):
+    """torch's linear layer."""
 
-    def reset_parameters(self) -> None:
-        """Draw nothing: it would be drawn again."""
+
+class Embedding(_Undrawn, nn.Embedding):
+    """torch's embedding."""
 
 
 class Attention(nn.Module):
@@ -145,7 +147,7 @@ class GPT2(nn.Module):
         if config.context < T:
             raise ValueError(f"this GPT-2 sees at most {config.context} tokens; got {T}. Cut them or raise `context`.")
         table = self.tokens.weight  # (V, d)
-        x = self.dropout(F.embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
+        x = self.dropout(embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
         for block in self.blocks:
             x = block(x)
         x = self.final_norm(x) * config.output_gain

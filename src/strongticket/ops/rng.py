@@ -1,6 +1,6 @@
 r"""Random weights that a seed and a name bring back: the same bits on every device, version, chunk and thread count.
 
-Every number is a function of (seed, tensor name, element index) alone; nothing depends on what was drawn before.
+Every number is a function of (seed, tensor name, draw, element index) alone; nothing depends on what was drawn before.
 The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.md`, and golden values pin both.
 """
 
@@ -15,8 +15,10 @@ from torch import Tensor
 from strongticket.checks import as_real, as_seed
 from strongticket.ops.philox.reference import Stream
 
-Distribution = Literal["uniform", "normal", "sign"]
+Distribution = Literal["uniform", "normal", "sign", "packed-sign"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
+
+MAX_DRAW = 2**32 - 1
 
 _DOMAIN = b"strongticket rng 1\x00"
 
@@ -28,6 +30,7 @@ def random_weights(
     distribution: Distribution = "uniform",
     scale: float = 1.0,
     *,
+    draw: int = 0,
     device: torch.device | str | None = None,
 ) -> Tensor:
     r"""Draw the float32 weights of one tensor.
@@ -36,15 +39,19 @@ def random_weights(
         seed: 0 to $2^{64} - 1$.
         name: the tensor's name; tensors of different names are independent.
         shape: the tensor's shape; elements are numbered in row-major order.
-        distribution: `"uniform"` on $[-a, a]$, `"normal"` with standard deviation $a$, or `"sign"`, $\pm a$.
+        distribution: `"uniform"` on $[-a, a]$, `"normal"` with standard deviation $a$, `"sign"`, $\pm a$, or
+            `"packed-sign"`, which is $\pm a$ as well but draws 128 signs at the cost of 4.
         scale: $a$, positive; rounded to float32 first, so that a uniform weight is rounded only once.
+        draw: 0, or the number of a further draw of the same tensor, below $2^{32}$, independent of all others.
         device: where to make them; the bits are the same everywhere.
 
     Example:
         >>> random_weights(0, "head.0.query", (2, 3), "sign", 0.5).tolist()
         [[0.5, -0.5, 0.5], [0.5, 0.5, 0.5]]
+        >>> random_weights(0, "head.0.query", (2, 3), "sign", 0.5, draw=1).tolist()
+        [[-0.5, 0.5, -0.5], [-0.5, 0.5, 0.5]]
     """
-    flat = random_chunk(seed, name, 0, math.prod(shape), distribution, scale, device=device)
+    flat = random_chunk(seed, name, 0, math.prod(shape), distribution, scale, draw=draw, device=device)
     return flat.view(shape)
 
 
@@ -56,6 +63,7 @@ def random_chunk(
     distribution: Distribution = "uniform",
     scale: float = 1.0,
     *,
+    draw: int = 0,
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Draw elements `start` to `stop` of one tensor, flattened, without making the others."""
@@ -66,7 +74,7 @@ def random_chunk(
         )
     if not 0 <= start <= stop:
         raise ValueError(f"a chunk needs 0 <= start <= stop; got start {start} and stop {stop}.")
-    stream, scale = stream_of(seed, name), round_scale(scale)
+    stream, scale = stream_of(seed, name, draw), round_scale(scale)
     place = torch.device(device or "cpu")
     if place.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -89,9 +97,13 @@ def random_chunk(
     return out
 
 
-def stream_of(seed: int, name: str) -> Stream:
-    """Derive a tensor's Philox key and high counter words from the SHA-256 of the seed and the name."""
-    digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode()).digest()
+def stream_of(seed: int, name: str, draw: int = 0) -> Stream:
+    """Derive the Philox key and high counter words of a tensor's draw from the SHA-256 of seed, name and draw."""
+    if not 0 <= draw <= MAX_DRAW:
+        raise ValueError(f"draw must be a whole number in 0 .. 2^32 - 1; got {draw!r:.40}.")
+    # A zero byte is in no name, so a further draw of one tensor is never the first of another.
+    again = b"\x00" + draw.to_bytes(4, "little") if draw else b""
+    digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode() + again).digest()
     return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
 
 

@@ -2,8 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,7 +55,7 @@ def compare(
     most_tokens = min(most_tokens, target.most_tokens() or most_tokens)
     attached, exact = attach(model, ticket, mode), copy.deepcopy(model).double()
     parts = _PartErrors(target, Target(attached, target.what))
-    outputs = _Outputs(causal=target.family.kind == "causal")
+    causal, outputs = target.family.kind == "causal", []
     n_tokens = n_cut = 0
     for chosen in _batches(texts, batch_size):
         batch, cut = _tokens(chosen, tokenizer, most_tokens)
@@ -65,7 +64,7 @@ def compare(
         with parts.watching():
             before = _run(model, batch)
         after, precise = _run(attached, batch), _run(exact, batch)
-        outputs.add(batch["input_ids"], real, before, after, precise)
+        outputs.append(_outputs(batch["input_ids"], real, before, after, precise, causal))
         parts.add(real)
         n_tokens += int(real.sum())
         n_cut += cut
@@ -80,7 +79,7 @@ def compare(
         "identity": ticket.identity,
         "what": ticket.architecture["what"],
         "items": ticket.architecture["items"],
-        **outputs.summary(),
+        **_summary(outputs, causal),
         "parts": parts.summary(ticket),
     }
 
@@ -120,72 +119,75 @@ def _tokens(texts: Sequence[str], tokenizer: Any, most_tokens: int) -> tuple[dic
     return batch, sum(len(ids) > most_tokens for ids in whole)
 
 
-@dataclass
-class _Outputs:
-    """What came out of the original, of the ticket, and of the original in float64."""
+class _Outputs(NamedTuple):
+    """What came out of one batch: of the original, of the ticket, and of the original in float64."""
 
-    causal: bool
-    cosines: list[float] = field(default_factory=list)
-    losses: list[tuple[float, float, float]] = field(default_factory=list)  # original, ticket, KL: sums over tokens
-    predicted: int = 0
-    largest: float = 0.0
-    largest_difference: float = 0.0
-    largest_rounding: float = 0.0
-    map_sums: list[float] = field(default_factory=list)
-    map_largest: list[float] = field(default_factory=list)
-    map_rows: int = 0
+    largest: float
+    largest_difference: float
+    rounding: float
+    maps: list[tuple[float, float]]  # by layer, how far rows of attention maps are apart in 1-norm: sum and largest
+    rows: int  # of the maps of a layer
+    cosines: list[float]  # of embeddings, or for a causal model
+    losses: tuple[float, float, float, int]  # original, ticket and KL, added up over so many tokens
 
-    def add(self, ids: Tensor, real: Tensor, before: _Run, after: _Run, precise: _Run) -> None:
-        """Take one batch; `real` (batch, tokens) tells tokens from padding."""
-        # The original's first: if it has none, the ticket's cannot be better.
-        _check_finite("the original model", before.output[real])
-        _check_finite("the ticket", after.output[real])
-        self.largest = max(self.largest, _largest(before.output[real]))
-        self.largest_difference = max(self.largest_difference, _largest(after.output[real] - before.output[real]))
-        self.largest_rounding = max(self.largest_rounding, _largest(precise.output[real] - before.output[real]))
-        if self.causal:
-            self._add_losses(ids, real, before.output, after.output)
-        else:
-            first, second = (_embeddings(run.output, real) for run in (before, after))
-            self.cosines += torch.cosine_similarity(first, second, dim=-1).tolist()
-        self._add_maps(real, before.maps, after.maps)
 
-    def summary(self) -> dict[str, Json]:
-        """Put everything together."""
-        kind: dict[str, Json]
-        if self.causal:
-            original, ticket, kl = (sum(part) / self.predicted for part in zip(*self.losses, strict=True))
-            kind = {"loss": {"original": original, "ticket": ticket}, "kl": kl}
-        else:
-            kind = {"cosine": {"mean": sum(self.cosines) / len(self.cosines), "min": min(self.cosines)}}
-        return {
-            **kind,
-            "largest_output": self.largest,
-            "largest_difference": self.largest_difference,
-            "float32_rounding": self.largest_rounding,
-            "attention_maps": [
-                {"layer": i, "mean_distance": total / self.map_rows, "largest_distance": largest}
-                for i, (total, largest) in enumerate(zip(self.map_sums, self.map_largest, strict=True))
-            ],
-        }
+def _outputs(ids: Tensor, real: Tensor, before: _Run, after: _Run, precise: _Run, causal: bool) -> _Outputs:
+    """Take one batch; `real` (batch, tokens) tells tokens from padding."""
+    # The original's first: if it has none, the ticket's cannot be better.
+    _check_finite("the original model", before.output[real])
+    _check_finite("the ticket", after.output[real])
+    maps = []
+    for first, second in zip(before.maps, after.maps, strict=True):
+        rows = (first.double() - second.double()).abs().sum(dim=-1).mT[real]  # (real tokens, heads)
+        maps.append((rows.sum().item(), rows.max().item()))
+    return _Outputs(
+        largest=_largest(before.output[real]),
+        largest_difference=_largest(after.output[real] - before.output[real]),
+        rounding=_largest(precise.output[real] - before.output[real]),
+        maps=maps,
+        rows=int(real.sum()) * before.maps[0].shape[1],
+        cosines=[] if causal else _cosines(real, before.output, after.output),
+        losses=_losses(ids, real, before.output, after.output) if causal else (0.0, 0.0, 0.0, 0),
+    )
 
-    def _add_losses(self, ids: Tensor, real: Tensor, before: Tensor, after: Tensor) -> None:
-        known = real[:, 1:] & real[:, :-1]  # a token and the one it follows
-        first, second = (logits[:, :-1][known].double().log_softmax(dim=-1) for logits in (before, after))
-        place = ids[:, 1:][known][:, None]
-        losses = (-x.gather(1, place).sum().item() for x in (first, second))
-        self.losses.append((*losses, (first.exp() * (first - second)).sum().item()))  # type: ignore[arg-type]
-        self.predicted += int(known.sum())
 
-    def _add_maps(self, real: Tensor, before: tuple[Tensor, ...], after: tuple[Tensor, ...]) -> None:
-        """Add up, by layer, how far the rows of attention maps are apart in 1-norm; 2 is the farthest."""
-        self.map_sums = self.map_sums or [0.0] * len(before)
-        self.map_largest = self.map_largest or [0.0] * len(before)
-        for i, (first, second) in enumerate(zip(before, after, strict=True)):
-            rows = (first.double() - second.double()).abs().sum(dim=-1).mT[real]  # (real tokens, heads)
-            self.map_sums[i] += rows.sum().item()
-            self.map_largest[i] = max(self.map_largest[i], rows.max().item())
-        self.map_rows += int(real.sum()) * before[0].shape[1]
+def _cosines(real: Tensor, before: Tensor, after: Tensor) -> list[float]:
+    """Compare averages over the tokens that are no padding, as sentence embeddings are."""
+    weights = real[..., None].double()
+    first, second = ((hidden.double() * weights).sum(dim=1) / weights.sum(dim=1) for hidden in (before, after))
+    cosines: list[float] = torch.cosine_similarity(first, second, dim=-1).tolist()
+    return cosines
+
+
+def _losses(ids: Tensor, real: Tensor, before: Tensor, after: Tensor) -> tuple[float, float, float, int]:
+    known = real[:, 1:] & real[:, :-1]  # a token and the one it follows
+    first, second = (logits[:, :-1][known].double().log_softmax(dim=-1) for logits in (before, after))
+    original, ticket = (-x.gather(1, ids[:, 1:][known][:, None]).sum().item() for x in (first, second))
+    return original, ticket, (first.exp() * (first - second)).sum().item(), int(known.sum())
+
+
+def _summary(batches: Sequence[_Outputs], causal: bool) -> dict[str, Json]:
+    """Put all batches together."""
+    kind: dict[str, Json]
+    if causal:
+        *sums, tokens = (sum(part) for part in zip(*(batch.losses for batch in batches), strict=True))
+        original, ticket, kl = (part / tokens for part in sums)
+        kind = {"loss": {"original": original, "ticket": ticket}, "kl": kl}
+    else:
+        cosines = [cosine for batch in batches for cosine in batch.cosines]
+        kind = {"cosine": {"mean": sum(cosines) / len(cosines), "min": min(cosines)}}
+    rows = sum(batch.rows for batch in batches)
+    return {
+        **kind,
+        "largest_output": max(batch.largest for batch in batches),
+        "largest_difference": max(batch.largest_difference for batch in batches),
+        "float32_rounding": max(batch.rounding for batch in batches),
+        "attention_maps": [
+            {"layer": i, "mean_distance": sum(sums) / rows, "largest_distance": max(largest)}
+            for i, layer in enumerate(zip(*(batch.maps for batch in batches), strict=True))
+            for sums, largest in [zip(*layer, strict=True)]
+        ],
+    }
 
 
 class _PartErrors:
@@ -201,28 +203,22 @@ class _PartErrors:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Note what goes into the original's parts and what comes out, while the block runs it."""
-        hooks = []
-        for name, (layer, part) in self._original.items():
-            module, note = layer.module(part.at), partial(self._note_input, name)
-            hooks.append(module.register_forward_pre_hook(note, with_kwargs=True))
-            hooks.append(part.output(layer).register_forward_hook(partial(self._note_output, name)))
-        try:
+        with ExitStack() as hooks:
+            for name, (layer, part) in self._original.items():
+                before, behind = layer.module(part.at), part.output(layer)
+                took, gave = partial(self._note_input, name), partial(self._note_output, name)
+                hooks.callback(before.register_forward_pre_hook(took, with_kwargs=True).remove)
+                hooks.callback(behind.register_forward_hook(gave).remove)
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def add(self, real: Tensor) -> None:
-        """Run the ticket's parts on what was noted."""
+        """Run the ticket's parts on what was noted; not earlier, as transformers would mix up their attention maps."""
         for name, (args, kwargs) in self._inputs.items():
             layer, part = self._attached[name]
-            mine = part.apply(layer, *args, **kwargs)
-            x = args[0] if args else kwargs["hidden_states"]
+            x, mine = args[0] if args else kwargs["hidden_states"], part.apply(layer, *args, **kwargs)
             error = (mine[real].double() - self._outputs[name][real].double()).norm(dim=-1).max().item()
             self._errors[name] = max(self._errors.get(name, 0.0), error)
             self._norms[name] = max(self._norms.get(name, 0.0), x[real].norm(dim=-1).max().item())
-        self._inputs.clear()
-        self._outputs.clear()
 
     def summary(self, ticket: Ticket) -> list[dict[str, Json]]:
         """Set each part's largest error, over all tokens, beside what is certified of it."""
@@ -243,12 +239,6 @@ class _PartErrors:
 
     def _note_output(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
         self._outputs[name] = output
-
-
-def _embeddings(hidden: Tensor, real: Tensor) -> Tensor:
-    """Average over the tokens that are no padding, as sentence embeddings do."""
-    weights = real[..., None].double()
-    return (hidden.double() * weights).sum(dim=1) / weights.sum(dim=1)
 
 
 def _check_finite(whose: str, output: Tensor) -> None:

@@ -24,7 +24,6 @@ from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
 from strongticket.pretrained.random_maps import (
     RandomHeads,
     RandomOutput,
-    Repeated,
     SideBySide,
     exact_bias,
     frozen_linear,
@@ -121,7 +120,8 @@ class Heads(Part):
             qk, vo = ([multiply_out(ticket, p[name], like.device) for p in products] for name in ("qk", "vo"))
             merged = torch.cat([scores.T for scores in qk])  # (H d, d or d + 1)
             query = frozen_linear(merged[:, :d], merged[:, d] if merged.shape[1] > d else None, like)
-            inputs = [query, Repeated(len(pieces)), Repeated(len(pieces))]
+            # Every head gets the input itself.
+            inputs = [query, *(SideBySide([nn.Identity()] * len(pieces)) for _ in ("key", "value"))]
             output = frozen_linear(torch.cat([values.T for values in vo], dim=1), bias, like)
             head_size, scaling = d, 1.0
         else:

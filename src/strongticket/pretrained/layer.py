@@ -36,21 +36,13 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One of the layers of a model; paths start there.
+    """One of the layers of a model; paths start there."""
 
-    Args:
-        name: in front of the names of a ticket's tensors.
-        layers: the path of the list it is in, from the backbone.
-        index: its place in that list.
-        backbone: the model without its head.
-        config: of the model, or of its tower or decoder.
-    """
-
-    name: str
-    layers: str
-    index: int
-    backbone: nn.Module
-    config: Any
+    name: str  # in front of the names of a ticket's tensors
+    layers: str  # the path of the list it is in, from the backbone
+    index: int  # its place in that list
+    backbone: nn.Module  # the model without its head
+    config: Any  # of the model, or of its tower or decoder
     _read: dict[str, Affine] = field(default_factory=dict)
 
     def place(self, path: str, back: int = 0) -> str:

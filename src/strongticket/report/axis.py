@@ -1,14 +1,12 @@
 """The axis of a table with a picture in it: places along it are percentages, so it fits any width."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from strongticket.charts.parts import Row, minus
+from strongticket.charts.parts import Comparison, minus
 
 _TICKS = 5  # at most
-_LEAST = 1e-300  # of a span: a fraction of less may be zero
-_BEYOND = 1.5  # how far intervals may stretch the axis, in spans of the values
+_LEAST = 1e-300  # a fraction of less may be zero
 
 
 class Axis(NamedTuple):
@@ -29,29 +27,20 @@ class Axis(NamedTuple):
         return [(k * self.step, minus(f"{k * self.step:.{digits}f}")) for k in range(first, last + 1)]
 
 
-def axis_of(rows: Sequence[Row], *, zero: bool) -> Axis:
-    """Choose an axis that shows every value, and of the intervals as much as leaves the values apart.
+def axis_of(comparison: Comparison) -> Axis:
+    """Choose an axis that has room beside what it shows.
 
     Example:
-        >>> from strongticket.charts.parts import Mark
+        >>> from strongticket.charts.parts import Mark, Row
         >>> mark = Mark(mean=0.1, values=[0.0, 0.2], interval=(-1.2, 1.4))
-        >>> axis_of([Row(words=(), marks=[mark], numbers=())], zero=True).low > -1.2
+        >>> row = Row(words=(), marks=[mark], numbers=())
+        >>> axis_of(Comparison(title="", caption="", words=(), axis="", numbers=(), rows=[row])).low > -1.2
         True
     """
-    marks = [mark for row in rows for mark in row.marks]
-    values = [float(value) for mark in marks for value in (mark.mean, *mark.values)]
-    if not all(map(math.isfinite, values)):
-        raise ValueError("a comparison needs finite numbers")
-    low, high = min(values + [0.0] * zero), max(values + [0.0] * zero)
-    span = max((high - low) or abs(high) or 1.0, _LEAST)
-    ends = [float(end) for mark in marks for end in mark.interval or ()]
-    low = max(min([low, *ends]), low - _BEYOND * span)
-    high = min(max([high, *ends]), high + _BEYOND * span)
-    pad = 0.06 * (high - low if high - low > 1e-9 * span else span)
-    return Axis(low - pad, high + pad, _step(high - low + 2 * pad))
-
-
-def _step(span: float) -> float:
-    rough = span / _TICKS
-    unit = 10.0 ** math.floor(math.log10(rough))
-    return next(k * unit for k in (1, 2, 5, 10) if k * unit >= rough * (1 - 1e-9))
+    low, high = comparison.span()
+    largest = max(abs(low), abs(high))
+    largest = largest if largest > _LEAST else 1.0
+    pad = 0.06 * (high - low if high - low > 1e-9 * largest else largest)
+    step = (high - low + 2 * pad) / _TICKS
+    unit = 10.0 ** math.floor(math.log10(step))
+    return Axis(low - pad, high + pad, next(k * unit for k in (1, 2, 5, 10) if k * unit >= step * (1 - 1e-9)))

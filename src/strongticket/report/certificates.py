@@ -1,14 +1,16 @@
 """What was proved of every source against what was measured; and attention maps, target beside source."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number
-from strongticket.files import Json
+from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, table_of
+from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
+
+Group = tuple[int, list[float], list[float]]  # a width, its sources' worst errors, and their certificates
 
 
 def certificate_section(results: Sequence[Result]) -> Section:
@@ -17,7 +19,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
     for result in results:
         content = result.content
         name = str(content["config"]["figure"]).replace("fig", "Figure ")
-        groups = [(point["width"], *_pairs(point)) for point in content["widths"]]
+        groups = [(point["width"], *worst_and_certified(point["sources"])) for point in content["widths"]]
         views.append(_view(name, groups))
         tables.append(_table(name, groups))
         total += sum(len(worst) for _, worst, _ in groups)
@@ -42,7 +44,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
     )
 
 
-def _view(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> View:
+def _view(name: str, groups: Sequence[Group]) -> View:
     series = [
         Series(
             name=f"n = {width}",
@@ -61,33 +63,23 @@ def certificate_view(name: str, series: Sequence[Series], x: str = "certified er
     return View(name=name, x=x, y=f"{y} measured", series=series, x_scale="log", y_scales=("log",), diagonal=broken)
 
 
-def _pairs(point: Json) -> tuple[list[float], list[float]]:
-    """Give each source's worst error and its certificate, whichever figure it is from."""
-    sources = point["sources"]
-    if "token_worst" in sources:
-        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
-        return [max(*token, *every) for token, every in columns], sources["certificate"]
-    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
-        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
-    return sources["worst"], sources["certificate"]
+def _table(name: str, groups: Sequence[Group]) -> Table:
+    def ratio(group: Group, of: Callable[[list[float]], float]) -> str:
+        ratios = [certified / worst for worst, certified in zip(*group[1:], strict=True) if worst > 0]
+        return number(float(of(ratios)) if ratios else None)
 
-
-def _table(name: str, groups: Sequence[tuple[int, list[float], list[float]]]) -> Table:
-    rows = []
-    for width, worst, certified in groups:
-        ratios = [c / w for c, w in zip(certified, worst, strict=True) if w > 0]
-        low, middle = (min(ratios), float(np.median(ratios))) if ratios else (None, None)
-        rows.append(
-            (
-                str(width),
-                number(float(np.median(worst))),
-                number(float(np.median(certified))),
-                number(middle),
-                number(low),
-            )
-        )
-    columns = ("n", "median worst error", "median certificate", "certificate / error: median", "smallest")
-    return Table(caption=f"{name}: tightness, width by width", columns=columns, rows=rows, words=0)
+    return table_of(
+        f"{name}: tightness, width by width",
+        groups,
+        {
+            "n": lambda group: str(group[0]),
+            "median worst error": lambda group: number(float(np.median(group[1]))),
+            "median certificate": lambda group: number(float(np.median(group[2]))),
+            "certificate / error: median": lambda group: ratio(group, np.median),
+            "smallest": lambda group: ratio(group, min),
+        },
+        words=0,
+    )
 
 
 def map_section(result: Result) -> Section:
@@ -99,7 +91,10 @@ def map_section(result: Result) -> Section:
     theirs = content["target_maps"][0]
     if any(np.shape(each) != np.shape(theirs) or np.ndim(each) != 3 for each in maps):
         raise ValueError("attention maps of target and sources differ in shape")
-    rows = [(str(n), *(number(gap) for gap in _gaps(theirs, each))) for n, each in zip(widths, maps, strict=True)]
+    rows = [
+        (str(n), *map(number, np.abs(np.subtract(each, theirs, dtype=np.float64)).max(axis=(1, 2)).tolist()))
+        for n, each in zip(widths, maps, strict=True)
+    ]
     samples = len(theirs)
     block = Maps(
         title="Attention maps: the target, the ticket, and their difference",
@@ -126,11 +121,6 @@ def map_section(result: Result) -> Section:
         blocks=(block,),
         origin=origin_of(result),
     )
-
-
-def _gaps(target: Json, source: Json) -> Iterator[float]:
-    for ours, theirs in zip(source, target, strict=True):
-        yield float(np.abs(np.subtract(ours, theirs, dtype=np.float64)).max())
 
 
 def _round(value: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
@@ -15,6 +15,8 @@ from strongticket.report.records import (
     Made,
     Metric,
     Pretrained,
+    RuleRun,
+    RuleStep,
     SearchConfig,
     SearchResult,
     SearchSteps,
@@ -27,9 +29,6 @@ from strongticket.settings import filled
 RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket"
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
-
-T = TypeVar("T")
-
 
 # A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
 # some such file makes of correct code, and is reported with the file's name.
@@ -80,6 +79,8 @@ class Benchmarks(NamedTuple):
     path: Path
     sums: list[Timed[SubsetSums]]
     steps: list[Timed[SearchSteps]]
+    rules: list[Timed[RuleRun]]
+    rule_steps: list[Timed[RuleStep]]
 
 
 @dataclass(slots=True)
@@ -158,11 +159,8 @@ def _files(path: Path, found: Found) -> Iterator[Path]:
 
     for folder, folders, files in os.walk(path, onerror=name):
         folders[:] = sorted(each for each in folders if not each.startswith("."))
-        yield from (Path(folder) / each for each in sorted(files) if _is_ours(each))
-
-
-def _is_ours(name: str) -> bool:
-    return name.endswith((TICKET, ".json")) or name in (ROWS, METRICS)
+        ours = (each for each in sorted(files) if each.endswith((TICKET, ".json")) or each in (ROWS, METRICS))
+        yield from (Path(folder) / each for each in ours)
 
 
 def _take(path: Path, found: Found) -> bool:
@@ -174,8 +172,10 @@ def _take(path: Path, found: Found) -> bool:
         _take_rows(path, found)
     elif path.name == RESULT:
         _take_result(path, found)
-    elif path.name == METRICS and not (path.parent / RESULT).is_file():
-        return _take_unfinished(path.parent, found)
+    elif path.name == METRICS and not (path.parent / RESULT).is_file() and (path.parent / CONFIG).exists():
+        # A search that is under way or was stopped: settings and metrics, and no result yet.
+        with found.naming(path.parent):
+            found.searches.append(_search(path.parent, _json(path.parent / CONFIG), None, Made()))
     elif path.suffix == ".json" and path.name != RUN:
         return _take_comparison(path, found)
     else:
@@ -186,13 +186,13 @@ def _take(path: Path, found: Found) -> bool:
 def _take_result(path: Path, found: Found) -> None:
     """Take a result; one that holds the very same as another is shown with it."""
     content, run = _json(path), _json(path.parent / RUN) if (path.parent / RUN).exists() else None
-    run = run if isinstance(run, dict) else {}
-    if _is_search(content):
+    content, run = (each if isinstance(each, dict) else {} for each in (content, run))
+    config = content.get("config")
+    if isinstance(config, dict) and {"mode", "size", "steps"} <= config.keys() and "curve" in content:
         with found.naming(path.parent):
             result, made = typed(SearchResult, content), typed(Made, run)
-            found.searches.append(_search(path.parent, content["config"], result, made))
+            found.searches.append(_search(path.parent, config, result, made))
         return
-    content = content if isinstance(content, dict) else {}
     for place, first in enumerate(found.results):
         if content and first.content == content:
             found.results[place] = replace(first, copies=(*first.copies, path))
@@ -200,20 +200,6 @@ def _take_result(path: Path, found: Found) -> None:
     runs = run.get("runs")  # text figures have their number there
     made_by = tuple(typed(Made, how) for how in (run, *(runs if isinstance(runs, list) else ())))
     found.results.append(Result(path, content, made_by))
-
-
-def _is_search(content: Json) -> bool:
-    config = content.get("config") if isinstance(content, dict) else None
-    return isinstance(config, dict) and {"mode", "size", "steps"} <= config.keys() and "curve" in content
-
-
-def _take_unfinished(folder: Path, found: Found) -> bool:
-    """Take a search that is under way or was stopped: settings and metrics, and no result yet."""
-    if not (folder / CONFIG).exists():
-        return False
-    with found.naming(folder):
-        found.searches.append(_search(folder, _json(folder / CONFIG), None, Made()))
-    return True
 
 
 def _search(folder: Path, config: Json, result: SearchResult | None, made: Made) -> SearchRun:
@@ -237,16 +223,17 @@ def _take_comparison(path: Path, found: Found) -> bool:
         content = _json(path)
     except UnreadableError:
         return False
-    if not isinstance(content, dict) or "items" not in content:
-        return False
-    if "attention_maps" in content:
+    if isinstance(content, dict) and {"items", "attention_maps"} <= content.keys():
         content = {"what": content.get("what"), "items": content["items"], "compare": content}
-    if "compare" not in content:
+    if not isinstance(content, dict) or not {"items", "compare"} <= content.keys():
         return False
     run = content.get("run")
     made = typed(Made, run) if isinstance(run, dict) else Made()
     found.comparisons.append(ComparedModel(path, typed(Pretrained, content), made))
     return True
+
+
+_KINDS: tuple[tuple[str, Any], ...] = (("search", SearchSteps), ("rules", RuleRun), ("rule-step", RuleStep))
 
 
 def _take_rows(path: Path, found: Found) -> None:
@@ -257,12 +244,16 @@ def _take_rows(path: Path, found: Found) -> None:
     if len(rows) < len(lines):
         found.leave_out(path, f"{len(lines) - len(rows)} of {len(lines)} lines are no JSON objects")
     sums = [row for row in rows if row.get("op") == "subset_sum" and "engine" in row]
-    steps = [row for row in rows if row.get("op") == "search"]
-    found.benchmarks.append(Benchmarks(path, _timed(SubsetSums, sums), _timed(SearchSteps, steps)))
-
-
-def _timed(kind: type[T], rows: list[Json]) -> list[Timed[T]]:
-    return [Timed(typed(kind, row), typed(Made, row)) for row in rows]
+    found.benchmarks.append(
+        Benchmarks(
+            path,
+            [Timed(typed(SubsetSums, row), typed(Made, row)) for row in sums],
+            *(
+                [Timed(typed(kind, row), typed(Made, row)) for row in rows if row.get("op") == op]
+                for op, kind in _KINDS
+            ),
+        )
+    )
 
 
 def _json(path: Path) -> Json:

@@ -21,17 +21,13 @@ def gather(facts: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """
     known = {name: list(dict.fromkeys(fact for fact in found if fact)) for name, found in facts.items()}
     if dates := sorted(known.get("Date", [])):
-        known["Date"] = [dates[0] if len(dates) == 1 else _period(dates[0], dates[-1])]
+        first, last = dates[0], dates[-1]
+        until = last[11:] if first[:10] == last[:10] else last  # of one day, both hours
+        known["Date"] = [first if len(dates) == 1 else f"{first.removesuffix(' UTC')} to {until}"]
     gathered = {name: (", " if name in ("Data", "Seeds", "Commit") else "; ").join(f) for name, f in known.items() if f}
     if missing := [name.lower() for name in _EXPECTED if name in facts and name not in gathered]:
         gathered["Not recorded"] = ", ".join(missing)
     return gathered
-
-
-def _period(first: str, last: str) -> str:
-    """Write two times of one day as that day and both hours."""
-    same = first[:10] == last[:10]
-    return f"{first.removesuffix(' UTC')} to {last[11:] if same else last}"
 
 
 def origin(
@@ -46,14 +42,8 @@ def origin(
 ) -> dict[str, str]:
     """Say which files hold the data, and what is recorded of command, machine and date.
 
-    Args:
-        data: files or folders.
-        made: how each was made.
-        seeds: of the runs.
-        commands: instead of those that were recorded.
-        copies: files that hold the same.
-        seconds: how long all took.
-        missing: names of runs that are still to do.
+    `commands` stand instead of those that were recorded, `copies` are files that hold the same, `seconds` is what all
+    took, and `missing` names the runs that are still to do.
     """
     made, several = list(made), sorted(set(seeds))
     return gather(
@@ -72,29 +62,27 @@ def origin(
 
 
 def origin_of(*results: Result) -> dict[str, str]:
-    """Say the same of figures."""
+    """Say the same of figures; of those on text, the next planned runs, without the digits that end each name."""
+    missing: list[str] = []
+    for result in results:
+        names = [str(name).rpartition("-")[0] for name in result.content.get("missing", [])]
+        missing += names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
     return origin(
         [result.path for result in results],
         [how for result in results for how in result.made],
-        seeds=[seed for result in results for seed in _seeds(result, result.config)],
+        seeds=[seed for result in results for seed in _seeds(result)],
         commands=[result.made[0].command or command_of(result.config) for result in results],
         copies=[copy for result in results for copy in result.copies],
         seconds=sum(result.made[0].seconds or 0 for result in results),
-        missing=[name for result in results for name in _still_to_run(result)],
+        missing=missing,
     )
 
 
-def _seeds(result: Result, config: Mapping[str, Json]) -> list[int]:
+def _seeds(result: Result) -> list[int]:
     """Give the seeds that were run: the one of the configuration, or of figures on text those their numbers name."""
-    if "seed" in config:
-        return [int(config["seed"])]
-    return list(_named_seeds(result.content)) if "schedule" in config else []
-
-
-def _still_to_run(result: Result) -> list[str]:
-    """Name the next planned runs of a figure on text, without the digits that end each name."""
-    names = [str(name).rpartition("-")[0] for name in result.content.get("missing", [])]
-    return names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    if "seed" in result.config:
+        return [int(result.config["seed"])]
+    return list(_named_seeds(result.content)) if "schedule" in result.config else []
 
 
 def _named_seeds(content: Json) -> Iterator[int]:

@@ -16,12 +16,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from strongticket._version import __version__
-from strongticket.charts.parts import Chart, Comparison, Section, Table
+from strongticket.charts.parts import Section, Table, drawn_json
 from strongticket.report.axis import axis_of
 
 _MOST_OF_A_CHAPTER = 4  # at a glance
 _LONG = 18  # letters: a column of longer words breaks its lines on a phone
-_WORDY = 60  # letters of words in a line that leave the picture and the numbers too little room, unless they wrap
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "page.js")
 
 
@@ -33,25 +32,26 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            policy=Markup(policy),
-            style=Markup(style),
-            script=Markup(script),
-            glance=list(_glance(sections)),
-            entries=_entries(sections),
-            sections=sections,
-            left_out=left_out,
-            version=__version__,
-        )
+    return _render(
+        "page.html",
+        policy=Markup(policy),
+        style=Markup(style),
+        script=Markup(script),
+        glance=list(_glance(sections)),
+        entries=_entries(sections),
+        sections=sections,
+        left_out=left_out,
+        version=__version__,
     )
 
 
 def render_section(section: Section) -> str:
     """Give one section as the page shows it."""
-    return _templates().get_template("section.html").render(section=section, entries=_entries([section]))
+    return _render("section.html", section=section, entries=_entries([section]))
+
+
+def _render(template: str, **content: object) -> str:
+    return _templates().get_template(template).render(content)
 
 
 @cache
@@ -67,12 +67,11 @@ def _templates() -> Environment:
     options = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     environment.policies["json.dumps_kwargs"] = options
     environment.globals["axis_of"] = axis_of
-    environment.filters["column_classes"] = _column_classes
-    environment.tests |= {
-        "table": lambda block: isinstance(block, Table),
-        "comparison": lambda block: isinstance(block, Comparison),
-        "half": lambda block: isinstance(block, Chart) and block.half,
-        "wordy": _is_wordy,
+    environment.filters |= {
+        "column_classes": _column_classes,
+        "drawn_json": drawn_json,
+        "kind": lambda block: type(block).__name__,
+        "letters": lambda row: sum(map(len, row.words)),
     }
     return environment
 
@@ -108,20 +107,11 @@ def _entries(sections: Sequence[Section]) -> dict[str, str]:
 
 def _column_classes(table: Table) -> list[str]:
     columns = len(table.columns) or max(map(len, table.rows), default=0)
-    return [_column_class(table, place) for place in range(columns)]
-
-
-def _column_class(table: Table, place: int) -> str:
-    if table.remarks and place >= len(table.columns) - table.remarks:
-        return "remark"
-    if place >= table.words:
-        return "n"
-    longest = max((len(row[place]) for row in table.rows), default=0)
-    return "long" if table.columns and longest > _LONG else ""
-
-
-def _is_wordy(comparison: Comparison) -> bool:
-    return max((sum(map(len, row.words)) for row in comparison.rows), default=0) > _WORDY
+    classes = ["n"] * columns
+    for place in range(min(table.words, columns)):
+        long = table.columns and any(len(row[place]) > _LONG for row in table.rows)
+        classes[place] = "long" if long else ""
+    return classes[: columns - table.remarks] + ["remark"] * table.remarks
 
 
 def _asset(name: str) -> str:

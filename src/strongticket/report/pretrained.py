@@ -1,10 +1,9 @@
 """Pretrained models as tickets: how close outputs come as each entry gets more random products to choose from."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 
-from strongticket.charts.parts import SERIES, SMALLEST, Chart, Dash, Section, Series, Table, View, number
+from strongticket.charts.parts import SERIES, SMALLEST, Chart, Dash, Section, Series, Table, View, number, table_of
 from strongticket.report.certificates import certificate_view
 from strongticket.report.find import ComparedModel, Result
 from strongticket.report.origin import origin
@@ -30,7 +29,7 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
         title=f"{model} and its tickets on the same text",
         caption=f"{last.texts:,} texts, {last.tokens:,} tokens. Parts: each on the inputs it has in the "
         "original, its largest error against its certificate, which holds for every input of the norm.",
-        views=[view for view in (*map(partial(_view, runs), _VIEWS), _part_view(runs)) if view is not None],
+        views=(*_views(runs), _part_view(runs)),
         tables=(_table(runs),),
     )
     best = min(runs, key=lambda run: run.compare.largest_difference)
@@ -46,59 +45,34 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
     )
 
 
-class _Line(NamedTuple):
-    label: str
-    dash: Dash
-    value: Callable[[Pretrained], float | None]
+# Values against items, by the view's name and axis and the line's name and dash; shown where every run has them.
+_VIEWS: dict[tuple[str, str], dict[tuple[str, Dash], Callable[[Pretrained], float | None]]] = {
+    ("Similarity", "1 − cosine similarity"): {
+        ("mean", "solid"): lambda run: 1 - run.compare.cosine["mean"] if run.compare.cosine else None,
+        ("worst text", "dashed"): lambda run: 1 - run.compare.cosine["min"] if run.compare.cosine else None,
+    },
+    ("Outputs", "difference of an output"): {
+        ("largest difference", "solid"): lambda run: run.compare.largest_difference,
+        ("what float32 alone changes", "dotted"): lambda run: run.compare.float32_rounding,
+    },
+    ("Entries", "error of a merged entry"): {
+        ("worst entry", "solid"): lambda run: run.ticket.worst_entry,
+        ("worst within reach", "dashed"): lambda run: run.ticket.worst_reached,
+    },
+}
 
 
-class _View(NamedTuple):
-    """Values against items; shown where every run has them."""
-
-    name: str
-    y: str
-    lines: tuple[_Line, ...]
-
-
-_VIEWS = (
-    _View(
-        "Similarity",
-        "1 − cosine similarity",
-        (
-            _Line("mean", "solid", lambda run: 1 - run.compare.cosine["mean"] if run.compare.cosine else None),
-            _Line("worst text", "dashed", lambda run: 1 - run.compare.cosine["min"] if run.compare.cosine else None),
-        ),
-    ),
-    _View(
-        "Outputs",
-        "difference of an output",
-        (
-            _Line("largest difference", "solid", lambda run: run.compare.largest_difference),
-            _Line("what float32 alone changes", "dotted", lambda run: run.compare.float32_rounding),
-        ),
-    ),
-    _View(
-        "Entries",
-        "error of a merged entry",
-        (
-            _Line("worst entry", "solid", lambda run: run.ticket.worst_entry),
-            _Line("worst within reach", "dashed", lambda run: run.ticket.worst_reached),
-        ),
-    ),
-)
-
-
-def _view(runs: Sequence[Pretrained], view: _View) -> View | None:
+def _views(runs: Sequence[Pretrained]) -> Iterator[View]:
     """Draw values against items, one colour for each kind of ticket."""
-    series = []
-    for what, colour in zip(dict.fromkeys(run.what for run in runs), SERIES, strict=False):
-        for line in view.lines:
-            values = [(run.items, line.value(run)) for run in runs if run.what == what]
-            points = [(float(items), max(value, SMALLEST)) for items, value in values if value is not None]
-            if len(points) < len(values):
-                return None
-            series.append(Series(name=f"{what}: {line.label}", points=points, colour=colour, dash=line.dash))
-    return View(name=view.name, x="items an entry", y=view.y, series=series)
+    kinds = [*zip(dict.fromkeys(run.what for run in runs), SERIES, strict=False)]
+    for (name, y), lines in _VIEWS.items():
+        series = []
+        for (what, colour), ((label, dash), value) in product(kinds, lines.items()):
+            values = [(float(run.items), value(run)) for run in runs if run.what == what]
+            points = [(items, max(found, SMALLEST)) for items, found in values if found is not None]
+            series += [Series(name=f"{what}: {label}", points=points, colour=colour, dash=dash)]
+        if all(value(run) is not None for run in runs for value in lines.values()):
+            yield View(name=name, x="items an entry", y=y, series=series)
 
 
 def _part_view(runs: Sequence[Pretrained]) -> View:
@@ -116,21 +90,26 @@ def _part_view(runs: Sequence[Pretrained]) -> View:
 
 
 def _table(runs: Sequence[Pretrained]) -> Table:
-    rows = [
-        (
-            run.what,
-            str(run.items),
-            _closeness(run.compare),
-            number(run.compare.largest_difference),
-            number(run.compare.float32_rounding),
-            f"{run.ticket.unreachable:,}" if run.ticket.unreachable is not None else "–",
-            f"{run.ticket.file_bytes / 1e6:.1f} MB" if run.ticket.file_bytes is not None else "–",
-            number(min((part.certified / part.error for part in run.compare.parts if part.error), default=None)),
-        )
-        for run in runs
-    ]
-    columns = ("what", "items", "closeness", "largest difference", "float32 rounding", "out of reach", "ticket")
-    return Table(caption="By the number of items", columns=(*columns, "least certificate / error"), rows=rows)
+    return table_of(
+        "By the number of items",
+        runs,
+        {
+            "what": lambda run: run.what,
+            "items": lambda run: str(run.items),
+            "closeness": lambda run: _closeness(run.compare),
+            "largest difference": lambda run: number(run.compare.largest_difference),
+            "float32 rounding": lambda run: number(run.compare.float32_rounding),
+            "out of reach": lambda run: _or_dash(run.ticket.unreachable, "{:,}"),
+            "ticket": lambda run: _or_dash(run.ticket.file_bytes and run.ticket.file_bytes / 1e6, "{:.1f} MB"),
+            "least certificate / error": lambda run: number(
+                min((part.certified / part.error for part in run.compare.parts if part.error), default=None)
+            ),
+        },
+    )
+
+
+def _or_dash(value: float | None, how: str) -> str:
+    return "–" if value is None else how.format(value)
 
 
 def _closeness(compare: Compared) -> str:

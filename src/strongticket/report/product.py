@@ -20,7 +20,7 @@ def draw_product(ticket: Ticket) -> Matrix | None:
         title="What the ticket computes",
         caption=f"The product of the two masked matrices, {d_out} × {d_in}. Each entry is a sum of the products of "
         "random weights that the masks leave. The bluer, the larger.",
-        values=product.tolist(),
+        values=[[float(f"{value:.4g}") for value in row] for row in product.tolist()],
         tables=(Table(caption="Entries", columns=("", *map(str, range(1, d_in + 1))), rows=rows, words=0),),
     )
 

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View, table_of
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.report.find import SearchRun
@@ -36,16 +37,23 @@ class _Line:
 def search_section(runs: Sequence[SearchRun]) -> Section:
     """Draw the losses of all runs in one figure, with a table of what they were."""
     folders = distinct_names([run.folder for run in runs])
-    lines = _lines(runs, [folders[run.folder] for run in runs])
+    differences = differences_of([run.config for run in runs])
+    lines = _lines(runs, differences, folders)
+    validated = [(line.name, *point) for line in lines for point in line.validation]
     chart = Chart(
         title="Loss against tokens",
         caption="With points: validation; without, and thin: training, each place the mean of the steps around it. "
         "One colour for each setting; its seeds differ in their dashes. The loss before the first step is in the "
         f"table. Of more than {_MOST} validations, every so many are shown.",
         views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
-        tables=(_curve_table(lines),),
+        tables=(
+            table_of(
+                "Validation losses",
+                validated,
+                {"run": lambda at: at[0], "tokens": lambda at: f"{at[1]:,.0f}", "loss": lambda at: f"{at[2]:.4f}"},
+            ),
+        ),
     )
-    table = _run_table(runs, folders)
     open_runs = sum(run.result is None for run in runs)
     unfinished = f" {open_runs} of {len(runs)} not finished: the same command goes on from there." if open_runs else ""
     return Section(
@@ -55,27 +63,26 @@ def search_section(runs: Sequence[SearchRun]) -> Section:
         lead="Each run learns a score for every weight and keeps the best; no weight is trained, unless the table says "
         f"so. Losses are in nats a token.{unfinished}",
         finding=_finding(runs),
-        blocks=(chart, table),
+        blocks=(chart, _run_table(runs, differences, folders)),
         origin=origin(
             [run.folder for run in runs], [run.made for run in runs], seeds=[run.config.seed for run in runs]
         ),
     )
 
 
-def _lines(runs: Sequence[SearchRun], folders: Sequence[str]) -> list[_Line]:
+def _lines(
+    runs: Sequence[SearchRun], differences: Sequence[Mapping[str, str]], folders: Mapping[Path, str]
+) -> list[_Line]:
     seeds: dict[str, list[int]] = {}  # of each setting
-    names = [
-        run_name(run.config, differences.values())
-        for run, differences in zip(runs, differences_of([run.config for run in runs]), strict=True)
-    ]
+    names = [run_name(run.config, said.values()) for run, said in zip(runs, differences, strict=True)]
     lines = []
-    for run, name, folder in zip(runs, names, folders, strict=True):
+    for run, name in zip(runs, names, strict=True):
         seed, setting = run.config.seed, json.dumps(run.config.settings, sort_keys=True)
         own = seeds.setdefault(setting, [])
         own += [seed] * (seed not in own)
         colour = SERIES[list(seeds).index(setting) % len(SERIES)]
         dash = _DASHES[own.index(seed) % len(_DASHES)]
-        shown = name if names.count(name) == 1 else f"{name}, {folder}"
+        shown = name if names.count(name) == 1 else f"{name}, {folders[run.folder]}"
         if run.result is None:
             shown += ", not finished"
         lines.append(_Line(shown, colour, dash, _training(run), _validation(run)))
@@ -173,56 +180,47 @@ def _training(run: SearchRun) -> list[tuple[float, float]]:
 def _view(lines: Sequence[_Line], name: str) -> View:
     series = []
     for line in lines:
+        look: dict[str, Any] = {"colour": line.colour, "dash": line.dash}
         if name != "Training" and line.validation:
             # Before the first step the loss is far above all others, and would squeeze them into a corner.
             points = [point for point in line.validation if point[0] > 0] or line.validation
-            series.append(Series(name=line.name, points=points, colour=line.colour, dash=line.dash))
+            series.append(Series(name=line.name, points=points, **look))
         if name != "Validation" and line.training:
             below = name == "Both" and bool(line.validation)  # the training loss goes with the validation loss
             label = f"{line.name}, training" if below else line.name
-            series.append(
-                Series(
-                    name=label,
-                    points=line.training,
-                    colour=line.colour,
-                    dash=line.dash,
-                    thin=name == "Both",
-                    marks=False,
-                    follows=below,
-                )
-            )
+            look |= {"thin": name == "Both", "marks": False, "follows": below}
+            series.append(Series(name=label, points=line.training, **look))
     return View(name=name, x="tokens", y="loss, nats a token", series=series, y_scales=("linear", "log"))
 
 
-def _curve_table(lines: Sequence[_Line]) -> Table:
-    rows = [(line.name, f"{tokens:,.0f}", f"{loss:.4f}") for line in lines for tokens, loss in line.validation]
-    return Table(caption="Validation losses", columns=("run", "tokens", "loss"), rows=rows)
+def _run_table(
+    runs: Sequence[SearchRun], differences: Sequence[Mapping[str, str]], folders: Mapping[Path, str]
+) -> Table:
+    said = dict(zip((run.folder for run in runs), differences, strict=True))
 
-
-def _run_table(runs: Sequence[SearchRun], folders: Mapping[Path, str]) -> Table:
-    rows = []
-    for run, differences in zip(runs, differences_of([run.config for run in runs]), strict=True):
+    def settings(run: SearchRun) -> str:
         policy = policy_words(run.config)
         # The state has the steps, the policy its own settings.
-        others = [words for name, words in differences.items() if name != "steps" and words not in policy]
-        rate, best = run.made.tokens_per_second, _best(run)
-        rows.append(
-            (
-                folders[run.folder],
-                "–" if best is None else f"{best:.4f}",
-                str(run.config.seed),
-                scale_words(run.config),
-                "–" if rate is None else f"{rate:,.0f}",
-                run.config.size,
-                ", ".join((policy, *others)),
-                state_of(run),
-                # The model's numbers stand below, where there is room.
-                re.sub(r" \([^()]*\)", "", machine_of(run.made)) or "–",
-                date_of(run.made).removesuffix(" UTC") or "–",
-            )
-        )
-    columns = ("run", "best loss", "seed", "scale", "tokens/s", "model", "settings", "state", "machine", "date, UTC")
-    return Table(caption="What each run was", columns=columns, rows=rows, words=1, remarks=5)
+        others = [words for name, words in said[run.folder].items() if name != "steps" and words not in policy]
+        return ", ".join((policy, *others))
+
+    def rate(run: SearchRun) -> str:
+        return "–" if run.made.tokens_per_second is None else f"{run.made.tokens_per_second:,.0f}"
+
+    columns: dict[str, Callable[[SearchRun], str]] = {
+        "run": lambda run: folders[run.folder],
+        "best loss": lambda run: "–" if (best := _best(run)) is None else f"{best:.4f}",
+        "seed": lambda run: str(run.config.seed),
+        "scale": lambda run: scale_words(run.config),
+        "tokens/s": rate,
+        "model": lambda run: run.config.size,
+        "settings": settings,
+        "state": state_of,
+        # The model's numbers stand below, where there is room.
+        "machine": lambda run: re.sub(r" \([^()]*\)", "", machine_of(run.made)) or "–",
+        "date, UTC": lambda run: date_of(run.made).removesuffix(" UTC") or "–",
+    }
+    return table_of("What each run was", runs, columns, remarks=5)
 
 
 def state_of(run: SearchRun) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number, share
+from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, number, share, table_of
 from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
 from strongticket.report.records import SearchSteps, SubsetSums, Timed
+from strongticket.report.rules import rules_section
 
 _OURS = "strongticket"
-
 
 Sums = Timed[SubsetSums]
 
@@ -21,7 +21,8 @@ def speed_sections(rows: Benchmarks) -> list[Section]:
     alone = [sums for sums in rows.sums if sums.row.threads == 1 and sums.row.engine != "strongticket-1"]
     latest = list({(*_line(sums), sums.row.n): sums for sums in alone}.values())
     sections = [_subset_sums(rows.path, latest)] if latest else []
-    return sections + ([_search_steps(rows.path, rows.steps)] if rows.steps else [])
+    sections += [_search_steps(rows.path, rows.steps)] if rows.steps else []
+    return sections + ([rules_section(rows.path, rows.rules, rows.rule_steps)] if rows.rules else [])
 
 
 def _line(sums: Sums) -> tuple[str, str, str | None]:
@@ -29,7 +30,8 @@ def _line(sums: Sums) -> tuple[str, str, str | None]:
     return sums.row.engine, sums.row.device, sums.made.gpu
 
 
-def _subset_sums(path: Path, rows: list[Sums]) -> Section:
+def sums_chart(rows: list[Sums], caption: str) -> Chart:
+    """Draw rates by the number of items, a line for each engine on each device."""
     lines: dict[tuple[str, str, str | None], list[Sums]] = {}
     for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
         lines.setdefault(_line(sums), []).append(sums)
@@ -47,12 +49,25 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
         for key, colour in zip(order, _colours(order), strict=True)
     ]
     view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
-    chart = Chart(
-        title="Subset sums, engine by engine",
-        caption="Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of "
-        "a device on the same random problems in one run.",
-        views=(view,),
-        tables=(_sum_table([sums for key in order for sums in lines[key]]),),
+    table = table_of(
+        "Subset sums a second, medians",
+        [sums for key in order for sums in lines[key]],
+        {
+            "engine": _name,
+            "n": lambda sums: str(sums.row.n),
+            "sums a second": lambda sums: number(sums.row.median),
+            "slower than strongticket": lambda sums: number(sums.row.times_slower) + "×",
+            "true optima": lambda sums: share(sums.row.optimal_share),
+            "checked": lambda sums: f"{sums.row.checked:,}",
+        },
+    )
+    return Chart(title="Subset sums, engine by engine", caption=caption, views=(view,), tables=(table,))
+
+
+def _subset_sums(path: Path, rows: list[Sums]) -> Section:
+    caption = (
+        "Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of a "
+        "device on the same random problems in one run."
     )
     return Section(
         anchor="speed",
@@ -62,7 +77,7 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
         "sum comes closest to a target. All engines solve the same problems; where one stops short of the true "
         "optimum, the table says how often.",
         finding=_finding([sums.row for sums in rows if sums.row.device == "cpu"]),
-        blocks=(chart,),
+        blocks=(sums_chart(rows, caption),),
         origin=origin([path], [sums.made for sums in rows], commands=["strongticket bench subset-sum"]),
     )
 
@@ -87,41 +102,27 @@ def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
 
 
 def _name(sums: Sums) -> str:
-    return f"{sums.row.label}, {sums.made.gpu if sums.row.device != 'cpu' else 'one CPU thread'}"
-
-
-def _sum_table(rows: list[Sums]) -> Table:
-    cells = [
-        (
-            _name(sums),
-            str(sums.row.n),
-            number(sums.row.median),
-            number(sums.row.times_slower) + "×",
-            share(sums.row.optimal_share),
-            f"{sums.row.checked:,}",
-        )
-        for sums in rows
-    ]
-    columns = ("engine", "n", "sums a second", "slower than strongticket", "true optima", "checked")
-    return Table(caption="Subset sums a second, medians", columns=columns, rows=cells)
+    on_cpu = "one CPU thread" if sums.row.threads == 1 else f"{sums.row.threads} CPU threads"
+    return f"{sums.row.label}, {on_cpu if sums.row.device == 'cpu' else sums.made.gpu}"
 
 
 def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
     names = {"search": "search", "dense": "trained", "gpt2": "GPT-2 published"}
-    cells = [
-        (
-            step.model,
-            names.get(step.kind, step.kind),
-            f"{step.time_ratio:.3f}" if step.time_ratio else "–",
-            f"{1000 * step.median:.1f}",
-            f"{step.tokens_per_second:,.0f}",
-            f"{step.peak_bytes / 1e9:.2f}" if step.peak_bytes is not None else "–",
-        )
-        for step, _ in rows
-    ]
-    columns = ("model", "step", "time / trained", "ms a step", "tokens a second", "peak GB")
-    ratios = [step.time_ratio for step, _ in rows if step.kind == "search" and step.time_ratio]
-    caption = "One step: a search, the same network trained, and GPT-2 as published"
+    steps = [step for step, _ in rows]
+    table = table_of(
+        "One step: a search, the same network trained, and GPT-2 as published",
+        steps,
+        {
+            "model": lambda step: step.model,
+            "step": lambda step: names.get(step.kind, step.kind),
+            "time / trained": lambda step: f"{step.time_ratio:.3f}" if step.time_ratio else "–",
+            "ms a step": lambda step: f"{1000 * step.median:.1f}",
+            "tokens a second": lambda step: f"{step.tokens_per_second:,.0f}",
+            "peak GB": lambda step: f"{step.peak_bytes / 1e9:.2f}" if step.peak_bytes is not None else "–",
+        },
+        words=2,
+    )
+    ratios = [step.time_ratio for step in steps if step.kind == "search" and step.time_ratio]
     return Section(
         anchor="search-speed",
         name="Search speed",
@@ -129,6 +130,6 @@ def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
         lead="A search step ranks all scores, masks all weights and updates the scores. It should cost no more than a "
         "step of ordinary training.",
         finding=f"a search step takes {max(ratios):.2f} times a training step at most" if ratios else "",
-        blocks=(Table(caption=caption, columns=columns, rows=cells, words=2),),
+        blocks=(table,),
         origin=origin([path], [made for _, made in rows], commands=["strongticket bench search"]),
     )

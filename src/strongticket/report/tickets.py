@@ -42,19 +42,13 @@ class Budget:
 
 
 def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: Sequence[SearchRun] = ()) -> Section:
-    """Show one ticket.
-
-    Args:
-        path: of the file.
-        name: what to call it.
-        place: its number on the page, which tells anchors apart.
-        budget: reduced by what is drawn here.
-        searches: runs on the page, one of which may have found the ticket.
-    """
+    """Show one ticket; what is drawn is taken off the budget, and one of the searches may have found it."""
     ticket = Ticket.load(path)
     summary = summarize(ticket, path)
     product = draw_product(ticket)
     tensors = [_draw(ticket, tensor, budget) for tensor in ticket.tensors.values()]
+    kept, besides = "for each tensor which of them are kept", summary.besides_words()
+    held = f"{kept}, and {besides}" if besides else f"and {kept}"
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
     if undrawn:
@@ -67,17 +61,11 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         name=name,
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
-        lead=_lead(summary.besides_words()),
+        lead=f"The file holds a seed, which gives every random weight, {held}. That is the whole network.",
         finding=f"{summary.kept:,} of {ticket.numel:,} random weights kept, {summary.file_bytes:,} bytes",
         blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
     )
-
-
-def _lead(besides: str) -> str:
-    kept = "for each tensor which of them are kept"
-    held = f"{kept}, and {besides}" if besides else f"and {kept}"
-    return f"The file holds a seed, which gives every random weight, {held}. That is the whole network."
 
 
 def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:

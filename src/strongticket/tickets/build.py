@@ -13,6 +13,7 @@ from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.tickets.content import Content
 from strongticket.tickets.mask import BlockMask
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.restore import check_fit, load_ticket
 
 Form = Literal["literal", "merged"]
@@ -83,8 +84,8 @@ class _Weights:
 def check_blocks(ticket: Content, name: str) -> None:
     """Refuse a first layer whose units may keep several inputs: behind a ReLU, their sum is not split by its signs."""
     mask = ticket.tensors[name].mask
-    if not isinstance(mask, BlockMask) or mask.unit_axis != 0:
-        raise ValueError(f"{name} needs a block mask, one input for each row; it has one of kind {mask.kind!r}.")
+    if not isinstance(mask, BlockMask | OwnerMask) or mask.unit_axis != 0:
+        raise ValueError(f"{name} needs a mask that keeps one input for each row; it has one of kind {mask.kind!r}.")
 
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:

@@ -10,10 +10,20 @@ from torch import Tensor
 from strongticket.checks import as_seed
 from strongticket.files import Json, canonical_json
 from strongticket.ops.rng import random_weights
+from strongticket.tickets.codes import weights_under
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
 from strongticket.tickets.plain_json import plain_json
-from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor
+from strongticket.tickets.table import draws_of
+from strongticket.tickets.tensors import (
+    MAX_ELEMENTS,
+    SCALES,
+    Certificate,
+    DenseTensor,
+    Digests,
+    RandomTensor,
+    check_scales,
+    spread,
+)
 from strongticket.tickets.weights_digest import Weights, digest_of_weights
 
 # Called with the number of weights done since the last call; perhaps from other threads, but by one at a time.
@@ -45,6 +55,8 @@ class Content:
         # What the file said when this ticket was loaded; `verify` holds the recomputed values against it.
         self.stored_digests: Digests | None = None
         _check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
+        for name, scales in self.scales.items():
+            check_scales(name, scales, self.tensors[name].shape)
         if self.numel + sum(tensor.value.numel() for tensor in exact) > MAX_ELEMENTS:
             raise ValueError(f"a ticket holds at most 2^40 elements; got {self.numel} random ones.")
         self._sealed = True
@@ -61,8 +73,13 @@ class Content:
         """How many random weights there are, kept or not."""
         return sum(tensor.numel for tensor in self.tensors.values())
 
+    @property
+    def drawn(self) -> int:
+        """How many random numbers are drawn to make them: more, where a tensor is drawn several times."""
+        return sum(tensor.drawn for tensor in self.tensors.values())
+
     def kept(self) -> int:
-        """Count the random weights that are kept."""
+        """Count the random weights that are kept: those that are multiplied by another number than 0."""
         return sum(tensor.mask.count() for tensor in self.tensors.values())
 
     @property
@@ -71,9 +88,33 @@ class Content:
         return self.kept() / self.numel if self.numel else 0.0
 
     @property
+    def scales(self) -> dict[str, Tensor]:
+        """The factors that multiply random tensors, by the names of those; see `spread`."""
+        return {name: self.dense[name + SCALES].value for name in self.tensors if name + SCALES in self.dense}
+
+    @property
+    def unscaling(self) -> dict[str, DenseTensor]:
+        """The dense tensors with a place of their own in the network: all but the scales."""
+        scales = {name + SCALES for name in self.tensors}
+        return {name: tensor for name, tensor in self.dense.items() if name not in scales}
+
+    @property
     def strong(self) -> bool:
-        """Whether no trained number is in it: every dense tensor follows from the target, none from training."""
+        """Whether no trained number is in it: every dense tensor follows from the target or was measured."""
         return not any(tensor.trained for tensor in self.dense.values())
+
+    @property
+    def strength(self) -> str:
+        """Say in words whether it is strong, up to how many learned scales if there are some, or not at all.
+
+        Example:
+            >>> Content(seed=0, tensors=[]).strength
+            'strong'
+        """
+        if any(tensor.trained for tensor in self.unscaling.values()):
+            return "not strong: it has trained tensors"
+        count = sum(scales.numel() for scales in self.scales.values())
+        return f"strong up to {count:,} scale{'s' * (count != 1)}" if count else "strong"
 
     @property
     def identity(self) -> str:
@@ -86,7 +127,11 @@ class Content:
 
     def digests(self, progress: Progress | None = None) -> Digests:
         """Compute the digests a file stores: regenerates every weight, a few MiB at a time, on torch's threads."""
-        weights = [Weights(t.name, t.numel, t.distribution, t.scale) for t in self.tensors.values()]
+        weights = [
+            Weights(t.name, t.numel, t.distribution, t.scale, draw)
+            for t in self.tensors.values()
+            for draw in draws_of(t.mask.table)
+        ]
         with digest_of_weights(self.seed, weights, progress=progress) as digest:
             return Digests(masks=digest_of_masks(self), weights=digest())
 
@@ -99,12 +144,13 @@ class MaskedWeights(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         tensor = self._ticket.tensors[name]
-        weights = random_weights(
-            self._ticket.seed, name, tensor.shape, tensor.distribution, tensor.scale, device=self._device
-        )
-        if isinstance(tensor.mask, FullMask):
-            return weights
-        return weights.masked_fill_(~tensor.mask.to_bool(self._device), 0.0)
+        how = tensor.distribution, tensor.scale
+
+        def draw(number: int) -> Tensor:
+            return random_weights(self._ticket.seed, name, tensor.shape, *how, draw=number, device=self._device)
+
+        weights, scales = weights_under(tensor.mask, draw), self._ticket.scales.get(name)
+        return weights if scales is None else weights * spread(scales.to(weights.device), tensor.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ticket.tensors)
@@ -124,7 +170,7 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def content_of(ticket: Content) -> dict[str, Json]:
-    """Describe everything a ticket's identity covers, bits and dense bytes excepted."""
+    """Describe everything a ticket's identity covers, symbols and dense bytes excepted."""
     return {
         "architecture": ticket.architecture,
         "dense": [
@@ -141,7 +187,7 @@ def content_of(ticket: Content) -> dict[str, Json]:
             {
                 "distribution": tensor.distribution,
                 "dtype": "F32",
-                "mask": describe_mask(tensor.mask),
+                "mask": {"kind": tensor.mask.kind, **tensor.mask.rule()},
                 "name": tensor.name,
                 "scale": tensor.scale,
                 "shape": list(tensor.shape),
@@ -149,14 +195,6 @@ def content_of(ticket: Content) -> dict[str, Json]:
             for tensor in ticket.tensors.values()
         ],
     }
-
-
-def describe_mask(mask: Mask) -> dict[str, Json]:
-    """Give a mask's kind and, for blocks, its rule."""
-    if not isinstance(mask, BlockMask):
-        return {"kind": mask.kind}
-    sizes = mask.sizes if isinstance(mask.sizes, int) else list(mask.sizes)
-    return {"kind": mask.kind, "sizes": sizes, "unit_axis": mask.unit_axis}
 
 
 def _identity(ticket: Content) -> str:
@@ -169,7 +207,7 @@ def _identity(ticket: Content) -> str:
 
 
 def digest_of_masks(ticket: Content) -> str:
-    """Hash the packed bits of all masks that have some, in the tensors' order."""
+    """Hash the packed symbols of all masks that have some, in the tensors' order."""
     digest = hashlib.sha256()
     _update_with_masks(digest, ticket)
     return digest.hexdigest()
@@ -177,8 +215,8 @@ def digest_of_masks(ticket: Content) -> str:
 
 def _update_with_masks(digest: "hashlib._Hash", ticket: Content) -> None:
     for tensor in ticket.tensors.values():
-        if isinstance(tensor.mask, PackedMask):
-            digest.update(tensor.mask.bits.data)
+        if tensor.mask.symbols:
+            digest.update(tensor.mask.symbols.packed.data)
 
 
 def _check_unique(names: list[str]) -> None:

@@ -1,23 +1,27 @@
 """Tickets as bytes: `docs/ticket-format.md`, line for line. Nothing in a file is trusted before it is checked."""
 
 import hashlib
+import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 
 from strongticket.errors import TicketFormatError
 from strongticket.files import Json, canonical_json, parse_canonical_json
+from strongticket.tickets import coding
+from strongticket.tickets.codes import CodeMask, Frozen
 from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of
 from strongticket.tickets.content import Content, content_of
 from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
+from strongticket.tickets.owners import OwnerMask
+from strongticket.tickets.symbols import Symbols
+from strongticket.tickets.table import MAX_CODES, as_table
 from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor, check_shape
-
-Piece = bytes | memoryview
 
 VERSION = 1
 MAX_HEADER_BYTES = 8 << 20
@@ -26,10 +30,6 @@ _METADATA_KEY = "strongticket"
 _DIGEST_BYTES = 32
 _CHUNK = 1 << 20
 _LONGEST_REASON = 300
-# Of a large mask every eighth piece of this size is coded for a try; zlib codes so many bytes by a table of their own.
-_TRIED_PIECE, _TRIED_EVERY = 1 << 14, 8
-# A Huffman code spends at least one bit on a byte, so honest payloads grow at most eightfold.
-_LARGEST_GROWTH = 8
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -37,20 +37,22 @@ _LARGEST_GROWTH = 8
 
 def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
     """Write a ticket: header, mask payloads, dense tensors, and last the SHA-256 of all bytes before it."""
-    masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if isinstance(tensor.mask, PackedMask)}
-    # zlib holds no lock while it works, so the masks of a large ticket are coded on all cores.
+    masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if tensor.mask.symbols}
+    # Coding holds no lock, so the masks of a large ticket are coded on all cores.
+    if masks:
+        coding.compile_kernels()
     with ThreadPoolExecutor() as pool:
         coded = dict(zip(masks, pool.map(_encode, masks.values()), strict=True))
     content = content_of(ticket)
     description = {
         "certificate": asdict(ticket.certificate) if ticket.certificate else None,
-        "coding": {name: coding for name, (coding, _) in coded.items()},
+        "coding": {name: how for name, (how, _) in coded.items()},
         "content": content,
         "metadata": ticket.metadata,
         "sha256": asdict(digests),
         "version": VERSION,
     }
-    lengths = {name: _length(pieces) for name, (_, pieces) in coded.items()}
+    lengths = {name: sum(map(len, pieces)) for name, (_, pieces) in coded.items()}
     header = header_bytes(header_of(_entries(content["dense"], lengths), {_METADATA_KEY: canonical_json(description)}))
     if len(header) - 8 > MAX_HEADER_BYTES:
         raise ValueError(
@@ -76,24 +78,10 @@ def _dense_bytes(ticket: Content) -> Iterator[bytes]:
     return (tensor.to_bytes() for tensor in ticket.dense.values())
 
 
-def _encode(mask: PackedMask) -> tuple[str, list[Piece]]:
-    """Huffman-code a mask's bytes where that is smaller; in pieces, so that no second copy is ever joined."""
-    raw = mask.bits.data
-    tried = [raw[start : start + _TRIED_PIECE] for start in range(0, len(raw), _TRIED_EVERY * _TRIED_PIECE)]
-    # Masks that keep about half, as constructions do, gain nothing, and coding would take most of the time of writing.
-    if len(tried) > 1 and _length(_huffman(tried)) >= _length(tried):
-        return "raw", [raw]
-    coded = _huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
-    return ("huffman", coded) if _length(coded) < len(raw) else ("raw", [raw])
-
-
-def _huffman(pieces: Iterable[memoryview]) -> list[Piece]:
-    compressor = zlib.compressobj(level=9, wbits=-15, strategy=zlib.Z_HUFFMAN_ONLY)
-    return [*(compressor.compress(piece) for piece in pieces), compressor.flush()]
-
-
-def _length(pieces: Iterable[Piece]) -> int:
-    return sum(map(len, pieces))
+def _encode(mask: Mask) -> tuple[str, list[coding.Piece]]:
+    assert mask.symbols
+    frozen = isinstance(mask, CodeMask) and mask.frozen
+    return coding.encode(mask.symbols, mapped=math.prod(mask.shape) if frozen else 0)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -114,25 +102,22 @@ def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
     content = _fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
     random = [_random_fields(value) for value in content["tensors"]]
     dense = [_dense_fields(value) for value in content["dense"]]
-    packed = {r["name"]: r["shape"] for r in random if r["mask"]["kind"] == PackedMask.kind}
-    if set(description["coding"]) != set(packed):
-        raise ValueError("coding must name the tensors whose masks are bits, and no others")
+    stored = [r["name"] for r in random if _KINDS[r["mask"]["kind"]].stored]
+    if set(description["coding"]) != set(stored):
+        raise ValueError("coding must name the tensors whose masks are stored, and no others")
 
-    offsets = _checked_offsets(header, dense, list(packed), size - data_start)
+    offsets = _checked_offsets(header, dense, stored, size - data_start)
     _check_digest(file, size)
 
-    def payload(name: str) -> Iterator[bytes]:
+    def payload(name: str) -> _Payload:
         begin, end = offsets[name]
-        return _chunks(file, data_start + begin, data_start + end)
+        how = description["coding"].get(name.removeprefix("mask."))
+        return _Payload(how, end - begin, _chunks(file, data_start + begin, data_start + end))
 
-    masks: dict[str, Mask] = {}
-    for name, shape in packed.items():
-        stored = offsets[f"mask.{name}"][1] - offsets[f"mask.{name}"][0]
-        masks[name] = _decode(name, shape, description["coding"][name], payload(f"mask.{name}"), stored)
     found = Content(
         seed=content["seed"],
-        tensors=[_random_tensor(r, masks) for r in random],
-        dense=[_dense_tensor(d, b"".join(payload(f"dense.{d['name']}"))) for d in dense],
+        tensors=[_random_tensor(r, payload) for r in random],
+        dense=[_dense_tensor(d, b"".join(payload(f"dense.{d['name']}").pieces)) for d in dense],
         architecture=content["architecture"],
         certificate=_certificate(description["certificate"]),
         metadata=description["metadata"],
@@ -200,12 +185,9 @@ def _random_fields(value: Json) -> dict[str, Json]:
     if fields["dtype"] != "F32":
         raise ValueError(f"a random tensor's dtype is F32; got {fields['dtype']!r:.20}")
     kind = fields["mask"].get("kind")
-    if kind == BlockMask.kind:
-        _fields(fields["mask"], "a block mask", kind=str, sizes=(int, list), unit_axis=int)
-    elif kind in (PackedMask.kind, FullMask.kind):
-        _fields(fields["mask"], "a mask", kind=str)
-    else:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"unknown mask kind {kind!r:.40}")
+    _fields(fields["mask"], f"a mask of kind {kind}", kind=str, **_KINDS[kind].fields)
     return {**fields, "shape": _shape(fields)}
 
 
@@ -266,52 +248,76 @@ def _chunks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _decode(name: str, shape: tuple[int, ...], coding: Json, payload: Iterator[bytes], stored: int) -> PackedMask:
-    numel = int(np.prod(shape, dtype=object))
-    nbytes = -(-numel // 8)
-    if coding == "raw":
-        fits = stored == nbytes
-    elif coding == "huffman":
-        fits = nbytes <= _LARGEST_GROWTH * stored
-        payload = _inflate(payload, nbytes)
-    else:
-        raise ValueError(f"unknown mask coding {coding!r:.40}")
-    if not fits:
-        raise ValueError(f"the mask of {name} has {stored} bytes of payload, which cannot be {numel} bits")
-    bits, at = np.empty(nbytes, dtype=np.uint8), 0
-    for piece in payload:
-        bits[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-        at += len(piece)
-    if at != nbytes:
-        raise ValueError(f"the mask of {name} unpacks to {at} bytes instead of {nbytes}")
-    return PackedMask(shape, bits, copy=False)
+class _Payload(NamedTuple):
+    """Bytes in a file, read when they are asked for, and how they are coded."""
+
+    coding: Json
+    stored: int
+    pieces: Iterator[bytes]
+
+    def symbols(self, alphabet: int, count: int, mapped: int = 0) -> Symbols:
+        return coding.decode(self.coding, self.pieces, self.stored, alphabet=alphabet, count=count, mapped=mapped)
 
 
-def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """Decompress raw DEFLATE, never producing more than the expected bytes."""
-    decompressor = zlib.decompressobj(wbits=-15)
-    left = nbytes
-    for chunk in payload:
-        piece = decompressor.decompress(chunk, left + 1)
-        if len(piece) > left or decompressor.unused_data:
-            raise ValueError(f"a mask's payload is longer than its {nbytes} bytes")
-        left -= len(piece)
-        yield piece
-    if not decompressor.eof:
-        raise ValueError("a mask's payload ends too early")
+def _random_tensor(fields: dict[str, Json], payload: Callable[[str], _Payload]) -> RandomTensor:
+    name, rule = fields["name"], fields["mask"]
+    kind = _KINDS[rule["kind"]]
+    try:
+        mask = kind.read(fields["shape"], rule, *([payload(f"mask.{name}")] if kind.stored else []))
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"the mask of {name:.80}: {error}") from error
+    return RandomTensor(name=name, mask=mask, distribution=fields["distribution"], scale=fields["scale"])
 
 
-def _random_tensor(fields: dict[str, Json], masks: dict[str, Mask]) -> RandomTensor:
-    rule, shape = fields["mask"], fields["shape"]
-    mask: Mask
-    if rule["kind"] == PackedMask.kind:
-        mask = masks[fields["name"]]
-    elif rule["kind"] == FullMask.kind:
-        mask = FullMask(shape)
-    else:
-        sizes = rule["sizes"] if isinstance(rule["sizes"], int) else _sizes(rule["sizes"], "block sizes")
-        mask = BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
-    return RandomTensor(name=fields["name"], mask=mask, distribution=fields["distribution"], scale=fields["scale"])
+def _bits(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
+    return PackedMask(shape, payload.symbols(2, math.prod(shape)).packed, copy=False)
+
+
+def _ones(shape: tuple[int, ...], rule: dict[str, Json]) -> Mask:
+    return FullMask(shape)
+
+
+def _blocks(shape: tuple[int, ...], rule: dict[str, Json]) -> Mask:
+    sizes = rule["sizes"] if isinstance(rule["sizes"], int) else _sizes(rule["sizes"], "block sizes")
+    return BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
+
+
+def _owners(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
+    if len(shape) != 2 or rule["unit_axis"] not in (0, 1):
+        raise ValueError("owners need a matrix and unit_axis 0 or 1")
+    units, coordinates = shape[rule["unit_axis"]], shape[1 - rule["unit_axis"]]
+    return OwnerMask(shape, rule["unit_axis"], payload.symbols(coordinates + 1, units))
+
+
+def _codes(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
+    if not all(isinstance(e, list) and [*map(type, e)] == [float, int] for e in rule["table"][: MAX_CODES + 1]):
+        raise ValueError("a table is a list of pairs, each a float and a whole number")
+    table, numel = as_table(tuple(map(tuple, rule["table"][: MAX_CODES + 1]))), math.prod(shape)
+    if rule["frozen"] is None:
+        return CodeMask(shape, table, payload.symbols(len(table), numel))
+    fields = _fields(rule["frozen"], "frozen", seed=int, shares=list)
+    if not all(type(share) is float for share in fields["shares"]) or len(fields["shares"]) != len(table):
+        raise ValueError(f"frozen shares are {len(table)} floats, one for each code")
+    frozen = Frozen(fields["seed"], tuple(fields["shares"]))
+    coding.check_mapped(numel, payload.stored)
+    return CodeMask(shape, table, payload.symbols(len(table), frozen.free(numel), numel), frozen)
+
+
+class _Kind(NamedTuple):
+    """What a file says of a mask of one kind, whether it stores something for it, and what becomes of that."""
+
+    read: Callable[..., Mask]
+    stored: bool
+    fields: dict[str, type | tuple[type, ...]]
+
+
+_KINDS = {
+    PackedMask.kind: _Kind(_bits, True, {}),
+    FullMask.kind: _Kind(_ones, False, {}),
+    BlockMask.kind: _Kind(_blocks, False, {"sizes": (int, list), "unit_axis": int}),
+    OwnerMask.kind: _Kind(_owners, True, {"unit_axis": int}),
+    CodeMask.kind: _Kind(_codes, True, {"frozen": (dict, type(None)), "table": list}),
+}
 
 
 def _dense_tensor(fields: dict[str, Json], data: bytes) -> DenseTensor:

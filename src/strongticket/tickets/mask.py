@@ -6,31 +6,44 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes, check_density
+from strongticket.files import Json
 from strongticket.ops.rng import random_weights
+from strongticket.tickets.symbols import Bits, Symbols
+from strongticket.tickets.table import KEEP_OR_DROP, Table
 
-Bits = npt.NDArray[np.uint8]
+__all__ = ["Bits", "BlockMask", "FullMask", "Mask", "PackedMask", "density"]
 
 
 @runtime_checkable
 class Mask(Protocol):
-    """Which weights of one tensor are kept."""
+    """What becomes of each weight of one tensor: a code for each, and a table that says what the codes mean."""
 
     kind: ClassVar[str]
+
+    @property
+    def table(self) -> Table:
+        """What each code means."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The tensor's shape."""
 
+    @property
+    def symbols(self) -> Symbols | None:
+        """What a file stores of it, if anything."""
+
+    def rule(self) -> dict[str, Json]:
+        """What a file says of it beside its kind."""
+
     def count(self) -> int:
-        """How many weights are kept."""
+        """How many weights are kept: those whose code has another coefficient than 0."""
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """The mask as a bool tensor."""
+        """Which weights are kept, as a bool tensor."""
 
 
 def density(mask: Mask) -> float:
@@ -49,7 +62,8 @@ class PackedMask:
     """
 
     kind: ClassVar[str] = "bits"
-    __slots__ = ("_bits", "_shape")
+    table: ClassVar[Table] = KEEP_OR_DROP
+    __slots__ = ("_shape", "_symbols")
 
     def __init__(self, shape: tuple[int, ...], bits: Bits, *, copy: bool = True) -> None:
         """Take packed bits, which must be exactly as long as the shape needs, with clean padding.
@@ -57,16 +71,7 @@ class PackedMask:
         `copy=False` keeps the array itself; only for one that nobody else will write to.
         """
         self._shape = as_sizes("a shape", shape)
-        numel = math.prod(self._shape)
-        if bits.dtype != np.uint8 or bits.shape != (-(-numel // 8),):
-            raise ValueError(
-                f"a mask of shape {shape} needs {-(-numel // 8)} bytes of uint8; "
-                f"got {bits.dtype} of shape {bits.shape}."
-            )
-        if numel % 8 and bits[-1] >> (numel % 8):
-            raise ValueError(f"the padding after the last of {numel} mask bits must be 0; got a set bit.")
-        self._bits = bits.copy() if copy or not bits.flags.c_contiguous else bits.view()
-        self._bits.flags.writeable = False
+        self._symbols = Symbols(2, math.prod(self._shape), bits, copy=copy)
 
     @classmethod
     def from_bool(cls, mask: Tensor) -> "PackedMask":
@@ -95,41 +100,48 @@ class PackedMask:
         return self._shape
 
     @property
+    def symbols(self) -> Symbols:
+        """What a file stores: a symbol a weight, 0 or 1."""
+        return self._symbols
+
+    @property
     def bits(self) -> Bits:
         """The packed bytes, read-only."""
-        return self._bits
+        return self._symbols.packed
 
     @property
     def density(self) -> float:
         """The fraction kept."""
         return density(self)
 
+    def rule(self) -> dict[str, Json]:
+        """Nothing: the bits say it all."""
+        return {}
+
     def count(self) -> int:
         """Count the kept weights on the packed bits."""
-        whole = self._bits[: self._bits.size // 8 * 8].view(np.uint64)
-        return int(np.bitwise_count(whole).sum()) + int(np.bitwise_count(self._bits[whole.size * 8 :]).sum())
+        return int(self._symbols.counts()[1])
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Unpack into a bool tensor, on `device` itself, so that only bits travel there."""
-        numel = math.prod(self._shape)
         if torch.device(device or "cpu").type == "cpu":
-            flat = torch.from_numpy(np.unpackbits(self._bits, count=numel, bitorder="little").view(np.bool_))
+            flat = torch.from_numpy(self._symbols.unpack().view(np.bool_))
         else:
-            packed = torch.tensor(self._bits, device=device)
+            packed = torch.tensor(self.bits, device=device)
             shifts = torch.arange(8, dtype=torch.uint8, device=device)
-            flat = ((packed[:, None] >> shifts) & 1).bool().view(-1)[:numel]
+            flat = ((packed[:, None] >> shifts) & 1).bool().view(-1)[: self._symbols.count]
         return flat.view(self._shape)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PackedMask):
             return NotImplemented
-        return self._shape == other._shape and np.array_equal(self._bits, other._bits)
+        return self._shape == other._shape and self._symbols == other._symbols
 
     def __hash__(self) -> int:
-        return hash((self._shape, self._bits.tobytes()))
+        return hash((self._shape, self._symbols))
 
     def __reduce__(self) -> tuple[type["PackedMask"], tuple[tuple[int, ...], Bits]]:
-        return PackedMask, (self._shape, self._bits)
+        return PackedMask, (self._shape, self.bits)
 
     def __repr__(self) -> str:
         return f"PackedMask(shape={self._shape}, density={self.density:.4f})"
@@ -140,10 +152,16 @@ class FullMask:
     """A mask that keeps everything: a random tensor that is frozen rather than pruned."""
 
     kind: ClassVar[str] = "ones"
+    table: ClassVar[Table] = KEEP_OR_DROP
+    symbols: ClassVar[None] = None
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+
+    def rule(self) -> dict[str, Json]:
+        """Nothing: its kind says it all."""
+        return {}
 
     def count(self) -> int:
         """Count every weight."""
@@ -171,6 +189,8 @@ class BlockMask:
     """
 
     kind: ClassVar[str] = "blocks"
+    table: ClassVar[Table] = KEEP_OR_DROP
+    symbols: ClassVar[None] = None
     shape: tuple[int, ...]
     unit_axis: int
     sizes: int | tuple[int, ...]
@@ -200,19 +220,32 @@ class BlockMask:
     def _coordinates(self) -> int:
         return self.shape[1 - self.unit_axis]
 
+    def rule(self) -> dict[str, Json]:
+        """Say how many units each coordinate owns, and where they lie."""
+        return {"sizes": self.sizes if isinstance(self.sizes, int) else list(self.sizes), "unit_axis": self.unit_axis}
+
     def count(self) -> int:
         """Count one weight for each unit that has a block."""
         return self.sizes * self._coordinates if isinstance(self.sizes, int) else sum(self.sizes)
 
+    def owners(self) -> Tensor:
+        """Give each unit's coordinate, or -1, as int64 on the CPU."""
+        sizes = torch.tensor(self.sizes, dtype=torch.int64, device="cpu").expand(self._coordinates)
+        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
+        return torch.nn.functional.pad(owners, (0, self.shape[self.unit_axis] - len(owners)), value=-1)
+
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Spell the rule out."""
-        if not math.prod(self.shape):
-            return torch.zeros(self.shape, dtype=torch.bool, device=device or "cpu")
-        sizes = torch.tensor(self.sizes, device="cpu").expand(self._coordinates)
-        owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
-        mask = torch.zeros(self._coordinates, self.shape[self.unit_axis], dtype=torch.bool, device=device or "cpu")
-        mask[owners.to(mask.device), torch.arange(len(owners), device=mask.device)] = True
-        return mask if self.unit_axis == 1 else mask.T.contiguous()
+        return keep_own(self.owners(), self.shape, self.unit_axis, device)
+
+
+def keep_own(owners: Tensor, shape: tuple[int, ...], unit_axis: int, device: torch.device | str | None) -> Tensor:
+    """Keep for each hidden unit the weight to its owner, and nothing where that is -1."""
+    mask = torch.zeros(shape, dtype=torch.bool, device=device or "cpu")
+    units = (owners >= 0).nonzero().squeeze(1)
+    places = units.to(mask.device), owners[units].to(mask.device)
+    mask[places if unit_axis == 0 else places[::-1]] = True
+    return mask
 
 
 def _pack_on_device(flat: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +20,13 @@ _MOST_THREADS_ON_CUDA = 8
 
 
 class Weights(NamedTuple):
-    """What the weights of one random tensor depend on, the seed excepted."""
+    """What one draw of a random tensor depends on, the seed excepted."""
 
     name: str
     numel: int
     distribution: Distribution
     scale: float
+    draw: int = 0
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def digest_of_weights(
             if stop.is_set():
                 raise CancelledError
             end = min(start + step, tensor.numel)
-            piece = draw(seed, tensor.name, start, end, tensor.distribution, tensor.scale)
+            piece = draw(seed, tensor.name, start, end, tensor.distribution, tensor.scale, draw=tensor.draw)
             digest.update(piece.numpy().astype("<f4", copy=False).data)
             if progress:
                 with lock:
@@ -86,7 +87,7 @@ def _threads(device: torch.device, tensors: int) -> int:
     return max(1, min(most, tensors))
 
 
-def _drawing_on(device: torch.device) -> Callable[[int, str, int, int, Distribution, float], Tensor]:
+def _drawing_on(device: torch.device) -> Callable[..., Tensor]:
     return random_chunk if device.type == "cpu" else _DrawOnGpu(device).draw
 
 
@@ -98,12 +99,10 @@ class _DrawOnGpu(threading.local):
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._host = torch.empty(_PIECE["cuda"], dtype=torch.float32, pin_memory=True)
 
-    def draw(self, seed: int, name: str, start: int, stop: int, distribution: Distribution, scale: float) -> Tensor:
+    def draw(self, seed: int, name: str, start: int, stop: int, *how: Any, draw: int = 0) -> Tensor:
         """Draw a piece; the memory it is in serves the next one again."""
         host = self._host[: stop - start]
         with torch.cuda.stream(self._stream):
-            host.copy_(
-                random_chunk(seed, name, start, stop, distribution, scale, device=self._device), non_blocking=True
-            )
+            host.copy_(random_chunk(seed, name, start, stop, *how, draw=draw, device=self._device), non_blocking=True)
         self._stream.synchronize()
         return host

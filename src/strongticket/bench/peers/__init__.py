@@ -9,15 +9,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-# One problem: (target, items) -> (chosen items as booleans, whether the time limit stopped it).
-Solve = Callable[[float, NDArray[np.float64]], tuple[NDArray[np.bool_], bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +56,10 @@ class Answers:
     failure: str | None = None  # why the peer ended early, in its own words
 
 
-def choose(names: str) -> list[Peer]:
-    """Turn `--peers gurobi,highs` into peers; "none" is the empty list.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    if names.strip() == "none":
-        return []
+def choose(names: Sequence[str]) -> list[Peer]:
+    """Find peers by their names, of which an unknown one is an error; "none" alone is the empty list."""
     chosen: list[Peer] = []
-    for name in (part.strip() for part in names.split(",")):
+    for name in () if tuple(names) == ("none",) else names:
         if name not in GROUPS:
             raise ValueError(f"unknown peer {name!r}; known are {', '.join(GROUPS)}, or none.")
         chosen += [peer for peer in GROUPS[name] if peer not in chosen]
@@ -98,7 +89,7 @@ def solve_apart(
             # The last problem may start just before the end and take its full limit; beyond that the solver hangs.
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * budget + 60)
             if done.returncode:
-                failure = _last_line(done.stderr) or f"exit status {done.returncode}"
+                failure = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
         except subprocess.TimeoutExpired:
             failure = f"did not stop within {2 * budget + 60:.0f} s"
         return read_answers(answers, items.shape[1], failure)
@@ -117,7 +108,3 @@ def read_answers(path: Path, n: int, failure: str | None) -> Answers:
         timed_out=np.array([line["timed_out"] for line in lines], dtype=np.bool_),
         failure=failure,
     )
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2]

@@ -31,12 +31,12 @@ _FRACTION_BITS = 52 - PIECE_BITS
 _FRACTION_MASK = (1 << _FRACTION_BITS) - 1
 _FIRST_PIECE = 1023 << PIECE_BITS
 _ONE = 1023 << 52  # the bits of 1.0 in float64
-_UNIFORM, _NORMAL, _SIGN = range(3)
+_UNIFORM, _NORMAL, _SIGN, _PACKED_SIGN = range(4)
 
 
 def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) -> None:
     """Write elements `start` to `start + out.size` of a stream into `out`, in parallel."""
-    kind = {"uniform": _UNIFORM, "normal": _NORMAL, "sign": _SIGN}[distribution]
+    kind = {"uniform": _UNIFORM, "normal": _NORMAL, "sign": _SIGN, "packed-sign": _PACKED_SIGN}[distribution]
     key0, key1, high0, high1 = (_U(word) for word in stream)
     chunks = [(begin, min(begin + _CHUNK, out.size)) for begin in range(0, out.size, _CHUNK)]
 
@@ -104,6 +104,21 @@ def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, magnitude: np.uint32) -> None:
+    """Write the part of a tile's 32 signs a word that `out`, whose first element is `start`, covers."""
+    patterns = out.view(np.uint32)
+    begin, end = max(start // 32, first_word), min(-(-(start + out.size) // 32), first_word + _TILE)
+    for place in range(begin, end):
+        word, at = words[place - first_word], 32 * place - start
+        if at >= 0 and at + 32 <= out.size:
+            for bit in range(32):
+                patterns[at + bit] = magnitude | ((word >> np.uint32(bit)) << np.uint32(31))
+        else:
+            for bit in range(max(-at, 0), min(32, out.size - at)):
+                patterns[at + bit] = magnitude | ((word >> np.uint32(bit)) << np.uint32(31))
+
+
+@njit(nogil=True, cache=True)
 def _copy_overlap(out: F32, start: int, values: F32, tile_start: int) -> None:
     """Copy the part of a tile that `out`, whose first element is `start`, covers."""
     begin, end = max(start, tile_start), min(start + out.size, tile_start + _TILE)
@@ -123,6 +138,13 @@ def _fill(
     table: F64,
 ) -> None:
     words, planes, values = np.empty(_TILE, np.uint32), np.empty((4, _COUNTERS), np.uint32), np.empty(_TILE, np.float32)
+    if kind == _PACKED_SIGN:
+        values[0] = scale
+        magnitude = values.view(np.uint32)[0]
+        for tile in range(start // (32 * _TILE), -(-(start + out.size) // (32 * _TILE))):
+            _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
+            _packed_signs_of_tile(out, start, words, tile * _TILE, magnitude)
+        return
     for tile in range(start // _TILE, -(-(start + out.size) // _TILE)):
         _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
         if kind == _UNIFORM:

@@ -11,6 +11,7 @@ from strongticket.ops import nvrtc
 from strongticket.ops.philox.reference import Stream, normal_table
 
 _THREADS = 256
+_SHARED_BYTES = {"normal": normal_table().nbytes, "packed-sign": 16 * _THREADS}
 # Enough blocks to fill any current device; each walks on through the range from there.
 _MOST_BLOCKS = 132 * 8
 
@@ -19,8 +20,8 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
     """Write elements `start` to `start + out.numel()` of a stream into `out`, a contiguous float32 CUDA tensor."""
     if not out.numel():
         return
-    counters = out.numel() // 4 + 2
-    kernel = nvrtc.kernel(_source(), f"fill_{distribution}", ("--fmad=false",), device=out.device)
+    counters = out.numel() // (128 if distribution == "packed-sign" else 4) + 2
+    kernel = nvrtc.kernel(_source(), f"fill_{distribution.replace('-', '_')}", ("--fmad=false",), device=out.device)
     kernel.launch(
         min(-(-counters // _THREADS), _MOST_BLOCKS),
         _THREADS,
@@ -30,6 +31,7 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
         *(ctypes.c_uint32(word) for word in stream),
         ctypes.c_double(scale),
         _table_on(out.device),
+        shared_bytes=_SHARED_BYTES.get(distribution, 0),
     )
 
 

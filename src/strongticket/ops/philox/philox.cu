@@ -1,8 +1,11 @@
-// Philox 4x32-10 weights, one counter (four weights) a thread and step.
+// Philox 4x32-10 weights, one counter (four weights, or 128 packed signs) a thread and step.
 // Compile with --fmad=false: the maps below must round after every operation, as reference.py does.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+// A block's dynamic memory: the table of the normal quantile, or the words of packed signs.
+extern __shared__ uint4 shared[];
 
 struct Stream { u32 key0, key1, high0, high1; };
 
@@ -54,24 +57,26 @@ struct Normal {
     }
 };
 
-// out[0 .. count) receives elements start .. start + count of the stream. Every thread walks the counters that touch
-// that range; whole, aligned groups of four leave as one 16-byte store, the ragged ends element by element.
+// Four weights to out[at] and on: whole, aligned groups as one 16-byte store, the ragged ends element by element.
+__device__ void store(float* out, long long at, u64 count, const float* each) {
+    float* to = out + at;
+    if (at >= 0 && at + 4 <= (long long)count && ((u64)to & 15) == 0) {
+        *(float4*)to = make_float4(each[0], each[1], each[2], each[3]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (at + i >= 0 && at + i < (long long)count) to[i] = each[i];
+}
+
+// out[0 .. count) receives elements start .. start + count of the stream; every thread walks the counters that touch it.
 template <class Map>
 __device__ void fill(float* out, Range range, Stream stream, Map map) {
     u64 first = range.start / 4, last = (range.start + range.count + 3) / 4;
     for (u64 c = first + blockIdx.x * (u64)blockDim.x + threadIdx.x; c < last; c += (u64)gridDim.x * blockDim.x) {
         uint4 w = philox(c, stream);
-        float4 v = make_float4(map(w.x), map(w.y), map(w.z), map(w.w));
-        long long at = (long long)(4 * c) - (long long)range.start;
-        float* to = out + at;
-        if (at >= 0 && at + 4 <= (long long)range.count && ((u64)to & 15) == 0) {
-            *(float4*)to = v;
-            continue;
-        }
-        float each[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (at + i >= 0 && at + i < (long long)range.count) to[i] = each[i];
+        float each[4] = {map(w.x), map(w.y), map(w.z), map(w.w)};
+        store(out, (long long)(4 * c) - (long long)range.start, range.count, each);
     }
 }
 
@@ -86,8 +91,27 @@ extern "C" __global__ void fill_sign(ARGUMENTS) {
     fill(out, {start, count}, {key0, key1, high0, high1}, Sign(scale, table));
 }
 
+// Every thread of a block draws a counter's four words; then the block writes all their signs, four a thread and store.
+extern "C" __global__ void fill_packed_sign(ARGUMENTS) {
+    const u32* words = (const u32*)shared;
+    u32 magnitude = __float_as_uint((float)scale);
+    u64 first = start / 128, last = (start + count + 127) / 128;
+    for (u64 c = first + blockIdx.x * (u64)blockDim.x; c < last; c += (u64)gridDim.x * blockDim.x) {
+        shared[threadIdx.x] = philox(c + threadIdx.x, {key0, key1, high0, high1});
+        __syncthreads();
+        for (u32 four = threadIdx.x; four < 32 * blockDim.x; four += blockDim.x) {
+            u32 word = words[four / 8] >> (4 * (four % 8)), sign = 1u << 31;
+            float each[4] = {__uint_as_float(magnitude | (word << 31)), __uint_as_float(magnitude | (word << 30 & sign)),
+                             __uint_as_float(magnitude | (word << 29 & sign)),
+                             __uint_as_float(magnitude | (word << 28 & sign))};
+            store(out, (long long)(128 * c + 4 * four) - (long long)start, count, each);
+        }
+        __syncthreads();
+    }
+}
+
 extern "C" __global__ void fill_normal(ARGUMENTS) {
-    __shared__ __align__(16) double shared_table[512 * 4];
+    double* shared_table = (double*)shared;
     for (int i = threadIdx.x; i < 512 * 4; i += blockDim.x) shared_table[i] = table[i];
     __syncthreads();
     fill(out, {start, count}, {key0, key1, high0, high1}, Normal(scale, shared_table));

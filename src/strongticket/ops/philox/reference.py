@@ -1,8 +1,9 @@
 r"""The meaning of a random weight: (stream, element index) -> float32, in plain NumPy.
 
-Element $i$ of a stream is word $i \bmod 4$ of Philox 4x32-10 at counter $\lfloor i/4 \rfloor$. The word becomes a
-float through operations that IEEE 754 rounds alike everywhere (no fused multiply-add), so the kernels beside this
-file can be held to it bit for bit. `docs/ticket-format.md` says the same in words.
+Word $j$ of a stream is word $j \bmod 4$ of Philox 4x32-10 at counter $\lfloor j/4 \rfloor$. Element $i$ is made of word
+$i$, or, of packed signs, of a bit of word $\lfloor i/32 \rfloor$. The word becomes a float through operations that IEEE
+754 rounds alike everywhere (no fused multiply-add), so the kernels beside this file can be held to it bit for bit.
+`docs/ticket-format.md` says the same in words.
 """
 
 from functools import cache
@@ -73,6 +74,12 @@ def sign(word: U32, scale: float) -> F32:
     return np.where(word >> np.uint32(31), np.float32(-scale), np.float32(scale))
 
 
+def packed_signs(word: U32, scale: float) -> F32:
+    """Map each word to 32 signs times `scale`, by its bits from the lowest; 1 is minus."""
+    bits = (word[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    return np.where(bits.reshape(-1), np.float32(-scale), np.float32(scale))
+
+
 def normal(word: U32, scale: float) -> F32:
     r"""Map a word to $N(0, \sigma^2)$: the top bit is the sign, the others pick the quantile $-\Phi^{-1}(x / 2^{33})$.
 
@@ -100,5 +107,9 @@ def normal_table() -> F64:
 
 def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) -> None:
     """Write elements `start` to `start + out.size` of a stream into `out`."""
+    if distribution == "packed-sign":
+        first, last = start // 32, -(-(start + out.size) // 32)
+        out[:] = packed_signs(words(stream, first, last), scale)[start - 32 * first :][: out.size]
+        return
     maps = {"uniform": uniform, "normal": normal, "sign": sign}
     out[:] = maps[distribution](words(stream, start, start + out.size), scale)

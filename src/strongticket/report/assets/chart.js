@@ -5,7 +5,7 @@ class Chart {
     this.spec = spec;
     this.hidden = new Set();
     this.view = 0;
-    this.scales = spec.views.map((view) => view.yScales[0]);
+    this.scales = spec.views.map((view) => view.y_scales[0]);
     this.cursor = -1;
     this.controls = make(root, "div", { class: "controls" });
     this.plot = make(root, "div", {
@@ -45,7 +45,7 @@ class Chart {
 
   scaleSwitch() {
     this.scaleBox.replaceChildren();
-    const scales = this.now.yScales;
+    const scales = this.now.y_scales;
     if (scales.length < 2) return;
     const names = ["linear", "log"].filter((name) => scales.includes(name));
     const chosen = names.indexOf(this.scales[this.view]);
@@ -115,7 +115,7 @@ class Chart {
     for (const series of this.shown.length ? this.shown : view.series) {
       for (const [a, b] of series.points) { xs.push(a); ys.push(b); }
       for (const values of series.each ?? []) for (const value of values) ys.push(value);
-      if (view.yRange && !log) continue; // bars may leave the frame
+      if (view.y_range && !log) continue; // bars may leave the frame
       for (const ends of [series.low, series.high]) {
         // Errors are never negative, so a bar that reaches below zero is cut there, and leaves the axis alone.
         const signed = view.zero || series.points.some(([, b]) => b < 0);
@@ -128,12 +128,12 @@ class Chart {
     const finite = ys.filter(Number.isFinite);
     const [left, right] = extent(xs);
     let [low, high] = extent(finite);
-    if (view.yRange && !log) [low, high] = [Math.min(low, view.yRange[0]), Math.max(high, view.yRange[1])];
+    if (view.y_range && !log) [low, high] = [Math.min(low, view.y_range[0]), Math.max(high, view.y_range[1])];
     if (view.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
     if (view.percent) { low = 0; high = Math.max(high, 1); }
     const across = narrow ? 6 : 9;
-    const x = view.xScale === "log"
-      ? logScale(left, right, box.left + 4, box.right - 4, across, view.xTicks)
+    const x = view.x_scale === "log"
+      ? logScale(left, right, box.left + 4, box.right - 4, across, view.x_ticks)
       : linearScale(left, right, box.left + 4, box.right - 4, across, false, true);
     const y = log
       ? logScale(low, high, box.bottom, box.top, 8)

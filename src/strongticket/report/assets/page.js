@@ -1,13 +1,13 @@
 // Draws every figure of the page from the data beside it, and switches colours.
 
-const KINDS = { chart: Chart, maps: Maps, inspector: Inspector, matrix: Matrix };
+const KINDS = { Chart, Maps, Inspector, Matrix };
 
 for (const figure of document.querySelectorAll("figure.drawn")) {
   const spec = JSON.parse(document.getElementById(figure.dataset.from).textContent);
   const root = figure.querySelector(".drawing");
   root.replaceChildren();
   try {
-    new KINDS[spec.kind](root, spec, figure.querySelector(".figure-title").textContent);
+    new KINDS[figure.dataset.kind](root, spec, figure.querySelector(".figure-title").textContent);
   } catch (error) {
     // One figure's data must not cost the reader the others.
     root.replaceChildren();

@@ -1,13 +1,9 @@
-import itertools
-from pathlib import Path
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from strongticket.bench import figure, render
+from strongticket.bench import render
 from strongticket.bench.subset_sum import OURS, Comparison
-from strongticket.report.records import SubsetSums
+from strongticket.report.records import Made, SubsetSums, Timed
+from strongticket.report.speed import sums_chart
 
 
 def measured(engine: str, n: int, rate: float, timeouts: int = 0) -> SubsetSums:
@@ -38,29 +34,12 @@ TWO = [
 ]
 
 
-@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.3))
-def test_labels_are_spread_in_order_and_stay_close(heights: list[float], distance: float) -> None:
-    moved = figure.spread(heights, distance)
-    ends = sorted(zip(heights, moved, strict=True))
-    gaps = [after - before for (_, before), (_, after) in itertools.pairwise(ends)]
-    assert all(gap >= distance - 1e-9 for gap in gaps)
-    assert sum(moved) == pytest.approx(sum(heights), abs=1e-9)
-    if all(after - before >= distance for (before, _), (after, _) in itertools.pairwise(ends)):
-        assert moved == pytest.approx(heights)
-
-
 def test_an_engine_may_miss_some_sizes() -> None:
-    lines = figure.collect_lines(TWO)
-    assert lines[OURS] == (f"The {OURS}", [8, 12], [1e6, 5e5])
-    assert lines["new"] == ("The new", [12], [9.0])
-
-
-def test_the_figure_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
-    path = tmp_path / "new folder" / "figure.png"
-    figure.draw(TWO, path, "a machine")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 10_000
+    rows = [Timed(row, Made()) for comparison in TWO for row in comparison.measurements]
+    (view,) = sums_chart(rows, "on a machine").views
+    points = {series.name.split(",")[0]: series.points for series in view.series}
+    assert points[f"The {OURS}"] == [(8, 1e6), (12, 5e5)]
+    assert points["The new"] == [(12, 9.0)]
 
 
 def test_markdown_has_a_line_for_each_measurement() -> None:

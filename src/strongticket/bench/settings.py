@@ -1,0 +1,117 @@
+"""What `strongticket bench` can be told; without torch, which only the measurements need."""
+
+from dataclasses import dataclass
+
+from strongticket.checks import check_density
+from strongticket.learn.config import StepConfig
+from strongticket.learn.rules import RULES, name_of_rule
+from strongticket.models.gpt2_sizes import gpt2_config
+from strongticket.settings import setting
+
+ITEMS = range(2, 33)  # beyond 32 the optimum is not known
+PUBLISHED_WEIGHTS = 784 * 500 + 500 * 10  # of the network of Pensia et al.
+
+_THREADS, _SEED = "CPU threads for every engine.", "Seed of the random problems."
+_DEVICE = "Where our engine runs: cpu or cuda."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetSumSettings:
+    """Subset sums against other solvers."""
+
+    peers: tuple[str, ...] = setting(
+        ("gurobi", "highs", "cp-sat"), "Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none."
+    )
+    device: str = setting("cpu", _DEVICE, metavar="DEVICE")
+    items: tuple[int, ...] = setting((8, 12, 16, 20, 24), "Numbers of items in a sum, 2 to 32.")
+    rows: int | None = setting(None, "Most problems an engine is given.", least=1, shown="by items and device")
+    threads: int = setting(1, _THREADS, least=1)
+    budget: float = setting(20.0, "Seconds for each peer at each number of items; also a problem's limit.", least=0.1)
+    repeats: int = setting(7, "Timed runs of each batched engine.", least=1)
+    seed: int = setting(0, _SEED, least=0)
+
+    def __post_init__(self) -> None:
+        if not all(n in ITEMS for n in self.items):
+            raise ValueError(
+                f"items must lie between {ITEMS[0]} and {ITEMS[-1]}, where the optimum can be known; "
+                f"got {','.join(map(str, self.items))}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PensiaSettings:
+    """The work of Pensia et al., 2020, experiment 1."""
+
+    threads: int = setting(1, _THREADS, least=1)
+    device: str = setting("cpu", _DEVICE, metavar="DEVICE")
+    weights: int = setting(PUBLISHED_WEIGHTS, "Fewer for a quick look; the ratios are per weight.", least=1)
+    repeats: int = setting(5, "Timed runs.", least=1)
+    seed: int = setting(0, _SEED, least=0)
+
+
+TRAINED = "trained"  # beside the rules: all weights are
+# Widths of the layers, from the 64 pixels of an image to ten digits; the convolutional one has its own.
+NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": (64, 48, 24, 10), "conv": ()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesSettings:
+    """Rules on digits."""
+
+    networks: tuple[str, ...] = setting(tuple(NETWORKS), f"Of {', '.join(NETWORKS)}, separated by commas.")
+    rules: tuple[str, ...] = setting((), "Rules, separated by commas.", shown="all")
+    densities: tuple[float, ...] = setting((0.05, 0.1, 0.3, 0.5, 0.7, 0.9), "Densities, separated by commas.")
+    seeds: int = setting(5, "Runs of each rule at each density.", least=1)
+    steps: int = setting(600, "Steps of a run, of 64 images.", least=1)
+    jobs: int = setting(1, "Runs at a time, each on one core.", least=1)
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.networks if name not in NETWORKS]:
+            raise ValueError(f"networks are {', '.join(NETWORKS)}; got {unknown[0]!r:.40}.")
+        for rule in self.rules:
+            name_of_rule(rule)
+        for density in self.densities:
+            check_density(density)
+
+    @property
+    def chosen_rules(self) -> tuple[str, ...]:
+        """The rules that are tried."""
+        return self.rules or tuple(RULES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """Steps of a search beside steps of training.
+
+    On a GPU they are those the figures in the documentation speak of; on a CPU just enough to see the command work.
+    """
+
+    models: tuple[str, ...] = setting(
+        (), "Sizes of GPT-2, separated by commas.", shown="mini,small on cuda, nano on cpu"
+    )
+    device: str = setting("cpu", _DEVICE, metavar="DEVICE")
+    repeats: int = setting(7, "Timed turns of each kind of step.", least=1)
+
+    def __post_init__(self) -> None:
+        for size in self.models:
+            gpt2_config(size)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether steps run on a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The models that are measured."""
+        return self.models or (("mini", "small") if self.on_gpu else ("nano",))
+
+    @property
+    def step(self) -> StepConfig:
+        """How a step is computed."""
+        return StepConfig(precision="bfloat16", compiler="inductor") if self.on_gpu else StepConfig()
+
+    @property
+    def batch(self) -> tuple[int, int, int]:
+        """Micro-batches of a step, sequences in each of them, and tokens in each of those."""
+        return (4, 32, 1024) if self.on_gpu else (2, 4, 64)

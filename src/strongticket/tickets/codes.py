@@ -1,0 +1,222 @@
+r"""Masks of more than keep and drop: signs, levels, scales, weights drawn again, and parts that the seed fixes.
+
+A rule of a search gives the code of each weight and their table; `coded_mask` makes the mask of them. What it stands
+for is `weights_under(mask, draw)`, where `draw(k)` gives draw k of the tensor:
+
+    >>> codes, table = torch.tensor([0, 1, 2, 1]), ((0.0, 0), (1.0, 0), (-0.5, 1))
+    >>> mask = coded_mask(codes, table)
+    >>> weights_under(mask, lambda k: torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])[k]).tolist()
+    [0.0, 2.0, -3.5, 4.0]
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strongticket.checks import as_real, as_seed, as_sizes
+from strongticket.files import Json
+from strongticket.ops.rng import random_chunk, stream_of
+from strongticket.tickets.mask import FullMask, Mask, PackedMask, density
+from strongticket.tickets.symbols import Symbols
+from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table, draws_of
+
+FREE = -1
+_DRAWN_AT_ONCE = 1 << 20
+# So that a small file cannot ask for a map of any size.
+_MOST_FROZEN = 255 / 256
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Weights whose code a seed fixes, so that no file need tell it (Otsuka et al., 2025).
+
+    Args:
+        seed: of the map, 0 to 2^64 - 1. Tensors of one network need seeds that differ, as `Frozen.of` gives them.
+        shares: for each code of the table the fraction of the tensor frozen at it; together at most 255/256.
+
+    Example:
+        >>> Frozen(seed=7, shares=(0.4, 0.3)).codes(9).tolist()
+        [1, 0, 1, -1, 1, -1, 0, -1, 1]
+    """
+
+    seed: int
+    shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, seed: int, name: str, shares: tuple[float, ...]) -> "Frozen":
+        """Freeze parts of one tensor of a network: its name and the network's seed give the map its seed."""
+        stream = stream_of(seed, f"{name}.frozen")
+        return cls(stream.key0 | stream.key1 << 32, shares)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", as_seed(self.seed))
+        shares = tuple(map(as_real, self.shares))
+        total = [0.0, *accumulate(shares)][-1]  # one after another, as sum() of newer Pythons does not
+        if not (all(share >= 0 for share in shares) and 0 < total <= _MOST_FROZEN):
+            raise ValueError(
+                f"frozen shares are at least 0, and together more than 0 and at most 255/256; got {self.shares!s:.80}."
+            )
+        object.__setattr__(self, "shares", tuple(share or 0.0 for share in shares))
+
+    def codes(self, numel: int, device: torch.device | str | None = None) -> Tensor:
+        """Give the code of each weight, int8, and -1 for those that are free."""
+        parts = list(self._parts(numel, device))
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int8, device=device or "cpu")
+
+    def free(self, numel: int) -> int:
+        """Count the weights that are free."""
+        return _count_free(self, numel)
+
+    def _parts(self, numel: int, device: torch.device | str | None) -> Iterator[Tensor]:
+        edges = torch.tensor([2 * total - 1 for total in accumulate(self.shares)], dtype=torch.float64, device="cpu")
+        for start in range(0, numel, _DRAWN_AT_ONCE):
+            uniform = random_chunk(self.seed, "frozen", start, min(start + _DRAWN_AT_ONCE, numel), device=device)
+            codes = torch.bucketize(uniform.double(), edges.to(uniform.device), right=True).to(torch.int8)
+            yield torch.where(codes < len(edges), codes, FREE)
+
+
+@lru_cache(maxsize=64)
+def _count_free(frozen: Frozen, numel: int) -> int:
+    return sum(int((part == FREE).sum()) for part in frozen._parts(numel, None))
+
+
+class CodeMask:
+    """A code for each weight, of up to 16, and a table of what they mean; `coded_mask` makes one.
+
+    Args:
+        shape: the tensor's shape.
+        table: (coefficient, draw) of each code, none of them twice; coefficients as float32, 0 with draw 0.
+        symbols: the codes of the free weights, in the tensor's order.
+        frozen: the weights that are not free.
+    """
+
+    kind: ClassVar[str] = "codes"
+    __slots__ = ("frozen", "shape", "symbols", "table")
+
+    def __init__(self, shape: tuple[int, ...], table: Table, symbols: Symbols, frozen: Frozen | None = None) -> None:
+        self.shape, self.table = as_sizes("a shape", shape), as_table(table)
+        self.symbols, self.frozen = symbols, frozen
+        if len(set(self.table)) < len(self.table):
+            raise ValueError(f"the codes of a table differ; got {self.table!s:.80}.")
+        if self.table == KEEP_OR_DROP and not frozen:
+            raise ValueError("a mask that keeps or drops is a PackedMask.")
+        if frozen and len(frozen.shares) != len(self.table):
+            raise ValueError(f"{len(self.table)} codes need as many frozen shares; got {len(frozen.shares)}.")
+        free = self._free()
+        if (symbols.alphabet, symbols.count) != (len(self.table), free):
+            raise ValueError(
+                f"a mask of {free} free weights and {len(self.table)} codes needs as many; "
+                f"got {symbols.count} below {symbols.alphabet}."
+            )
+
+    def _free(self) -> int:
+        numel = math.prod(self.shape)
+        return self.frozen.free(numel) if self.frozen else numel
+
+    @property
+    def density(self) -> float:
+        """The fraction kept."""
+        return density(self)
+
+    def rule(self) -> dict[str, Json]:
+        """Give table and frozen parts."""
+        frozen = {"seed": self.frozen.seed, "shares": list(self.frozen.shares)} if self.frozen else None
+        return {"frozen": frozen, "table": [list(entry) for entry in self.table]}
+
+    def count(self) -> int:
+        """Count the weights whose coefficient is not 0."""
+        counts = self.symbols.counts()
+        if self.frozen:
+            for part in self.frozen._parts(math.prod(self.shape), None):
+                counts += np.bincount(part[part != FREE], minlength=len(counts))
+        return sum(int(number) for number, (coefficient, _) in zip(counts, self.table, strict=True) if coefficient)
+
+    def codes(self, device: torch.device | str | None = None) -> Tensor:
+        """Give the code of each weight, uint8, in the tensor's shape."""
+        free = torch.tensor(self.symbols.unpack(), device=device or "cpu")
+        if self.frozen:
+            codes = self.frozen.codes(math.prod(self.shape), device)
+            codes[codes == FREE] = free.to(torch.int8)
+            free = codes.to(torch.uint8)
+        return free.view(self.shape)
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """Say which weights have a coefficient other than 0."""
+        codes = self.codes(device)
+        dropped = [codes == code for code, (coefficient, _) in enumerate(self.table) if not coefficient]
+        return ~dropped[0] if dropped else torch.ones_like(codes, dtype=torch.bool)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CodeMask):
+            return NotImplemented
+        return self._parts_of() == other._parts_of()
+
+    def __hash__(self) -> int:
+        return hash(self._parts_of())
+
+    def _parts_of(self) -> tuple[object, ...]:
+        return self.shape, self.table, self.symbols, self.frozen
+
+    def __repr__(self) -> str:
+        return f"CodeMask(shape={self.shape}, codes={len(self.table)}, density={self.density:.4f})"
+
+
+def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> PackedMask | CodeMask:
+    """Make the mask of codes and their table; with the frozen part a rule drew its own codes by.
+
+    Args:
+        codes: of each weight, shaped like the tensor: whole numbers or bool, on any device.
+        table: (coefficient, draw) of each code, at most 16. Coefficients are rounded to float32; they are 0 or of a
+            size from 2^-24 to 2^24. Codes that mean the same become one.
+        frozen: the weights that need not be stored, as their codes are what `frozen` says.
+    """
+    entries, shape = as_table(table), tuple(codes.shape)
+    _check_codes(codes, len(entries))
+    distinct = tuple(dict.fromkeys(entries))
+    if distinct == entries == KEEP_OR_DROP and frozen is None:
+        return PackedMask.from_bool(codes.bool())
+    flat = codes.detach().to(torch.uint8).cpu().numpy().reshape(-1)
+    if frozen is not None:
+        fixed = frozen.codes(flat.size).numpy()
+        if (flat != fixed)[fixed != FREE].any():
+            raise ValueError("a frozen weight has another code than its seed says.")
+        return CodeMask(shape, entries, Symbols.pack(flat[fixed == FREE], len(entries)), frozen)
+    symbols = Symbols.pack(np.array([distinct.index(entry) for entry in entries], np.uint8)[flat], len(distinct))
+    return PackedMask(shape, symbols.packed) if distinct == KEEP_OR_DROP else CodeMask(shape, distinct, symbols)
+
+
+def weights_under(mask: Mask, draw: Callable[[int], Tensor]) -> Tensor:
+    """Give the weights a mask stands for: coefficient times draw, one float32 product each, and +0 where that is 0.
+
+    Args:
+        mask: of any kind.
+        draw: makes draw k of the tensor's weights, float32, anew at each call.
+    """
+    if isinstance(mask, FullMask):
+        return draw(0)
+    if not isinstance(mask, CodeMask):
+        weights = draw(0)
+        return weights.masked_fill_(~mask.to_bool(weights.device), 0.0)
+    first, *others = draws_of(mask.table)
+    drawn = draw(first)
+    codes, weights = mask.codes(drawn.device).int(), torch.zeros_like(drawn)
+    for number in (first, *others):
+        drawn = drawn if number == first else draw(number)
+        factors = [coefficient if k == number else 0.0 for coefficient, k in mask.table]
+        factor = torch.tensor(factors, dtype=torch.float32, device=drawn.device)[codes]
+        weights = torch.where(factor != 0, drawn.mul_(factor), weights)
+    return weights
+
+
+def _check_codes(codes: Tensor, count: int) -> None:
+    if codes.is_floating_point() or codes.is_complex():
+        raise ValueError(f"codes are whole numbers; got {codes.dtype}.")
+    if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < count:
+        raise ValueError(f"codes are below {count}, the length of their table; got {codes.min()} to {codes.max()}.")

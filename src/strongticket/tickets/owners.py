@@ -1,0 +1,116 @@
+"""Masks in which each hidden unit keeps one weight, or none: the first mask of Lemma 7, for any assignment of units."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strongticket.checks import as_count, as_sizes
+from strongticket.files import Json
+from strongticket.tickets.mask import BlockMask, density, keep_own
+from strongticket.tickets.symbols import Numbers, Symbols
+from strongticket.tickets.table import KEEP_OR_DROP, Table
+
+
+class OwnerMask:
+    """Each hidden unit keeps only the weight to its owner, a coordinate of its own choice; `owner_mask` makes one.
+
+    Args:
+        shape: of the weight matrix, two dimensions.
+        unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
+        symbols: for each unit 0 if it keeps nothing, otherwise 1 more than its owner.
+    """
+
+    kind: ClassVar[str] = "owners"
+    table: ClassVar[Table] = KEEP_OR_DROP
+    __slots__ = ("shape", "symbols", "unit_axis")
+
+    def __init__(self, shape: tuple[int, ...], unit_axis: int, symbols: Symbols) -> None:
+        self.shape, self.unit_axis = as_sizes("a shape", shape), as_count("unit_axis", unit_axis)
+        self.symbols = symbols
+        _check_matrix(self.shape, self.unit_axis)
+        units, coordinates = self.shape[self.unit_axis], self.shape[1 - self.unit_axis]
+        if (symbols.alphabet, symbols.count) != (coordinates + 1, units):
+            raise ValueError(
+                f"{units} units of {coordinates} coordinates need as many owners; "
+                f"got {symbols.count} below {symbols.alphabet}."
+            )
+        if _in_blocks(symbols.unpack()):
+            raise ValueError("owners in order, one block for each coordinate, are a BlockMask.")
+
+    @property
+    def density(self) -> float:
+        """The fraction kept."""
+        return density(self)
+
+    def rule(self) -> dict[str, Json]:
+        """Say where the units lie."""
+        return {"unit_axis": self.unit_axis}
+
+    def owners(self) -> Tensor:
+        """Give each unit's coordinate, or -1, as int64 on the CPU."""
+        return torch.from_numpy(self.symbols.unpack().astype(np.int64) - 1)
+
+    def count(self) -> int:
+        """Count one weight for each unit that has an owner."""
+        return int(np.count_nonzero(self.symbols.unpack()))
+
+    def to_bool(self, device: torch.device | str | None = None) -> Tensor:
+        """Spell it out."""
+        return keep_own(self.owners(), self.shape, self.unit_axis, device)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OwnerMask):
+            return NotImplemented
+        return (self.shape, self.unit_axis, self.symbols) == (other.shape, other.unit_axis, other.symbols)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.unit_axis, self.symbols))
+
+    def __repr__(self) -> str:
+        return f"OwnerMask(shape={self.shape}, unit_axis={self.unit_axis}, density={self.density:.4f})"
+
+
+def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockMask | OwnerMask:
+    """Let each hidden unit keep only the weight to its owner.
+
+    Args:
+        shape: of the weight matrix, two dimensions.
+        unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
+        owners: for each unit its coordinate, or -1 if it keeps nothing; whole numbers.
+
+    Returns:
+        A mask that takes log2(d + 1) bits for each unit or less; where the units are in order, one block for each of
+        the d coordinates, a `BlockMask`, which takes none. Either gives the owners back: `mask.owners()`.
+
+    Example:
+        >>> mask = owner_mask((2, 4), 1, torch.tensor([1, -1, 0, 1]))
+        >>> mask.to_bool().int().tolist(), mask.owners().tolist()
+        ([[0, 0, 1, 0], [1, 0, 0, 1]], [1, -1, 0, 1])
+        >>> owner_mask((2, 4), 1, torch.tensor([0, 0, 1, -1]))
+        BlockMask(shape=(2, 4), unit_axis=1, sizes=(2, 1))
+    """
+    shape, unit_axis = as_sizes("a shape", shape), as_count("unit_axis", unit_axis)
+    _check_matrix(shape, unit_axis)
+    units, coordinates = shape[unit_axis], shape[1 - unit_axis]
+    if owners.shape != (units,) or owners.is_floating_point():
+        raise ValueError(f"{units} units need as many owners; got {owners.dtype} of shape {tuple(owners.shape)}.")
+    given = owners.detach().cpu().numpy().astype(np.int64)
+    if units and not -1 <= given.min() <= given.max() < coordinates:
+        raise ValueError(f"owners are -1 or one of {coordinates} coordinates; got {given.min()} to {given.max()}.")
+    if _in_blocks(given + 1):
+        return BlockMask(shape, unit_axis, tuple(np.bincount(given[given >= 0], minlength=coordinates).tolist()))
+    return OwnerMask(shape, unit_axis, Symbols.pack(given + 1, coordinates + 1))
+
+
+def _in_blocks(symbols: Numbers) -> bool:
+    """Whether owners do not decrease, and units without one come last."""
+    owned = int(np.count_nonzero(symbols))
+    first = symbols[:owned]
+    return bool((first != 0).all() and (first[1:] >= first[:-1]).all())
+
+
+def _check_matrix(shape: tuple[int, ...], unit_axis: int) -> None:
+    if len(shape) != 2 or unit_axis not in (0, 1):
+        raise ValueError(f"owners need a matrix and unit_axis 0 or 1; got shape {shape}, unit_axis {unit_axis}.")
