@@ -87,7 +87,7 @@ def sums() -> dict[str, str]:
     merged = attention.merged()
     head, *_ = Target(bert(hidden_size=48)).pieces(items=8, seed=0)["layer.0.attention"]
     matrices = (RandomMatrix(name=name, coordinates=24, units=480, unit_axis=1, scale=1.0) for name in "bf")
-    pruned = prune_product(merged.qk[0].detach(), *matrices, (20,) * 24, seed=0, divisor=3.0)
+    pruned = prune_product(merged.qk[0].detach(), *matrices, seed=0, divisor=3.0)
     made = {"qk": merged.qk, "vo": merged.vo, "errors": pruned.error, "part": torch.cat([*head.targets().values()])}
     return {name: digest_of_tensors({name: tensor}) for name, tensor in made.items()}
 

@@ -108,16 +108,37 @@ def test_a_norm_is_positive_and_finite(input_norm: float) -> None:
 
 def test_samples_whose_norm_overflows_are_refused() -> None:
     with pytest.raises(ValueError, match=r"samples must have a largest norm that is positive and finite; got inf"):
-        st.construct_linear(torch.eye(2), hidden_width=8, samples=torch.full((1, 2), 1e200, dtype=torch.float64))
+        st.construct_linear(torch.eye(2), hidden_width=8, samples=torch.full((1, 2), 1.7e308, dtype=torch.float64))
 
 
 def test_a_certificate_is_for_no_less_than_the_longest_sample() -> None:
     """In exact arithmetic; rounding down in float32, in a long sum or in a root would leave the sample out."""
-    for seed, width in ((0, 20_000), *((seed, 5) for seed in range(50))):
-        samples = draw(7, width, seed=seed).float()
+    cases = [(0, 20_000, 1.0), *((seed, 5, 1.0) for seed in range(50)), (0, 5, 1e-158), (0, 5, 5e-320), (0, 5, 1e200)]
+    for seed, width, scale in cases:
+        samples = draw(7, width, seed=seed).float().double() * scale
         norm = certify.input_norm_of(None, samples, width=width, default=1.0)
         longest = max(sum(Fraction(x) ** 2 for x in row) for row in samples.tolist())
-        assert longest <= Fraction(norm) ** 2 <= longest * (1 + Fraction(8, 10**12))
+        assert longest <= Fraction(norm) ** 2
+        # Among the smallest numbers a step is large.
+        assert Fraction(norm) ** 2 <= longest * (1 + Fraction(8, 10**12)) or scale < 1e-300
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-310, 1e150])
+def test_a_certificate_holds_where_squares_leave_float64(scale: float) -> None:
+    """Once the norm of the smallest errors came out as 0, and so did the certificate."""
+    target, alpha = torch.tensor([[1.0, 2.0], [-3.0, 0.5]], dtype=torch.float64) * scale, min(1 / scale, 1e307)
+    ticket = st.construct_linear(target, hidden_width=16, input_norm=alpha)
+    first, second = (ticket.materialize()[name].tolist() for name in ("first", "second"))
+    product = [
+        [sum(Fraction(v) * Fraction(u[j]) for v, u in zip(row, first, strict=True)) for j in range(2)] for row in second
+    ]
+    error = [
+        [entry - Fraction(w) for entry, w in zip(*rows, strict=True)]
+        for rows in zip(product, target.tolist(), strict=True)
+    ]
+    # The norm of a matrix is at least that of each row.
+    largest = max(sum(entry**2 for entry in row) for row in error) * Fraction(alpha) ** 2
+    assert 0 < largest <= Fraction(ticket.certificate.error) ** 2
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strongticket.construct import product, source
+from strongticket.construct import norms, product, source
 from strongticket.construct.certify import input_norm_of
-from strongticket.construct.product import prune_product, prune_relu, spectral_norm
-from strongticket.construct.source import RandomMatrix
+from strongticket.construct.norms import spectral_norm
+from strongticket.construct.product import prune_product
+from strongticket.construct.slots import Signs
+from strongticket.construct.source import RandomMatrix, owners_of
 from strongticket.ops.subset_sum import subset_sum_products
 from strongticket.tickets.tensors import RandomTensor
 from strongticket.tickets.ticket import Ticket
@@ -18,6 +20,11 @@ from strongticket.tickets.ticket import Ticket
 
 def masked(seed: int, tensor: RandomTensor) -> torch.Tensor:
     return Ticket(seed=seed, tensors=[tensor]).materialize()[tensor.name].double()
+
+
+def owners(sizes: tuple[int, ...], units: int) -> torch.Tensor:
+    """Consecutive units for each coordinate; those left over have none."""
+    return torch.nn.functional.pad(owners_of(sizes), (0, units - sum(sizes)), value=-1)
 
 
 @st.composite
@@ -36,7 +43,7 @@ def test_lemma_7_product_has_the_reported_error(case: tuple, divisor: float) -> 
     units = sum(sizes) + spare
     blocked = RandomMatrix(name="b", coordinates=len(sizes), units=units, unit_axis=axis, scale=1.5)
     free = RandomMatrix(name="f", coordinates=len(target), units=units, unit_axis=1 - axis, scale=0.5)
-    pruned = prune_product(target, blocked, free, sizes, seed=seed, divisor=divisor)
+    pruned = prune_product(target, blocked, free, assignment=owners(sizes, units), seed=seed, divisor=divisor)
     b, f = (masked(seed, tensor) for tensor in pruned.tensors)
     b, f = b.T if axis == 0 else b, f if axis == 0 else f.T  # (coordinates, units)
     error = f @ b.T / divisor - target
@@ -54,7 +61,8 @@ def test_lemma_2_signs_are_met_apart(case: tuple, nonnegative: bool) -> None:
     units = sum(sizes) + spare
     blocked = RandomMatrix(name="b", coordinates=inputs, units=units, unit_axis=axis, scale=1.0)
     free = RandomMatrix(name="f", coordinates=len(target), units=units, unit_axis=1 - axis, scale=1.0)
-    pruned = prune_relu(target, blocked, free, sizes, seed=seed, nonnegative_inputs=nonnegative)
+    signs = Signs.POSITIVE if nonnegative else Signs.OWN
+    pruned = prune_product(target, blocked, free, assignment=owners(sizes, units), seed=seed, signs=signs)
     b, f = (masked(seed, tensor) for tensor in pruned.tensors)
     first, second = (b if axis == 0 else b.T), (f if axis == 0 else f.T)  # (units, inputs) and (outputs, units)
     eye = torch.eye(inputs, dtype=torch.float64)
@@ -74,7 +82,6 @@ def test_unreachable_entries_are_listed_with_what_they_miss() -> None:
         torch.tensor([[50.0]], dtype=torch.float64),
         RandomMatrix(name="b", unit_axis=0, **matrix),
         RandomMatrix(name="f", unit_axis=1, **matrix),
-        (4,),
         seed=0,
     )
     (miss,) = pruned.unreachable
@@ -89,13 +96,14 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch, axis: int) -> No
     blocked = RandomMatrix(name="b", coordinates=5, units=64, unit_axis=axis, scale=1.0)
     free = RandomMatrix(name="f", coordinates=7, units=64, unit_axis=1 - axis, scale=1.0)
     target = torch.rand(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for prune in (prune_product, prune_relu):
-        whole = prune(target, blocked, free, (12, 12, 12, 12, 12), seed=3)
+    for signs in Signs:
+        how = {"assignment": owners((12, 12, 12, 12, 12), 64), "signs": signs, "seed": 3}
+        whole = prune_product(target, blocked, free, **how)
         with monkeypatch.context() as patch:
             patch.setattr(source, "_DRAWN_AT_ONCE", 130)
             patch.setattr(product, "_SOLVED_AT_ONCE", 130)
             patch.setattr(product, "_SUMMED_AT_ONCE", 60)
-            pieces = prune(target, blocked, free, (12, 12, 12, 12, 12), seed=3)
+            pieces = prune_product(target, blocked, free, **how)
         assert pieces.tensors == whole.tensors
         assert torch.equal(pieces.error, whole.error)
         assert torch.equal(pieces.rounding, whole.rounding)
@@ -105,8 +113,12 @@ def test_own_weights_are_those_of_the_matrix() -> None:
     for axis, sizes in ((0, (3, 0, 2)), (1, (3, 0, 2)), (1, (0, 0, 0))):
         matrix = RandomMatrix(name="b", coordinates=3, units=7, unit_axis=axis, scale=1.5)
         weights = matrix.draw(9, None)
-        owners = [j for j, size in enumerate(sizes) for _ in range(size)]
-        assert matrix.draw_own(sizes, 9, None).tolist() == [weights[j, k].item() for k, j in enumerate(owners)]
+        of = owners(sizes, 7)
+        expected = [weights[j, k].item() if j >= 0 else 0.0 for k, j in enumerate(of.tolist())]
+        assert matrix.draw_own(of, 9, None).tolist() == expected
+        turned = of.flip(0)
+        expected = [weights[j, k].item() if j >= 0 else 0.0 for k, j in enumerate(turned.tolist())]
+        assert matrix.draw_own(turned, 9, None).tolist() == expected
 
 
 def test_sums_too_large_for_a_gpu_are_solved_apart() -> None:
@@ -125,7 +137,7 @@ def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, expone
     generator = torch.Generator().manual_seed(seed)
     matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     exact = torch.linalg.matrix_norm(matrix, ord=2).item()
-    bound, of_zero, twice = product._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
+    bound, of_zero, twice = norms._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
     assert exact <= bound <= exact * 1.0002
     assert of_zero == spectral_norm(0 * matrix) == 0.0
     assert twice == pytest.approx(2 * bound, rel=1e-9)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rules_tried import RULES_TRIED
 from search_models import nano
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -29,21 +30,6 @@ from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.learn.text_run import run
 from strongticket.ops.rng import Distribution
 
-# Settings with which a few steps show what a rule does, and those that change what it finds.
-RULES_TRIED = [
-    "edge-popup",
-    "iterand:every=4,rate=0.5",
-    "biprop",
-    "signed",
-    "signed:threshold=0.1",
-    "multicoated:levels=4",
-    "bernoulli",
-    "bernoulli:final=threshold,rescale=true",
-    "gem-miner:every=4",
-    "partially-frozen",
-    "partially-frozen:frozen=0.5,scale=true",
-    "relaxed:steps=12,penalty=0.001",
-]
 ANY_RULE = pytest.mark.parametrize("rule", RULES_TRIED)
 POINTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()
@@ -126,6 +112,33 @@ def test_a_ticket_brings_back_what_was_evaluated(rule: str, tmp_path: Path) -> N
     with torch.no_grad():
         expected = hidden.model.eval()(POINTS)
         assert torch.equal(st.load_ticket(make(), ticket).eval()(POINTS), expected)
+
+
+@ANY_RULE
+def test_a_module_in_float64_computes_with_what_its_ticket_holds(rule: str) -> None:
+    hidden = st.hide(make().double().eval(), st.Policy(), seed=0, rule=rule)
+    hidden.model(POINTS.double()).square().sum().backward()
+    assert all(parameter.grad is not None for _, parameter in hidden.trainable())
+    rebuilt = st.load_ticket(make().double().eval(), hidden.to_ticket())
+    assert torch.equal(rebuilt(POINTS.double()), hidden.model(POINTS.double()))
+
+
+def test_frozen_parts_take_no_bits() -> None:
+    sizes = [
+        len(st.hide(nn.Linear(200, 300), st.Policy(), seed=0, rule=rule).to_ticket().to_bytes())
+        for rule in ("edge-popup", "partially-frozen:frozen=0.7", "partially-frozen:frozen=0.9")
+    ]
+    bits_of_all, other = 200 * 300 / 8 * 0.8813, sizes[0] - 200 * 300 / 8 * 0.8813  # the entropy of density 0.3
+    assert [size - other for size in sizes[1:]] == pytest.approx([0.3 * bits_of_all, 0.1 * bits_of_all], abs=200)
+
+
+def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
+    search("signed", out=tmp_path, steps=2, validate_every=1)
+    told = rf"{tmp_path} holds a run of other settings \(rule.*name: \"?signed\"? there, \"?biprop\"? here\)"
+    with pytest.raises(st.StrongTicketError, match=told):
+        search("biprop", out=tmp_path, steps=2, validate_every=1)
+    with pytest.raises(st.StrongTicketError, match=r"other settings \(rule.*threshold: null there, 0.5 here\)"):
+        search(Signed(threshold=0.5), out=tmp_path, steps=2, validate_every=1)
 
 
 class Many(Signed):

@@ -43,10 +43,10 @@ def test_the_file_says_what_the_ticket_is(family: str) -> None:
     kinds = {name.rpartition(".")[2]: tensor.mask.kind for name, tensor in ticket.tensors.items()}
     assert kinds == {
         "query": "bits",
-        "key": "blocks",
-        "value": "blocks",
+        "key": "owners",
+        "value": "owners",
         "output": "bits",
-        "first": "blocks",
+        "first": "owners",
         "second": "bits",
     }
     assert ticket.strong

@@ -3,9 +3,12 @@
 - `theorems`: the paper's existence theorems, before anything is drawn; they hold with some probability, and for a
   constant C whose value is not known.
 - `perturbation`: the lemmas between them, on how errors pass through softmax, attention and blocks.
+- `adaptive`: units that are shared out after looking at them.
 - `certificate`: the error of one pruned network, from the norms of its actual errors; it holds for certain.
 """
 
+from strongticket.bounds.adaptive import counting_width as counting_width
+from strongticket.bounds.adaptive import quota_failure as quota_failure
 from strongticket.bounds.certificate import AttentionNorms as AttentionNorms
 from strongticket.bounds.certificate import BlockNorms as BlockNorms
 from strongticket.bounds.certificate import Envelope as Envelope

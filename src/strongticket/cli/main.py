@@ -104,7 +104,7 @@ def verify(
 
     refuse_in_vain(["--families"] if families and target is None else [], "--target, which is not given")
     ticket = _load(file)
-    with rate_bar("regenerating weights", ticket.numel) as advance:
+    with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
         load_families(families)
@@ -117,7 +117,7 @@ def verify(
             typer.echo(f"  {failure}")
     else:
         held = f", holds for {target}" if target is not None else ""
-        typer.echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated, identity {ticket.identity}")
+        typer.echo(f"{file}: ok{held}, {ticket.drawn:,} weights regenerated, identity {ticket.identity}")
     if failures:
         raise typer.Exit(1)
 

@@ -19,7 +19,16 @@ Families = Annotated[
         exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
     ),
 ]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def device_option(panel: str | None = None) -> Any:
+    """Make the option of a command that takes a GPU where there is one."""
+    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
+    return typer.Option("--device", rich_help_panel=panel, **words)
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
@@ -132,6 +141,12 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
     """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
     if vain:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+
+
+def refuse_both(workers: int | None, dask: str | None) -> None:
+    """Refuse local workers beside a cluster's."""
+    if dask is not None and workers is not None:
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
 
 
 def load_families(file: Path | None) -> None:

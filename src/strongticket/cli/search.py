@@ -2,22 +2,18 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device, given_options, refuse_in_vain, with_settings
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_in_vain, with_settings
+from strongticket.cli.terminal import bad_usage, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules import RULES
 from strongticket.models.gpt2_sizes import gpt2_config
-
-if TYPE_CHECKING:
-    from strongticket.data.text import Text
-    from strongticket.learn.run import Means
 
 
 class SearchCommand(Command):
@@ -55,16 +51,7 @@ def search(
             min=1, help=f"Epochs of {STEPS_AN_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="DEVICE",
-            help="cpu or cuda.",
-            show_default="cuda if there is one",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
+    device: Annotated[str | None, device_option(MACHINE)] = None,
     compiled: Annotated[
         bool | None,
         typer.Option(
@@ -120,6 +107,7 @@ def search(
             "deterministic": deterministic,
             "checkpoint_seconds": checkpoint_seconds,
             "keep": keep,
+            "tell": tell,
         },
         place,
         as_json,
@@ -171,41 +159,28 @@ def _run_seeds(
     device: str,
     as_json: bool,
 ) -> None:
-    from strongticket.cli.terminal import print_json
+    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.watch import watched
+    from strongticket.data.text import load_text
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
+    from strongticket.learn.text_run import run
     from strongticket.parallel import one_thread_for_small
 
     results = []
     with shared_search(device) as share:
-        text = _load_text(*data)
+        with count_bar("reading text") as progress:
+            text = load_text(data[0], tokenizer=data[1], progress=progress)
         one_thread_for_small(config.weights(text.tokenizer.vocabulary), share.device)
         for seed in seeds:
-            folder = out / f"seed-{seed}"
-            result = _run_one(
-                replace(config, seed=seed), text, folder, Means(share=share, command=command_line(), **means)
-            )
+            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), **means)
+            with watched(f"{config.size} {config.mode}, seed {seed}", share.rank == 0) as watch:
+                result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
             if share.rank == 0 and not as_json:
                 _report(folder, result)
         if share.rank == 0 and as_json:
             print_json({"runs": results})
-
-
-def _run_one(config: RunConfig, text: "Text", folder: Path, means: "Means") -> Any:
-    from strongticket.cli.watch import watched
-    from strongticket.learn.text_run import run
-
-    with watched(f"{config.size} {config.mode}, seed {config.seed}", means.share.rank == 0) as watch:
-        return run(config, text, folder, means, watch=watch)
-
-
-def _load_text(data: str, tokenizer: str | None) -> "Text":
-    from strongticket.cli.terminal import count_bar
-    from strongticket.data.text import load_text
-
-    with count_bar("reading text") as progress:
-        return load_text(data, tokenizer=tokenizer, progress=progress)
 
 
 def _report(folder: Path, result: dict[str, Any]) -> None:

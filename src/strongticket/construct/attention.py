@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import (
     Blocks,
@@ -34,6 +35,7 @@ def construct_attention(
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
+    assignment: Assignment = "adaptive",
     input_norm: float | None = None,
     samples: Tensor | None = None,
     effort: Effort = "default",
@@ -50,6 +52,7 @@ def construct_attention(
         init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/reproduction.md`.
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
             merged matrix, which leaves more items a sum where d_out < d_model.
+        assignment: as in `construct_linear`.
         input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
             `samples`, or the square root of d_model, as in the theorem: `construct_linear` and `construct_feedforward`
             have another default, so compare certificates only at one `input_norm`.
@@ -71,7 +74,7 @@ def construct_attention(
     d_model = merged.vo.shape[1]
     alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
     plan = plan_attention(merged, key_width, value_width, init, blocks)
-    pruned = plan.prune(seed=seed, effort=effort, device=device)
+    pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)
     return Ticket(
         seed=seed,
         tensors=[tensor for product in pruned.values() for tensor in product.tensors],

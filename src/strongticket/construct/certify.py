@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from strongticket.bounds.certificate import (
@@ -21,12 +20,12 @@ from strongticket.bounds.certificate import (
 from strongticket.bounds.checks import Variant
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
-from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm, spectral_norms
+from strongticket.construct.norms import frobenius_norm, largest_row_norm, spectral_norm, spectral_norms
+from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.construct.source import check_target
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
-from strongticket.ops.ordered import block_sums
 from strongticket.tickets.tensors import Certificate
 
 # The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
@@ -53,8 +52,7 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: in
         # A float32 norm may round down; the certificate must cover the sample itself.
         inputs = samples.detach().double()
         check_target("samples", inputs)
-        squares = block_sums(inputs.square().reshape(-1, width), (width,))
-        input_norm = math.sqrt(float(squares.max())) * (1 + 1e-12 + width * 2.0**-53)
+        input_norm = largest_row_norm(inputs.reshape(-1, width))
         if not 0 < input_norm < math.inf:
             raise ValueError(
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "
@@ -139,12 +137,12 @@ def head_norms(qk: Tensor, vo: Tensor, head: PrunedHead) -> HeadNorms:
     d = len(vo)
     qk_error, vo_error, qk_norm, vo_norm = spectral_norms([head.qk.error[:d], head.vo.error, qk[:d], vo])
     return HeadNorms(
-        qk_error=qk_error + _size(head.qk.rounding[:d]),
+        qk_error=qk_error + frobenius_norm(head.qk.rounding[:d]),
         qk_norm=qk_norm,
-        vo_error=vo_error + _size(head.vo.rounding),
+        vo_error=vo_error + frobenius_norm(head.vo.rounding),
         vo_norm=vo_norm,
         # Without a query bias there is no row d, and these are 0.
-        query_bias_error=spectral_norm(head.qk.error[d:]) + _size(head.qk.rounding[d:]),
+        query_bias_error=spectral_norm(head.qk.error[d:]) + frobenius_norm(head.qk.rounding[d:]),
         query_bias_norm=spectral_norm(qk[d:]),
     )
 
@@ -171,10 +169,6 @@ def _layer_norms(network: FeedForward, layers: Mapping[str, Pruned]) -> list[Lin
     ]
 
 
-def _size(rounding: Tensor) -> float:
-    return float(torch.linalg.vector_norm(rounding))
-
-
 def describe_head(head: HeadNorms) -> dict[str, float]:
     """List a head's norms for the certificate's details."""
     return {
@@ -192,7 +186,8 @@ def _certificate(
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")
     missed = [(name, miss) for name, pruned in products.items() for miss in pruned.unreachable]
-    details = {**details, "unreachable": describe_unreachable(missed)}
+    ways = {name: pruned.assigned for name, pruned in products.items()}
+    details = {**details, **describe_assignment(ways), "unreachable": describe_unreachable(missed)}
     return Certificate(error=error, input_norm=input_norm, target_sha256=target_sha256, details=details)
 
 
@@ -207,6 +202,14 @@ def _rounded(value: Json) -> Json:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return up_digits(value) if isinstance(value, float) else value
+
+
+def describe_assignment(ways: Mapping[str, str]) -> dict[str, Json]:
+    """Say which products have adaptive units and which kept equal blocks; nothing if no unit was chosen."""
+    if not any(way == "adaptive" for way in ways.values()):
+        return {}
+    kept = [name for name, way in ways.items() if way == "equal"]
+    return {"assignment": {"adaptive": len(ways) - len(kept), "equal": kept}}
 
 
 def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, Json]:

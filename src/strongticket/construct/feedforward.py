@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.linear import layer_matrices
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import Init, as_width, check_target
@@ -24,6 +25,7 @@ def construct_feedforward(
     hidden_width: int | Sequence[int],
     seed: int = 0,
     init: Init = "theory",
+    assignment: Assignment = "adaptive",
     input_norm: float | None = None,
     samples: Tensor | None = None,
     effort: Effort = "default",
@@ -37,6 +39,7 @@ def construct_feedforward(
             carry positive inputs and half negative ones, so n / (2 d_in) items meet each entry on average.
         seed: of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
+        assignment: as in `construct_linear`.
         input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
             lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
         samples: inputs (..., d_in) to take $\alpha$ from.
@@ -50,7 +53,7 @@ def construct_feedforward(
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
     alpha = certify.input_norm_of(input_norm, samples, width=sizes_of(network)[0], default=1.0)
     plan = plan_network(network, widths, init)
-    pruned = plan.prune(seed=seed, effort=effort, device=device)
+    pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)
     sha256 = digest_of_tensors(tensors_of(target))
     return Ticket(
         seed=seed,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, check_target, plain_scale
 from strongticket.ops.subset_sum import Effort
@@ -21,6 +22,7 @@ def construct_linear(
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
+    assignment: Assignment = "adaptive",
     input_norm: float | None = None,
     samples: Tensor | None = None,
     effort: Effort = "default",
@@ -34,6 +36,8 @@ def construct_linear(
         seed: of the random weights.
         init: "theory" draws U[-1, 1], as does "printed"; "xavier" draws Xavier's uniform.
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side.
+        assignment: which input each hidden unit serves. "adaptive" chooses from its weights and the target, and keeps
+            equal blocks where these are better; "equal" is the paper's, blocks of consecutive units.
         input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
             lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
         samples: inputs (..., d_in) to take $\alpha$ from.
@@ -55,7 +59,7 @@ def construct_linear(
     n, seed = as_width("hidden_width", hidden_width), as_seed(seed)
     alpha = certify.input_norm_of(input_norm, samples, width=target.shape[1], default=1.0)
     plan = plan_linear(target, n, init, blocks)
-    pruned = plan.prune(seed=seed, effort=effort, device=device)
+    pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)
     return Ticket(
         seed=seed,
         tensors=[tensor for product in pruned.values() for tensor in product.tensors],

@@ -7,8 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from strongticket.construct.product import Pruned, prune_product, prune_relu
-from strongticket.construct.source import RandomMatrix, equal_blocks
+from strongticket.construct.assignment import Assignment
+from strongticket.construct.product import Pruned, prune_product
+from strongticket.construct.slots import Signs
+from strongticket.construct.source import RandomMatrix
 from strongticket.files import Json
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.tensors import DenseTensor
@@ -42,34 +44,35 @@ class Product:
         """Give both in the order of a ticket."""
         return (self.free, self.blocked) if self.free_first else (self.blocked, self.free)
 
+    @property
+    def signs(self) -> Signs:
+        """Which of a coordinate's units make a sum."""
+        if not self.relu:
+            return Signs.EITHER
+        return Signs.POSITIVE if self.nonnegative_inputs else Signs.OWN
+
     def prune(
         self,
         target: Tensor,
         *,
         seed: int,
-        sizes: tuple[int, ...] | None = None,
+        assignment: Assignment,
         effort: Effort = "default",
         device: torch.device | str | None = None,
     ) -> Pruned:
-        """Find the masks for a target in float64; blocks are equal unless their `sizes` are given."""
-        sizes = sizes or equal_blocks(self.width, self.blocked.units, self.blocked.coordinates)
-        wanted = target.T if self.transposed else target
-        if self.relu:
-            nonnegative = self.nonnegative_inputs
-            found = prune_relu(
-                wanted,
-                self.blocked,
-                self.free,
-                sizes,
-                seed=seed,
-                nonnegative_inputs=nonnegative,
-                effort=effort,
-                device=device,
-            )
-        else:
-            found = prune_product(
-                wanted, self.blocked, self.free, sizes, seed=seed, divisor=self.divisor, effort=effort, device=device
-            )
+        """Find the masks for a target in float64."""
+        found = prune_product(
+            target.T if self.transposed else target,
+            self.blocked,
+            self.free,
+            seed=seed,
+            assignment=assignment,
+            signs=self.signs,
+            width=self.width,
+            divisor=self.divisor,
+            effort=effort,
+            device=device,
+        )
         blocked, free = found.tensors
         found = replace(found, tensors=(free, blocked)) if self.free_first else found
         return found.transposed() if self.transposed else found
@@ -103,10 +106,12 @@ class Plan:
         """Give all random matrices in the order of a ticket."""
         return (matrix for product, *_ in self.products.values() for matrix in product.matrices())
 
-    def prune(self, *, seed: int, effort: Effort, device: torch.device | str | None) -> dict[str, Pruned]:
+    def prune(
+        self, *, seed: int, assignment: Assignment, effort: Effort, device: torch.device | str | None
+    ) -> dict[str, Pruned]:
         """Find the masks of every product."""
         found = {}
         for name, (product, target, rounding) in self.products.items():
-            pruned = product.prune(target, seed=seed, effort=effort, device=device)
+            pruned = product.prune(target, seed=seed, assignment=assignment, effort=effort, device=device)
             found[name] = pruned if rounding is None else pruned.with_more_rounding(rounding)
         return found

@@ -1,17 +1,20 @@
 r"""Lemma 7 and its ReLU twin: choose masks so that a product of two random matrices is a given matrix.
 
-With blocks, unit $k$ keeps one weight $u_k$, to its own coordinate $j(k)$. Entry $(i, j)$ of the product is then the
-sum of the $u_k v_{i,k}$ over the units of block $j$ that the free matrix keeps: one subset sum an entry.
+Unit $k$ keeps one weight $u_k$ of the blocked matrix, to its own coordinate $j(k)$. Entry $(i, j)$ of the product is
+then the sum of the $u_k v_{i,k}$ over the units of coordinate $j$ that the free matrix keeps: one subset sum an entry.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from strongticket.construct.source import RandomMatrix, owners_of
+from strongticket.construct.assignment import Assigned, Assignment, assign
+from strongticket.construct.norms import frobenius_norm, spectral_norm
+from strongticket.construct.slots import Signs, grouped, slots_of
+from strongticket.construct.source import RandomMatrix
 from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.ops.subset_sum import Effort, Status, SubsetSumResult, subset_sum_products
 from strongticket.tickets.tensors import RandomTensor
@@ -20,9 +23,6 @@ from strongticket.tickets.tensors import RandomTensor
 _SOLVED_AT_ONCE = 1 << 23
 # Errors are added up over so many weights at a time on the CPU, which stay in its cache.
 _SUMMED_AT_ONCE = 1 << 17
-# The Gram matrix is squared so often to bound its norm on a GPU; the bound is then at most d^(2^-15) too large, which
-# is 1.0002 for d = 384.
-_SQUARINGS = 13
 
 
 class Miss(NamedTuple):
@@ -45,6 +45,7 @@ class Pruned:
         rounding: how far float64 may have moved each entry of `error`, an upper bound.
         unreachable: entries outside the interval of possible sums, by row and column of `error`.
         worst_reached: the largest error of an entry inside it; 0 where a certificate is only recomputed.
+        assigned: how the units were shared out, "adaptive" or "equal"; "given" where nothing was chosen.
     """
 
     tensors: tuple[RandomTensor, ...]
@@ -52,6 +53,7 @@ class Pruned:
     rounding: Tensor
     unreachable: list[Miss]
     worst_reached: float = 0.0
+    assigned: str = "given"
 
     def transposed(self) -> "Pruned":
         """Turn rows and columns around, for a target that was met by its transpose."""
@@ -68,7 +70,7 @@ class Pruned:
 
     def norm(self) -> float:
         """Bound the spectral norm of the error from above, rounding included."""
-        return spectral_norm(self.error) + float(torch.linalg.matrix_norm(self.rounding))
+        return spectral_norm(self.error) + frobenius_norm(self.rounding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,141 +85,74 @@ def prune_product(
     target: Tensor,
     blocked: RandomMatrix,
     free: RandomMatrix,
-    sizes: tuple[int, ...],
     *,
     seed: int,
+    assignment: Assignment | Tensor = "equal",
+    signs: Signs = Signs.EITHER,
+    width: str = "hidden_width",
     divisor: float = 1.0,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Pruned:
-    r"""Mask two random matrices so that $F B^\top / c$ comes closest to the target, entry by entry.
+    r"""Mask two random matrices so that $F B^\top / c$, or $F\,\mathrm{ReLU}(B^\top x)$, comes closest to the target.
+
+    Behind a ReLU a unit with $u > 0$ carries $u x_j^+$, one with $u < 0$ carries $-u x_j^-$. Both kinds must sum to
+    $w$: with $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums, or one
+    where x is never negative and units with $u < 0$ are silent.
 
     Args:
         target: (free coordinates, block coordinates), float64.
         blocked: the matrix B whose units keep one coordinate each.
         free: the matrix F whose mask is searched.
-        sizes: units of each block coordinate.
         seed: of the random weights.
+        assignment: as in `assign`.
+        signs: which of a coordinate's units make a sum.
+        width: what the number of units is called where it is set.
         divisor: $c$.
         effort: of the subset sums.
         device: where they are solved.
     """
-    u = blocked.draw_own(sizes, seed, device)
-    v = free.draw(seed, device)[:, : len(u)].contiguous()
-    solved = _solve(target, u, v, sizes, divisor, effort)
-    tensors = (blocked.with_blocks(sizes), free.with_bits(_widened(solved.mask, free.units)))
-    return _pruned(tensors, solved.error, solved.rounding, solved.status)
+    v = free.draw(seed, device).contiguous()
+    ways = assign(
+        target,
+        blocked,
+        free,
+        v,
+        signs=signs,
+        width=width,
+        divisor=divisor,
+        seed=seed,
+        assignment=assignment,
+        device=device,
+    )
+    found = [(way, *_solve_slots(target, v, way, signs, divisor, effort)) for way in ways]
+    way, mask, solved = found[0] if len(found) == 1 else min(found, key=lambda one: _squares(one[2].error))
+    # Columns 2 j and 2 j + 1 become columns j and inputs + j.
+    error, rounding, status = (
+        x.view(len(x), -1, signs.slots).mT.reshape(x.shape) for x in (solved.error, solved.rounding, solved.status)
+    )
+    return _pruned((blocked.with_owners(way.owners), free.with_bits(mask)), error, rounding, status, way.how)
 
 
-def prune_relu(
-    target: Tensor,
-    blocked: RandomMatrix,
-    free: RandomMatrix,
-    sizes: tuple[int, ...],
-    *,
-    seed: int,
-    nonnegative_inputs: bool = False,
-    effort: Effort = "default",
-    device: torch.device | str | None = None,
-) -> Pruned:
-    r"""Mask two random layers so that $F\,\mathrm{ReLU}(B^\top x)$ comes closest to the target's $W x$.
+def _squares(error: Tensor) -> float:
+    """Add up all squares and round once, so that every machine keeps the same of two solutions."""
+    return math.fsum(error.square().flatten().tolist())
 
-    A unit with $u > 0$ carries $u x_j^+$, one with $u < 0$ carries $-u x_j^-$. Both kinds must sum to $w$: with
-    $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums.
 
-    Args:
-        target: W, (outputs, inputs), float64.
-        blocked: the first layer.
-        free: the second layer.
-        sizes: units of each input.
-        seed: of the random weights.
-        nonnegative_inputs: x comes out of a ReLU itself; units with $u < 0$ are then silent and kept out.
-        effort: of the subset sums.
-        device: where they are solved.
-    """
-    u = blocked.draw_own(sizes, seed, device)
-    v = free.draw(seed, device)
-    halves = _Halves(u, sizes, nonnegative_inputs)
-    order = halves.order
-    doubled = target.repeat_interleave(halves.count, dim=1)
-    solved = _solve(doubled, u[order], v[:, order], halves.sizes, 1.0, effort)
+def _solve_slots(
+    target: Tensor, v: Tensor, way: Assigned, signs: Signs, divisor: float, effort: Effort
+) -> "tuple[Tensor, _Solved]":
+    """Solve all sums of one way to share units out; give the mask over all units, and what was found, by slots."""
+    slot = slots_of(way.owners, way.own, signs)
+    order, sizes = grouped(slot, signs.slots * target.shape[1])
+    in_order = torch.equal(order, torch.arange(len(slot), device=order.device))
+    wanted = target.repeat_interleave(signs.slots, dim=1)
+    solved = _solve(wanted, way.own[order], v if in_order else v[:, order], sizes, divisor, effort)
+    if in_order:
+        return solved.mask, solved
     mask = torch.zeros(v.shape, dtype=torch.bool, device=v.device)
     mask[:, order] = solved.mask
-    error, rounding, status = (halves.apart(x) for x in (solved.error, solved.rounding, solved.status))
-    return _pruned((blocked.with_blocks(sizes), free.with_bits(mask)), error, rounding, status)
-
-
-def spectral_norm(matrix: Tensor) -> float:
-    """Bound the largest singular value from above: what LAPACK gives, and a margin far above its error.
-
-    On a GPU, where singular values take long, the bound is that of `_norms_by_squaring`.
-    """
-    return spectral_norms([matrix])[0]
-
-
-def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:
-    """Bound the largest singular values of several matrices; those of one shape and device are done together."""
-    if (
-        len({(x.shape, x.device) for x in matrices}) == 1
-        and matrices[0].device.type == "cuda"
-        and _is_wide(matrices[0])
-    ):
-        return _norms_by_squaring(torch.stack([x.double() for x in matrices]))
-    return [_one_norm(x.double()) for x in matrices]
-
-
-def _is_wide(matrix: Tensor) -> bool:
-    return min(matrix.shape) > 1
-
-
-def _one_norm(matrix: Tensor) -> float:
-    if not _is_wide(matrix):
-        return float(torch.linalg.vector_norm(matrix)) * _margin(matrix)
-    if matrix.device.type == "cuda":
-        return _norms_by_squaring(matrix[None])[0]
-    return float(torch.linalg.matrix_norm(matrix, ord=2)) * _margin(matrix)
-
-
-def _margin(matrix: Tensor) -> float:
-    """Stretch a norm by more than a sum of as many squares, or LAPACK on a matrix of that size, can have lost."""
-    return 1 + 1e-12 + 16 * sum(matrix.shape) * 2.0**-53
-
-
-def _norms_by_squaring(matrices: Tensor) -> list[float]:
-    r"""Bound the largest singular values of a batch by a Schatten norm, with matrix products alone.
-
-    $\|A\| \le (\mathrm{tr}\, (A^\top A)^{2p})^{1/4p} \le d^{1/4p} \|A\|$ with d the smaller side of A, here
-    for $p = 2^{13}$.
-    """
-    rows, columns = matrices.shape[1:]
-    gram = matrices.mT @ matrices if rows >= columns else matrices @ matrices.mT
-    # log ||A||^2 is the sum of 2^-k log s_k, where s_k is what the matrix is divided by before its k-th squaring.
-    sizes = []
-    for _ in range(_SQUARINGS + 1):
-        size = torch.linalg.matrix_norm(gram, keepdim=True)
-        sizes.append(size.flatten())
-        gram = gram / size
-        gram = gram @ gram
-    weights = 0.5 ** torch.arange(1, len(sizes) + 1, dtype=torch.float64, device=gram.device)
-    # A zero matrix makes 0 / 0. Products of d terms round by d 2^-53 each; the margin is thousands of times that.
-    bounds = (torch.stack(sizes).log() * weights[:, None]).sum(dim=0).exp() * (1 + 1e-9)
-    return torch.where(sizes[0] == 0, 0.0, bounds).tolist()
-
-
-class _Halves:
-    """The units of each block, those with u > 0 first: two groups a block, or one where inputs are never negative."""
-
-    def __init__(self, u: Tensor, sizes: tuple[int, ...], nonnegative_inputs: bool) -> None:
-        self.count = 1 if nonnegative_inputs else 2
-        half = 2 * owners_of(sizes).to(u.device) + (u < 0)
-        used = (u > 0).nonzero().squeeze(1) if nonnegative_inputs else torch.arange(len(u), device=u.device)
-        self.order = used[torch.argsort(half[used], stable=True)]
-        groups = half[self.order] // (3 - self.count)
-        self.sizes = tuple(torch.bincount(groups, minlength=self.count * len(sizes)).tolist())
-
-    def apart(self, x: Tensor) -> Tensor:
-        """Turn columns 2 j and 2 j + 1 into columns j and inputs + j."""
-        return x.view(len(x), -1, self.count).mT.reshape(x.shape)
+    return mask, solved
 
 
 class _Solved(NamedTuple):
@@ -282,15 +217,10 @@ def _sums(mask: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: f
     return total, size
 
 
-def _pruned(tensors: tuple[RandomTensor, ...], error: Tensor, rounding: Tensor, status: Tensor) -> Pruned:
+def _pruned(tensors: tuple[RandomTensor, ...], error: Tensor, rounding: Tensor, status: Tensor, how: str) -> Pruned:
     out_of_reach = status == Status.UNREACHABLE
     places = out_of_reach.nonzero()
     missed = error[tuple(places.T)].abs().tolist()
     misses = [Miss(row, column, miss) for (row, column), miss in zip(places.tolist(), missed, strict=True)]
     reached = error.abs().masked_fill_(out_of_reach, 0.0)
-    return Pruned(tensors, error, rounding, misses, float(reached.max()) if reached.numel() else 0.0)
-
-
-def _widened(mask: Tensor, units: int) -> Tensor:
-    """Add the units that have no block, which keep nothing."""
-    return torch.nn.functional.pad(mask, (0, units - mask.shape[1]))
+    return Pruned(tensors, error, rounding, misses, float(reached.max()) if reached.numel() else 0.0, how)

@@ -1,8 +1,8 @@
 r"""The random side of a construction: matrices by name, how they are initialised, and how hidden units are shared out.
 
 Every construction here multiplies two random matrices over *hidden units*. Both are handled as (coordinates, units),
-whatever the layout they are stored in: one of them gives each unit a single coordinate (a `BlockMask`), the other is
-free, and its mask is found by subset sums.
+whatever the layout they are stored in: one of them gives each unit a single coordinate, the other is free, and its mask
+is found by subset sums.
 """
 
 import math
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from strongticket.checks import Init as Init
 from strongticket.ops.rng import random_chunk, random_weights
-from strongticket.tickets.mask import BlockMask, PackedMask
+from strongticket.tickets.mask import BlockMask, Mask, PackedMask
+from strongticket.tickets.owners import OwnerMask, owner_mask
 from strongticket.tickets.tensors import RandomTensor
 
 Blocks = Literal["input", "smaller"]
@@ -53,20 +54,17 @@ class RandomMatrix:
         stored = random_weights(seed, self.name, self.shape, "uniform", self.scale, device=device)
         return stored.T if self.unit_axis == 0 else stored
 
-    def draw_own(self, sizes: tuple[int, ...], seed: int, device: torch.device | str | None) -> Tensor:
-        """Draw of each unit only the weight to its own coordinate, u_k, for the units that have a block."""
-        owners = owners_of(sizes)
-        own = torch.empty(len(owners), dtype=torch.float32, device=device or "cpu")
+    def draw_own(self, owners: Tensor, seed: int, device: torch.device | str | None) -> Tensor:
+        """Draw of each unit only the weight to its own coordinate, u_k; 0 for a unit that has none."""
+        own = torch.zeros(self.units, dtype=torch.float32, device=device or "cpu")
         start = 0
         for part in self.draw_rows(seed, device):
             stop = start + len(part)
             if self.unit_axis == 0:
-                units = torch.arange(min(start, len(owners)), min(stop, len(owners)), device="cpu")
+                units = start + (owners[start:stop] >= 0).nonzero().squeeze(1)
                 row, column = units - start, owners[units]
             else:
-                # Owners are in order, so the units of some coordinates stand side by side.
-                ends = torch.searchsorted(owners, torch.tensor([start, stop], device="cpu"))
-                units = torch.arange(*ends.tolist(), device="cpu")
+                units = ((owners >= start) & (owners < stop)).nonzero().squeeze(1)
                 row, column = owners[units] - start, units
             own[units.to(own.device)] = part[row.to(own.device), column.to(own.device)]
             start = stop
@@ -81,17 +79,15 @@ class RandomMatrix:
             flat = random_chunk(seed, self.name, start * columns, stop * columns, "uniform", self.scale, device=device)
             yield flat.view(stop - start, columns)
 
-    def with_blocks(self, sizes: tuple[int, ...]) -> RandomTensor:
-        """Mask it so that each unit keeps one coordinate."""
-        # One number says it all where blocks are equal, and is checked once rather than for each coordinate.
-        equal = len(sizes) == self.coordinates and len(set(sizes)) == 1
-        return self._tensor(BlockMask(self.shape, self.unit_axis, sizes[0] if equal else sizes))
+    def with_owners(self, owners: Tensor) -> RandomTensor:
+        """Mask it so that each unit keeps one coordinate, or none."""
+        return self._tensor(owner_mask(self.shape, self.unit_axis, owners))
 
     def with_bits(self, mask: Tensor) -> RandomTensor:
         """Mask it by bits given as (coordinates, units)."""
         return self._tensor(PackedMask.from_bool(mask.T if self.unit_axis == 0 else mask))
 
-    def _tensor(self, mask: BlockMask | PackedMask) -> RandomTensor:
+    def _tensor(self, mask: Mask) -> RandomTensor:
         return RandomTensor(name=self.name, mask=mask, distribution="uniform", scale=self.scale)
 
 
@@ -100,6 +96,11 @@ def owners_of(sizes: tuple[int, ...]) -> Tensor:
     # The device is named because a caller may have set another one as torch's default.
     coordinates = torch.arange(len(sizes), device="cpu")
     return torch.repeat_interleave(coordinates, torch.tensor(sizes, dtype=torch.int64, device="cpu"))
+
+
+def owners_in(mask: Mask, unit_axis: int) -> Tensor | None:
+    """Give each unit's coordinate, -1 for none, if a mask is of a kind that keeps at most one for each unit there."""
+    return mask.owners() if isinstance(mask, BlockMask | OwnerMask) and mask.unit_axis == unit_axis else None
 
 
 def query_key_scale(init: Init, d_model: int, key_width: int) -> float:

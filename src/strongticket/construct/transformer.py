@@ -8,6 +8,7 @@ from torch import Tensor
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import as_merged, plan_attention
 from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
@@ -28,6 +29,7 @@ def construct_transformer(
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
+    assignment: Assignment = "adaptive",
     input_norm: float | None = None,
     samples: Tensor | None = None,
     effort: Effort = "default",
@@ -43,6 +45,7 @@ def construct_transformer(
         seed: of the random weights.
         init: as in `construct_attention`.
         blocks: as in `construct_attention`.
+        assignment: as in `construct_linear`.
         input_norm: as in `construct_attention`.
         samples: as in `construct_attention`.
         effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
@@ -66,7 +69,7 @@ def construct_transformer(
             "attention": plan_attention(merged, n_k, n_v, init, blocks, f"block.{b}.attention."),
             "feedforward": plan_network(network, [n_fc] * len(network.weights), init, f"block.{b}.feedforward."),
         }
-        found = [plan.prune(seed=seed, effort=effort, device=device) for plan in plans.values()]
+        found = [plan.prune(seed=seed, assignment=assignment, effort=effort, device=device) for plan in plans.values()]
         tensors += [tensor for products in found for product in products.values() for tensor in product.tensors]
         dense += [bias for plan in plans.values() for bias in plan.biases]
         described.append({name: plan.settings for name, plan in plans.items()})

@@ -53,7 +53,8 @@ class Task(Generic[C]):
     def sources(self) -> Iterator[dict[str, Any]]:
         """Give what each source is drawn and pruned with; every target, width and source has its own seed."""
         config, n = self.config, self.width
-        same = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks, "effort": config.effort}
+        same: dict[str, Any] = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks}
+        same |= {"assignment": "equal", "effort": config.effort}  # equal blocks are what the paper has
         for source in range(self.first, self.last):
             yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 

@@ -56,10 +56,11 @@ class Checkpoint:
         try:
             with np.load(self._folder / f"{piece.name}.npz", allow_pickle=False) as file:
                 facts = json.loads(file[_FACTS].tobytes())
-                bits: dict[str, Bits] = {name: file[name] for name in file.files if name != _FACTS}
+                arrays = {name: file[name] for name in file.files if name != _FACTS}
+            bits: dict[str, Bits] = {name: array for name, array in arrays.items() if array.dtype == np.uint8}
+            owners = {name: array for name, array in arrays.items() if array.dtype == np.int32}
             missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
-            sizes = tuple(found) if (found := facts.pop("sizes")) is not None else None
-            solved = Solved(bits=bits, sizes=sizes, unreachable=missed, **facts)
+            solved = Solved(bits=bits, owners=owners, unreachable=missed, **facts)
             complete = len(list(piece.tensors(solved))) == 2 * len(bits)
         except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
             return None
@@ -69,10 +70,16 @@ class Checkpoint:
         """Keep a finished piece."""
         if self._folder is None:
             return
-        facts = {field.name: getattr(solved, field.name) for field in fields(solved) if field.name != "bits"}
+        facts = {
+            field.name: getattr(solved, field.name) for field in fields(solved) if field.name not in ("bits", "owners")
+        }
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        arrays: dict[str, Any] = {_FACTS: encoded, **solved.bits}  # Any: numpy has a keyword of its own beside them
+        arrays: dict[str, Any] = {
+            _FACTS: encoded,
+            **solved.bits,
+            **solved.owners,
+        }  # Any: numpy has a keyword of its own beside them
         np.savez(buffer, **arrays)
         # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:

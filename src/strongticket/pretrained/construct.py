@@ -11,7 +11,8 @@ from torch import nn
 
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_seed
-from strongticket.construct.certify import as_stored, describe_unreachable
+from strongticket.construct.assignment import Assignment
+from strongticket.construct.certify import as_stored, describe_assignment, describe_unreachable
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
 from strongticket.ops.subset_sum.checks import check_device
@@ -40,6 +41,7 @@ def construct_pretrained(
     items: int = 20,
     seed: int = 0,
     what: What = "attention",
+    assignment: Assignment = "adaptive",
     device: torch.device | str = "cpu",
     workers: int = 1,
     dask: str | None = None,
@@ -57,6 +59,7 @@ def construct_pretrained(
         items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, about so many.
         seed: of the random weights.
         what: "attention" or "attention+mlp".
+        assignment: as in `construct_linear`.
         device: where subset sums are solved.
         workers: local processes, one thread each.
         dask: address of a Dask scheduler to run on instead.
@@ -69,6 +72,7 @@ def construct_pretrained(
         before it can make them.
     """
     check_option("what", what, get_args(What))
+    check_option("assignment", assignment, get_args(Assignment))
     items, seed = as_width("items", items), as_seed(seed)
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         raise ValueError(
@@ -81,10 +85,10 @@ def construct_pretrained(
     for layer, part in target.parts.values():
         part.check(layer.config)
     sha256, architecture = target.sha256(), target.describe(items)
-    work = target.pieces(items, seed, str(torch.device(device)))
+    work = target.pieces(items, seed, assignment, str(torch.device(device)))
     pieces = [piece for part in work.values() for piece in part]
     # The hash covers numbers alone, and heads are how the same numbers are cut up.
-    settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed}
+    settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed, "assignment": assignment}
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
@@ -146,6 +150,7 @@ def certify_parts(
                 **details,
             }
         )
+    ways = {name: way for pieces in solved.values() for piece in pieces for name, way in piece.assigned.items()}
     missed = [entry for pieces in solved.values() for piece in pieces for entry in piece.unreachable]
     return Certificate(
         error=max(part["error"] for part in parts),
@@ -155,6 +160,7 @@ def certify_parts(
         details={
             "scope": SCOPE,
             "parts": parts,
+            **describe_assignment(ways),
             "unreachable": describe_unreachable(missed, sum(part["unreachable"] for part in parts)),
         },
     )

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.construct import certify
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import head_products
-from strongticket.construct.balance import balanced_blocks
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import layer_matrices
+from strongticket.construct.norms import spectral_norm
 from strongticket.construct.plan import Product
-from strongticket.construct.product import Miss, Pruned, PrunedHead, spectral_norm
-from strongticket.construct.source import Init, RandomMatrix, equal_blocks
+from strongticket.construct.product import Miss, Pruned, PrunedHead
+from strongticket.construct.source import Init, RandomMatrix, owners_in
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.random_maps import multiply_out
-from strongticket.tickets.mask import Bits, BlockMask, PackedMask
+from strongticket.tickets.mask import Bits, PackedMask
 from strongticket.tickets.tensors import RandomTensor
 from strongticket.tickets.ticket import Ticket
 
@@ -35,7 +36,8 @@ class Solved:
 
     name: str  # the piece's
     bits: dict[str, Bits]  # packed masks, by the name of their tensor
-    sizes: tuple[int, ...] | None  # of the blocks, where they are not equal
+    owners: dict[str, NDArray[np.int32]]  # each unit's coordinate, by the name of the tensor it keeps one weight of
+    assigned: dict[str, str]  # how the units of each product were shared out
     norms: dict[str, float]  # of the target and of the errors, for the certificate
     worst_entry: float  # the largest error of an entry of a merged matrix
     worst_reached: float  # the largest one among the entries that a subset can reach
@@ -50,6 +52,7 @@ class Piece:
     name: str  # in front of the names of its tensors
     items: int  # of each subset sum
     seed: int  # of the random weights
+    assignment: Assignment  # how hidden units are shared out
     device: str  # where it is solved
 
     def products(self) -> dict[str, Product]:
@@ -66,8 +69,11 @@ class Piece:
 
     def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
         """Find the masks of each product."""
-        products = self.products()
-        return {n: products[n].prune(target, seed=self.seed, device=self.device) for n, target in targets.items()}
+        products, how = self.products(), self.assignment
+        return {
+            name: products[name].prune(target, seed=self.seed, assignment=how, device=self.device)
+            for name, target in targets.items()
+        }
 
     def matrices(self) -> list[RandomMatrix]:
         """Give its random matrices in the order of a ticket."""
@@ -79,13 +85,13 @@ class Piece:
         return sum(math.prod(product.free.shape) for product in self.products().values()) // self.items
 
     def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
-        """Make its tensors from what was found; the ones without bits are blocks."""
+        """Make its tensors from what was found."""
         for matrix in self.matrices():
             if matrix.name in solved.bits:
                 mask = PackedMask(matrix.shape, solved.bits[matrix.name], copy=False)
                 yield RandomTensor(name=matrix.name, mask=mask, distribution="uniform", scale=matrix.scale)
             else:
-                yield matrix.with_blocks(solved.sizes or equal_blocks("width", matrix.units, matrix.coordinates))
+                yield matrix.with_owners(torch.from_numpy(solved.owners[matrix.name]).long())
 
     def solve(self) -> Solved:
         """Find the masks, wherever the piece was sent."""
@@ -105,11 +111,13 @@ class Piece:
     def _solved(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> Solved:
         missed = [(f"{self.name}.{of}", miss) for of, product in pruned.items() for miss in product.unreachable]
         masks = {tensor.name: tensor.mask for product in pruned.values() for tensor in product.tensors}
-        sizes = [mask.sizes for mask in masks.values() if isinstance(mask, BlockMask)]
+        blocked = [product.blocked for product in self.products().values()]
+        owners = {matrix.name: owners_in(masks[matrix.name], matrix.unit_axis) for matrix in blocked if masks}
         return Solved(
             name=self.name,
             bits={name: mask.bits for name, mask in masks.items() if isinstance(mask, PackedMask)},
-            sizes=next((unequal for unequal in sizes if not isinstance(unequal, int)), None),
+            owners={name: each.int().numpy() for name, each in owners.items() if each is not None},
+            assigned={f"{self.name}.{of}": product.assigned for of, product in pruned.items()},
             norms=self.norms(targets, pruned),
             worst_entry=max(product.worst_entry() for product in pruned.values()),
             worst_reached=max(product.worst_reached for product in pruned.values()),
@@ -198,9 +206,3 @@ class ReluPiece(LinearPiece):
     def products(self) -> dict[str, Product]:
         """Describe two layers: half of their units carry positive inputs, so that about `items` meet a sum."""
         return {"map": relu_product(self.name, self.weight.shape, 2 * self.items * self.weight.shape[1], _INIT)}
-
-    def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
-        """Prune both layers; an input gets more units where its own would reach too little."""
-        product, weight = self.products()["map"], targets["map"]
-        sizes = balanced_blocks(product.blocked, product.free, weight, self.items, self.seed, self.device)
-        return {"map": product.prune(weight, seed=self.seed, sizes=sizes, device=self.device)}

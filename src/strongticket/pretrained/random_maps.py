@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.construct.plan import Product
+from strongticket.construct.slots import grouped
+from strongticket.construct.source import owners_in
 from strongticket.ops.ordered import as_divisor, block_sums
-from strongticket.tickets.mask import BlockMask
 from strongticket.tickets.ticket import Ticket
 
 # Products are added up over so many weights at a time, which stay in the cache of a CPU.
@@ -22,14 +23,17 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
         The matrix that they stand for, in float64; with a ReLU between them [W+ W-], for positive and negative inputs.
     """
     blocked, free = product.blocked, product.free
-    tensor, mask = ticket.tensors[blocked.name], ticket.tensors[blocked.name].mask
-    if not isinstance(mask, BlockMask) or mask.unit_axis != blocked.unit_axis:
-        raise ValueError(f"{blocked.name} needs a block mask; it has one of kind {mask.kind!r}.")
-    sizes = (mask.sizes,) * blocked.coordinates if isinstance(mask.sizes, int) else mask.sizes
-    u = replace(blocked, scale=tensor.scale).draw_own(sizes, ticket.seed, device).double()
+    tensor = ticket.tensors[blocked.name]
+    owners = owners_in(tensor.mask, blocked.unit_axis)
+    if owners is None:
+        raise ValueError(
+            f"{blocked.name} needs one coordinate for each unit; its mask is of kind {tensor.mask.kind!r}."
+        )
+    order, sizes = grouped(owners, blocked.coordinates)
+    u = replace(blocked, scale=tensor.scale).draw_own(owners, ticket.seed, device).double()[order.to(device)]
     c = as_divisor(product.divisor, u)
     weights = ticket.materialize(device=device)[free.name]
-    rows = (weights if free.unit_axis == 1 else weights.T)[:, : len(u)]
+    rows = (weights if free.unit_axis == 1 else weights.T)[:, order.to(device)]
     step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
     halves = [
         torch.cat([block_sums(rows[i : i + step].double() * own / c, sizes) for i in range(0, len(rows), step)])

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.source import check_target
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
@@ -50,10 +51,12 @@ class Target:
             if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts.values()):
                 raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
 
-    def pieces(self, items: int, seed: int, device: str = "cpu") -> dict[str, list[Piece]]:
-        """Cut the parts into work, by the name of the part."""
+    def pieces(
+        self, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
+    ) -> dict[str, list[Piece]]:
+        """Cut the parts into work, by the name of the part; a ticket that is there is taken apart by any assignment."""
         return {
-            name: [*part.pieces(layer, items=items, seed=seed, device=device)]
+            name: [*part.pieces(layer, items=items, seed=seed, assignment=assignment, device=device)]
             for name, (layer, part) in self.parts.items()
         }
 

@@ -73,8 +73,13 @@ class Content:
         """How many random weights there are, kept or not."""
         return sum(tensor.numel for tensor in self.tensors.values())
 
+    @property
+    def drawn(self) -> int:
+        """How many random numbers are drawn to make them: more, where a tensor is drawn several times."""
+        return sum(tensor.drawn for tensor in self.tensors.values())
+
     def kept(self) -> int:
-        """Count the random weights that are kept."""
+        """Count the random weights that are kept: those that are multiplied by another number than 0."""
         return sum(tensor.mask.count() for tensor in self.tensors.values())
 
     @property

@@ -4,7 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.files import Json
+from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.mask import Mask
+from strongticket.tickets.table import draws_of
 from strongticket.tickets.ticket import Ticket
 
 
@@ -48,6 +51,7 @@ class Summary:
                     "distribution": tensor.distribution,
                     "scale": tensor.scale,
                     "mask": tensor.mask.kind,
+                    "rule": tensor.mask.rule(),
                     "density": tensor.density,
                 }
                 for tensor in ticket.tensors.values()
@@ -116,6 +120,16 @@ class Summary:
         return (
             f"{self.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{self.description_bytes:,} of description"
         )
+
+
+def mask_words(mask: Mask) -> str:
+    """Name a mask's kind; of codes how many there are, and whether weights are drawn again or frozen."""
+    if not isinstance(mask, CodeMask):
+        return mask.kind
+    draws = len(draws_of(mask.table))
+    drawn = f", {draws} draws" if draws > 1 else ""
+    frozen = f", {sum(mask.frozen.shares):.0%} frozen" if mask.frozen else ""
+    return f"{len(mask.table)} code{'s' * (len(mask.table) != 1)}{drawn}{frozen}"
 
 
 def summarize(ticket: Ticket, file: Path) -> Summary:

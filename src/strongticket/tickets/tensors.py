@@ -14,6 +14,7 @@ from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import Mask, density
 from strongticket.tickets.plain_json import plain_json
+from strongticket.tickets.table import draws_of
 
 MAX_ELEMENTS = 2**40
 MAX_DIMENSIONS = 16
@@ -59,6 +60,11 @@ class RandomTensor:
     def numel(self) -> int:
         """How many random weights the tensor has."""
         return math.prod(self.shape)
+
+    @property
+    def drawn(self) -> int:
+        """How many numbers are drawn to make its weights: `numel` for each draw of its table."""
+        return self.numel * len(draws_of(self.mask.table))
 
     @property
     def density(self) -> float:

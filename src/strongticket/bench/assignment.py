@@ -1,0 +1,182 @@
+r"""What it is worth to choose the input of each hidden unit: the same sources with equal blocks and with adaptive units.
+
+Each row is one case and one assignment: medians over the seeds of the error's spectral norm and of its largest entry,
+entries out of reach, and how many times more units there are than any masks whatever need for that largest entry, by
+counting (`docs/theory.md`, section 7). Figures 4 and 6 have the mean over sources of their own error.
+
+Before a row is kept every product is multiplied out from the ticket's masks: it must err as was said.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.script import run_script
+from strongticket.bounds import counting_width
+from strongticket.construct import construct_attention, construct_transformer
+from strongticket.construct.attention import head_products
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.linear import plan_linear
+from strongticket.construct.plan import Product
+from strongticket.construct.product import Pruned
+from strongticket.data.angular import draw_angular, with_token
+from strongticket.experiments import fig4, fig6
+from strongticket.experiments.targets import Target, make_target
+from strongticket.experiments.tasks import Task, token_errors
+from strongticket.tickets.ticket import Ticket
+
+ASSIGNMENTS = ("equal", "adaptive")
+D = 32
+
+
+def linear_weight(seed: int) -> Tensor:
+    """A linear layer as torch draws it: uniform, at most 1 / sqrt(d)."""
+    torch.manual_seed(seed)
+    return nn.Linear(D, D).weight.detach().double()
+
+
+def query_by_key(seed: int) -> Tensor:
+    """The merged query and key matrix of one of four heads, as torch draws them."""
+    torch.manual_seed(seed)
+    heads = 4
+    query, key, _ = nn.MultiheadAttention(D, heads).in_proj_weight.detach().double().chunk(3)
+    d_k = D // heads
+    return query[:d_k].T @ key[:d_k] / d_k**0.5
+
+
+def behind_relu(items: int) -> Product:
+    return relu_product("map", (D, D), items * D, "theory", nonnegative_inputs=True)
+
+
+def first_layer(items: int) -> Product:
+    return relu_product("map", (D, D), items * D, "theory")
+
+
+def linear(items: int) -> Product:
+    return plan_linear(torch.zeros(D, D), items * D, "theory").products["product"].product
+
+
+def scores(items: int) -> Product:
+    return head_products("head.0", D, D, D, items * D, items * D, "theory")[0]
+
+
+# name, units for each input, the product, its target, and what issue 20 asks of adaptive units.
+CASES: tuple[tuple[str, int, Callable[[int], Product], Callable[[int], Tensor], float], ...] = (
+    ("behind a ReLU", 20, behind_relu, linear_weight, 3e-4),
+    ("behind a ReLU", 24, behind_relu, linear_weight, 3e-5),
+    ("first layer", 28, first_layer, linear_weight, 2e-3),
+    ("first layer", 32, first_layer, linear_weight, 3e-4),
+    ("linear", 16, linear, linear_weight, 5e-4),
+    ("query by key", 16, scores, query_by_key, 5e-4),
+)
+
+
+def products(seeds: int) -> Iterator[dict[str, Any]]:
+    """Prune the same sources both ways."""
+    for name, items, make, draw, asked in CASES:
+        product = make(items)
+        for assignment in ASSIGNMENTS:
+            norms, entries, missed, spent = [], [], 0, []
+            for seed in range(seeds):
+                target = draw(seed)
+                start = time.process_time()
+                pruned = product.prune(target, seed=seed, assignment=assignment)
+                spent.append(time.process_time() - start)
+                check(product, target, pruned, seed)
+                norms.append(pruned.norm())
+                entries.append(pruned.worst_entry())
+                missed += len(pruned.unreachable)
+            worst = statistics.median(entries)
+            least = counting_width(d_model=D, d_out=D, largest=float(target.abs().max()), tol=worst)
+            yield {
+                "case": name,
+                "units": items * D,
+                "assignment": assignment,
+                "seeds": seeds,
+                "error": statistics.median(norms),
+                "largest": max(norms),
+                "entry": worst,
+                "unreachable": missed,
+                "times_counting": items * D / least if least else float("inf"),
+                "cpu_seconds": statistics.median(spent),
+                "asked": asked,
+            }
+
+
+def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
+    """Multiply out what the masks keep, and hold it against the error that was said."""
+    weights = Ticket(seed=seed, tensors=pruned.tensors).materialize()
+    blocked, free = (
+        weights[m.name].double().T if m.unit_axis == 0 else weights[m.name].double()
+        for m in (product.blocked, product.free)
+    )  # (coordinates, units)
+    signs = [blocked.clamp(min=0), blocked.clamp(max=0)][: product.signs.slots] if product.relu else [blocked]
+    error = torch.cat([free @ sign.T / product.divisor - target for sign in signs], dim=1)
+    if (error - pruned.error).abs().max() > 1e-12:
+        raise WrongAnswerError("the masks do not err as was said")
+
+
+def figure_4(seeds: int) -> Iterator[dict[str, Any]]:
+    """The mean over sources of Figure 4's error, for its own target."""
+    config = fig4.Config(sources=seeds, inputs=1000)
+    content = make_target(config.target, config.seed, 0)
+    target = Target.from_json(content)
+    merged = target.attention.merged().requires_grad_(False)
+    x = with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
+    expected = merged(x)
+    for width, asked in ((32, 3e-5), (40, 2e-6)):
+        for assignment in ASSIGNMENTS:
+            errors = []
+            for source in Task(config, content, width, 0, seeds).sources():
+                ticket = construct_attention(
+                    merged, input_norm=target.input_norm(), **source | {"assignment": assignment}
+                )
+                network = ticket.build("merged", dtype=torch.float64)
+                errors.append(token_errors(network, expected, x).mean().item())
+            yield figure_row("Figure 4", width, assignment, errors, asked)
+
+
+def figure_6(seeds: int) -> Iterator[dict[str, Any]]:
+    """The mean over sources of Figure 6's error, after four blocks."""
+    config = fig6.Config(sources=seeds, inputs=500)
+    content = fig6.make_target(config, 0)
+    target = fig6.read_target(content)
+    points = draw_angular("test", config.inputs, seed=config.seed).sequences(config.length)
+    x = with_token(torch.zeros(fig6.D_MODEL, dtype=torch.float64), points)
+    expected = target(x)
+    width = 96
+    for assignment in ASSIGNMENTS:
+        errors = []
+        for source in Task(config, content, width, 0, seeds).sources():
+            ticket = construct_transformer(target, hidden_width=width, samples=x, **source | {"assignment": assignment})
+            network = ticket.build("merged", dtype=torch.float64)
+            errors.append(token_errors(network, expected, x).mean().item())
+        yield figure_row("Figure 6", width, assignment, errors, 1e-4)
+
+
+def figure_row(case: str, width: int, assignment: str, errors: list[float], asked: float) -> dict[str, Any]:
+    return {
+        "case": case,
+        "units": width,
+        "assignment": assignment,
+        "seeds": len(errors),
+        "mean": statistics.mean(errors),
+        "median": statistics.median(errors),
+        "largest": max(errors),
+        "asked": asked,
+    }
+
+
+def measure(seeds: int, sources: int) -> Iterator[dict[str, Any]]:
+    yield from products(seeds)
+    yield from figure_4(sources)
+    yield from figure_6(max(1, sources // 4))
+
+
+if __name__ == "__main__":
+    run_script(__doc__, measure, op="assignment", seeds=10, sources=100)
