@@ -102,7 +102,7 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, signed: bool, run: Map)
         """Mark what lies between, and give the place there of the score at `rank`, if it is one of them."""
         nonlocal near
         below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
-        return rank - sum(below)
+        return rank - int(sum(below))
 
     keys = _bracket(bits, rank, total, signed)
     place = place_between(*keys)
@@ -159,13 +159,13 @@ def _keys(bits: U32, signed: bool) -> U32:
 
 
 @njit(nogil=True, cache=True)
-def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[int, int]:
+def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[np.int64, np.int64]:
     """Write 0 for scores below two keys, 1 above and 2 between them; count those below and those between."""
     for i in range(bits.size):
         key = _key(bits[i], signed)
         marks[i] = np.uint8((key >= low) << 1) - np.uint8(key > high)
     # Eight marks at a time: the product adds up the bytes of a word in its first one.
-    words, between, above = _words(marks), 0, 0
+    words, between, above = _words(marks), np.int64(0), np.int64(0)
     for word in words:
         between += np.int64(((word & _TWOS) >> _ONE) * _ONES >> _FIRST_BYTE)
         above += np.int64((word & _ONES) * _ONES >> _FIRST_BYTE)
