@@ -12,13 +12,14 @@ from collections import Counter
 from rich.progress import track
 
 from strongticket import Ticket, TicketFormatError
-from tests.golden.make import attention_like, search_like
-from tests.small_tickets import DIGEST_BYTES, put_together, sealed, small_ticket, take_apart
+from tests.golden.make import TICKETS
+from tests.small_tickets import DIGEST_BYTES, put_together, sealed, take_apart
 
 _TOKEN = re.compile(r'-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|"[^"]*"|true|false|null')
 _STRANGE = [
-    "0", "-1", "1.5", "1e999", "NaN", "null", "true", "[]", "{}", '""', '"x"', '"../x"', '"\\ud800"',
-    '"raw"', '"huffman"', "9" * 25, "1" + "0" * 5000, "[" * 2000, str(2**40), str(2**40 + 1), str(2**63),
+    "0", "-1", "1.5", "0.0", "-0.0", "0.5", "1e999", "NaN", "null", "true", "[]", "{}", '""', '"x"', '"../x"',
+    '"\\ud800"', '"raw"', '"huffman"', '"rans"', '"codes"', '"owners"', '"packed-sign"',
+    "9" * 25, "1" + "0" * 5000, "[" * 2000, str(2**40), str(2**40 + 1), str(2**63),
 ]  # fmt: skip
 
 
@@ -79,7 +80,7 @@ MUTATIONS = [flip_bits, truncate, splice, change_length, change_token, change_ta
 def mutants(count: int, seed: int) -> "list[tuple[str, bytes]]":
     """Give `count` mutated tickets with the names of what was done to them; half of those that can be are sealed."""
     rng = random.Random(seed)
-    originals = [ticket.to_bytes() for ticket in (small_ticket(), attention_like(), search_like())]
+    originals = [make().to_bytes() for make in TICKETS.values()]
 
     def one() -> tuple[str, bytes]:
         mutation = rng.choice(MUTATIONS)

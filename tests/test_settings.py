@@ -168,7 +168,7 @@ def test_a_run_has_the_name_it_had_unless_it_sets_one(later: Later) -> None:
 
 
 def test_a_new_setting_is_an_option_at_once(later: Later) -> None:
-    _, _, masks, schedule, machine = later.told["help"].stdout.split("\n\n")[-6:-1]
+    _, _, masks, schedule, machine, _ = later.told["help"].stdout.split("\n\n")[-7:-1]
     assert "  --twist X                       Twist of the weights.  [default: 0.0]\n" in masks
     assert "  --patience N            Steps to wait.  [default: 0; at least 0]\n" in schedule
     assert machine.startswith("Machine:")

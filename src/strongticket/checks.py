@@ -30,10 +30,10 @@ def as_real(value: object) -> float:
         return math.nan
 
 
-def check_density(density: float) -> None:
+def check_density(density: float, name: str = "density") -> None:
     """Refuse a density that is no fraction kept."""
     if not 0 < density <= 1:
-        raise ValueError(f"density must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
+        raise ValueError(f"{name} must be in (0, 1]; got {density:g}. It is the fraction kept, not removed.")
 
 
 def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:

@@ -128,6 +128,24 @@ def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:
         assert fact in done.stdout
 
 
+def test_show_verify_and_export_know_codes_and_owners(run: Run, tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden"
+    shown = run("show", golden / "codes.ticket").stdout
+    assert "3,338 kept (density 0.0239)" in shown
+    for words in ("5 codes, 4 draws", "2 codes, 70% frozen", "1 code ", "packed-sign"):
+        assert words in shown
+    assert "owners" in run("show", golden / "owners.ticket").stdout
+    tensors = json.loads(run("show", golden / "codes.ticket", "--json").stdout)["tensors"]
+    assert tensors[0]["rule"] == {"frozen": None, "table": [[0.0, 0], [1.0, 0], [-1.0, 0]]}
+    told = run("verify", golden / "codes.ticket").stdout
+    assert "ok, 142,893 weights regenerated" in told, "three draws more of one tensor"
+    for name in ("codes", "owners"):
+        assert run("export", golden / f"{name}.ticket", "--to", tmp_path / name).returncode == 0
+        exported = load_file(tmp_path / name / "weights.safetensors")
+        for tensor, weights in Ticket.load(golden / f"{name}.ticket").materialize().items():
+            assert torch.equal(exported[tensor], weights)
+
+
 def test_show_json(run: Run, ticket_file: Path) -> None:
     summary = json.loads(run("show", ticket_file, "--json").stdout)
     ticket = small_ticket()

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,8 @@ class Tea:
     cup: Cup = field(default_factory=Cup, metadata={"panel": "Table"})
     minutes: int = setting(4, "Minutes to wait.", panel="Kitchen", least=1, shown="until it is done")
     hot_milk: bool = setting(False, "Milk.")
+    spoons: tuple[int, ...] = setting((1, 2), "Spoons of leaves, pot by pot.")
+    guests: tuple[str, ...] = setting((), "Who comes.", shown="nobody")
     brand: str = "no option"
 
 
@@ -56,14 +59,33 @@ def brew(*arguments: str) -> Any:
 
 def test_options_are_made_of_the_fields_of_settings() -> None:
     defaults = {"kind": "black", "sugar": "some", "handle": True, "minutes": None, "hot_milk": False}
+    defaults |= {"spoons": [1, 2], "guests": None}
     assert json.loads(brew().stdout) == [1, defaults]
-    given = brew("--kind", "green", "--sugar", "2", "--no-handle", "--minutes", "3", "--hot-milk", "--pots", "2")
+    given = brew(
+        "--kind",
+        "green",
+        "--sugar",
+        "2",
+        "--no-handle",
+        "--minutes",
+        "3",
+        "--hot-milk",
+        "--pots",
+        "2",
+        "--spoons",
+        "3",
+        "--guests",
+        "Ada, Max",
+    )
     chosen = {"kind": "green", "sugar": 2.0, "handle": False, "minutes": 3, "hot_milk": True}
+    chosen |= {"spoons": [3], "guests": ["Ada", "Max"]}
     assert json.loads(given.stdout) == [2, chosen]
     *_, options, table, kitchen = brew("--help").stdout.split("\n\n")
     names = [line.split()[0] for line in options.splitlines()]
-    assert names == ["Options:", "--kind", "--hot-milk", "--pots", "--help"]
-    assert "--kind black|green  Leaves.  [default: black]" in options
+    assert names == ["Options:", "--kind", "--hot-milk", "--spoons", "--guests", "--pots", "--help"]
+    assert re.search(r"--kind black\|green +Leaves\.  \[default: black\]", options)
+    assert re.search(r"--spoons LIST +Spoons of leaves, pot by pot\.  \[default: 1,2\]", options)
+    assert re.search(r"--guests LIST +Who comes\.  \[default: \(nobody\)\]", options)
     assert table.splitlines()[0] == "Table:"
     assert "--sugar X|some          Spoons of sugar.  [default: some]" in table
     assert "--minutes N  Minutes to wait.  [default: (until it is done); at least 1]" in kitchen
@@ -73,6 +95,10 @@ def test_options_are_made_of_the_fields_of_settings() -> None:
     ("arguments", "told"),
     [
         (["--sugar", "lots"], "Error: --sugar must be some or a number; got 'lots'.\n"),
+        (
+            ["--spoons", "2,some"],
+            "Error: --spoons must be whole numbers separated by commas, such as 8,16; got '2,some'.\n",
+        ),
         (["--minutes", "0"], "Invalid value for '--minutes'"),
         (["--brand", "x"], "No such option: --brand"),
         (["--no-hot-milk"], "No such option: --no-hot-milk"),

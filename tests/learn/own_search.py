@@ -1,4 +1,4 @@
-"""A search in a module of one's own; as a script, python own_search.py FOLDER, slow enough to be killed."""
+"""A search in a module of one's own; as a script, python own_search.py FOLDER RULE, slow enough to be killed."""
 
 import sys
 import time
@@ -25,13 +25,14 @@ def classify(model: nn.Module, batch: list[Tensor]) -> Tensor:
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def search(out: Path, seconds_a_step: float = 0) -> None:
+def search(out: Path, rule: str = "edge-popup", seconds_a_step: float = 0) -> None:
     """Search, or go on with it."""
     model = make()
     st.search(
         model,
         DataLoader(TensorDataset(POINTS, LABELS), batch_size=8, shuffle=True),
         loss=classify,
+        rule=rule,
         steps=60,
         lr=3e-2,
         validation=[(POINTS, LABELS)],
@@ -44,4 +45,4 @@ def search(out: Path, seconds_a_step: float = 0) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    search(Path(sys.argv[1]), seconds_a_step=0.1)
+    search(Path(sys.argv[1]), sys.argv[2], seconds_a_step=0.1)

@@ -8,7 +8,7 @@ from strongticket.learn.policy import Policy
 
 
 def test_a_policy_is_plain_json() -> None:
-    policy = Policy(embeddings="trained", qk_scale=2.0, signed=True)
+    policy = Policy(embeddings="trained", qk_scale=2.0, signed=True, densities={"*.conv": 0.1}, rule="iterand:every=3")
     assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
 
 
@@ -21,9 +21,18 @@ def test_a_policy_is_plain_json() -> None:
         ({"density": 70}, r"density must be in \(0, 1\]; got 70. It is the fraction kept"),
         ({"density": 0}, r"density must be in \(0, 1\]; got 0"),
         ({"density": float("nan")}, r"density must be in \(0, 1\]; got nan"),
+        ({"density_start": 0}, r"density_start must be in \(0, 1\]; got 0. It is the fraction kept"),
+        ({"density_steps": -1}, "density_steps must be a whole number of at least 0; got -1"),
+        ({"density_steps": 2.5}, "density_steps must be a whole number of at least 0; got 2.5"),
+        ({"densities": "small"}, "densities must be one of uniform, erk; got 'small'"),
+        ({"densities": {}}, "densities must be one of uniform, erk; got {}"),
+        ({"densities": {"*.weight": 2}}, r"\*\.weight must be in \(0, 1\]; got 2"),
+        ({"densities": {"*.weight": "all"}}, r"\*\.weight must be a number; got 'all'"),
+        ({"densities": "erk", "scope": "global"}, "densities of single tensors need scope='tensor'"),
+        ({"rule": "magic:every=3"}, "rule must be one of edge-popup, .*; got 'magic:every=3'"),
         ({"density": "0.3"}, "density must be a number; got '0.3'"),
         ({"scope": "layer"}, "scope must be one of tensor, global; got 'layer'"),
-        ({"init": "orthogonal"}, "init must be one of own, normal, uniform, xavier, kaiming, sign; got 'orthogonal'"),
+        ({"init": "orthogonal"}, "init must be one of own, .*, kaiming-normal, kaiming-sign; got 'orthogonal'"),
         ({"score_init": "zero"}, "score_init must be one of"),
         ({"qk_scale": "large"}, "qk_scale must be a positive number or auto; got 'large'"),
         ({"qk_scale": 0.0}, "qk_scale must be a positive number or auto; got 0.0"),

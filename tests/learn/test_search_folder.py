@@ -13,6 +13,7 @@ import own_search
 import pytest
 import torch
 from own_search import LABELS, POINTS, classify, make
+from rules_tried import ONE_OF_EACH
 from tests.two_processes import in_two_processes
 from torch import nn
 
@@ -38,12 +39,13 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("rule", ONE_OF_EACH)
 def test_a_killed_search_ends_with_the_bytes_of_an_unbroken_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["mine.py", "--fast"])
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    process = subprocess.Popen([sys.executable, str(SCRIPT), str(broken)], stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(broken), rule], stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not (broken / "checkpoint.pt").exists():
         assert process.poll() is None, process.stderr and process.stderr.read()
@@ -53,7 +55,7 @@ def test_a_killed_search_ends_with_the_bytes_of_an_unbroken_one(
     process.communicate()
     assert not (broken / "result.json").exists()
     for out in (broken, whole):
-        own_search.search(out)
+        own_search.search(out, rule)
     for name in ("best.ticket", "result.json", "config.json"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     told = json.loads((broken / "run.json").read_text())

@@ -115,9 +115,7 @@ def test_frozen_weights_take_no_bits(table: Table, total: float, numel: int, see
     fixed = frozen.codes(numel)
     # In plain words: where the uniform number of a weight falls among the shares, laid side by side from -1 on.
     uniform = random_weights(seed, "frozen", (numel,)).double().numpy()
-    edges = [-1.0]
-    for i in range(len(shares)):
-        edges.append(2 * sum(shares[: i + 1]) - 1)
+    edges = 2 * np.cumsum([0.0, *shares]) - 1
     places = np.searchsorted(edges, uniform, side="right") - 1
     np.testing.assert_array_equal(fixed.numpy(), np.where(places < len(shares), places, -1))
 

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import independent_reader
+from tests.fuzz_ticket import mutants
+
+from strongticket import Ticket, TicketFormatError
 
 HERE = Path(__file__).parents[1]
 TICKETS = sorted((HERE / "golden").glob("*.ticket"))
@@ -34,3 +38,19 @@ def test_agrees_with_expected(reports: dict[str, Any], name: str, field: str) ->
 @pytest.mark.parametrize("field", ["masks", "weights"])
 def test_agrees_with_the_digests_in_the_file(reports: dict[str, Any], name: str, field: str) -> None:
     assert reports[name]["sha256"][field] == reports[name]["stated_sha256"][field]
+
+
+def test_both_readers_refuse_the_same_files() -> None:
+    """What one of them reads and the other does not, the page leaves open."""
+    for kind, data in mutants(3000, seed=7):
+        answers = []
+        for read, refusal in (
+            (Ticket.from_bytes, TicketFormatError),
+            (independent_reader.read, independent_reader.FormatError),
+        ):
+            try:
+                read(data)
+                answers.append("read")
+            except refusal as error:
+                answers.append(f"refused: {error}")
+        assert len({answer[:4] for answer in answers}) == 1, (kind, answers)

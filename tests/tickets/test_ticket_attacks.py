@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fuzz_ticket import MUTATIONS, mutants, outcome
+from tests.golden.make import codes_like, owners_like
 from tests.small_tickets import edited, put_together, sealed, small_ticket, take_apart
 
 from strongticket import PackedMask, RandomTensor, Ticket, TicketFormatError
 from strongticket.tickets.container import header_bytes
 from strongticket.tickets.format import VERSION
 from strongticket.tickets.plain_json import plain_json
+from strongticket.tickets.symbols import Symbols
 
 DATA = small_ticket().to_bytes()
 
@@ -218,6 +220,103 @@ def test_payloads_that_lie_are_refused() -> None:
     refused(with_payload(deflated(bytes(8)) + b"x", "huffman", 64), "longer than its 8 bytes")
     refused(with_payload(b"\xff" * 9, "huffman", 64), "Error -3")
     refused(with_payload(b"\x10", "raw", 3), "the padding after the last of 3 symbols must be 0")
+
+
+CODES, OWNERS = codes_like().to_bytes(), owners_like().to_bytes()
+
+
+def mask(description: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(t for t in description["content"]["tensors"] if t["name"] == name)["mask"]
+
+
+def reshape(description: dict[str, Any], name: str, shape: list[int]) -> None:
+    next(t for t in description["content"]["tensors"] if t["name"] == name)["shape"] = shape
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda d: mask(d, "signed").pop("frozen"), "a mask of kind codes needs the fields kind, frozen, table"),
+        (lambda d: mask(d, "signed").update(table=[]), "a table has 1 to 16 codes; got 0"),
+        (lambda d: mask(d, "signed").update(table=[[1.0, k] for k in range(17)]), "a table has 1 to 16 codes; got 17"),
+        (lambda d: mask(d, "signed").update(table=[[1.0, 0]] * 40_000), "a table has 1 to 16 codes; got 17"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, 0]]), "codes of a table differ"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0]]), "a list of pairs"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1, 0]]), "a list of pairs"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, True]]), "a list of pairs"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, -1]]), "draws must be whole numbers"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, 2**32]]), r"0 \.\. 2\^32 - 1"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1e300, 0]]), "a coefficient is 0, or from"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [0.1, 0]]), "content is not in canonical form"),
+        (lambda d: mask(d, "signed").update(table=[[-0.0, 0], [1.0, 0], [2.0, 0]]), "content is not in canonical form"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 4], [1.0, 0], [2.0, 0]]), "content is not in canonical form"),
+        (lambda d: mask(d, "binary").update(table=[[0.0, 0], [1.0, 0]]), "keeps or drops is a PackedMask"),
+        (lambda d: mask(d, "fixed").update(frozen={"seed": 0}), "frozen needs the fields seed, shares"),
+        (lambda d: mask(d, "fixed")["frozen"].update(seed=-1), "seed must be"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4]), "frozen shares are 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4] * 40_000), "frozen shares are 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0, 0.5]), "frozen shares are 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[-0.0, 0.5]), "."),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.5, 0.5]), "at most 255/256"),
+        (lambda d: mask(d, "fixed")["frozen"].update(seed=1), "."),
+        (lambda d: reshape(d, "fixed", [2**20, 2**19]), "are too few for 549755813888 weights, frozen ones included"),
+        (lambda d: reshape(d, "signed", [2**20, 2**19]), "cannot be 549755813888 symbols"),
+        (lambda d: reshape(d, "rare", [2, 66_001]), "."),
+        (lambda d: d["coding"].update(levels="rans"), "the mask of levels: "),
+        (lambda d: d["coding"].update(signed="raw"), "the mask of signed: a payload|cannot be"),
+        (lambda d: d["coding"].update(signed="huffman"), "."),
+        (lambda d: d["coding"].update(signed={}), "unknown coding"),
+    ],
+)  # fmt: skip
+def test_wrong_codes_are_refused(edit: Callable[[dict[str, Any]], object], reason: str) -> None:
+    refused(edited(CODES, edit), reason)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (lambda d: mask(d, "first").update(unit_axis=2), "owners need a matrix and unit_axis 0 or 1"),
+        (lambda d: mask(d, "first").update(unit_axis=True), "unit_axis is a bool"),
+        (lambda d: mask(d, "first").pop("unit_axis"), "a mask of kind owners needs the fields kind, unit_axis"),
+        (lambda d: reshape(d, "first", [60, 7, 1]), "owners need a matrix"),
+        (lambda d: reshape(d, "first", [60, 6]), "symbols must be below 7; got larger ones|a payload"),
+        (lambda d: reshape(d, "first", [60, 2**33]), r"symbols are below 1 to 2\^32"),
+        (lambda d: reshape(d, "wide", [70_000, 900]), "."),
+        (lambda d: reshape(d, "wide", [300, 2**30]), "cannot be 1073741824 symbols"),
+    ],
+)  # fmt: skip
+def test_wrong_owners_are_refused(edit: Callable[[dict[str, Any]], object], reason: str) -> None:
+    refused(edited(OWNERS, edit), reason)
+
+
+def test_payloads_in_rans_that_lie_are_refused() -> None:
+    state = (65_536).to_bytes(4, "little")
+    always_0 = b"\x80\x80\x04" + state  # symbol 0 has all of the frequency, so any number of them takes no bytes
+    assert Ticket.from_bytes(with_payload(always_0, "rans", 7 * 2048)).density == 0
+    refused(with_payload(always_0, "rans", 7 * 2048 + 8), "7 bytes of payload cannot be 14344 symbols")
+    refused(with_payload(always_0 + bytes(1), "rans", 7 * 2048), "longer than its 14336 symbols")
+    refused(with_payload(always_0 + b"\1", "rans", 7 * 2048 + 8), "longer than its 14344 symbols")
+    assert Ticket.from_bytes(with_payload(always_0 + bytes(1), "rans", 7 * 2048 + 8)).density == 0, "filled up"
+    refused(with_payload(always_0[:-1], "rans", 64), "a code ends too early")
+    refused(with_payload(b"\x80\x80\x04" + bytes(4), "rans", 64), "ends too early")
+    refused(with_payload(b"\x80\x80\x04" + b"\0\0\2\0", "rans", 64), "does not end as it began")
+    refused(with_payload(b"\x81\x80\x04" + state, "rans", 64), "frequencies add up to more than 65,536")
+    refused(with_payload(b"\xff\xff\xff\xff" + state, "rans", 64), "more than three bytes")
+
+
+def test_owners_in_order_are_blocks() -> None:
+    def edit(description: dict[str, Any]) -> None:
+        tensor(description, 0)["mask"] = {"kind": "owners", "unit_axis": 1}
+        description["coding"]["head.0.query"] = "raw"
+
+    header, description, payload = take_apart(DATA)
+    edit(description)
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    for entry in entries.values():
+        entry["data_offsets"] = [offset + 2 for offset in entry["data_offsets"]]
+    owners = Symbols.pack(np.array([1, 1, 2, 2, 3, 0, 0]), 4).packed.tobytes()
+    header["mask.head.0.query"] = {"data_offsets": [0, len(owners)], "dtype": "U8", "shape": [len(owners)]}
+    refused(put_together(dict(sorted(header.items())), description, owners + payload), "are a BlockMask")
 
 
 def test_long_names_are_cut_in_what_is_told() -> None:

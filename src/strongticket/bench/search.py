@@ -31,8 +31,7 @@ WARM_UP = 5  # steps; their masks are the ones checked
 STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
 # How far a step may be from eager float32, as a fraction. bfloat16 has 8 bits: a gradient is good to about its last two
 # (GPT-2 mini to medium: 0.7 to 0.9 %), a loss, the mean over all tokens, to far more (0.0005 % at most).
-LOSS_TOLERANCE = {"bfloat16": 2e-4, "float32": 1e-5}
-GRADIENT_TOLERANCE = {"bfloat16": 3e-2, "float32": 1e-3}
+TOLERANCES = {"loss": {"bfloat16": 2e-4, "float32": 1e-5}, "gradient": {"bfloat16": 3e-2, "float32": 1e-3}}
 
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[SearchSteps]]:
@@ -81,7 +80,7 @@ class Trial:
 
     def peak_bytes(self) -> int | None:
         """Find the most memory of its own that one step has allocated at any moment."""
-        if not self._on_gpu:
+        if not self._device.startswith("cuda"):
             return None
         others = self._allocated() - self._resident
         torch.cuda.reset_peak_memory_stats(self._device)
@@ -89,12 +88,8 @@ class Trial:
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - others
 
-    @property
-    def _on_gpu(self) -> bool:
-        return self._device.startswith("cuda")
-
     def _allocated(self) -> int:
-        return torch.cuda.memory_allocated(self._device) if self._on_gpu else 0
+        return torch.cuda.memory_allocated(self._device) if self._device.startswith("cuda") else 0
 
     def _errors(self, settings: Settings) -> tuple[float, float]:
         """Compare loss and gradient of the first micro-batch with eager float32; then forget the gradients."""
@@ -104,10 +99,8 @@ class Trial:
         alone = [(x[None], y[None]) for x, y in zip(*self._batches[0], strict=True)]
         expected = _loss_and_gradient(self.model, lambda batch: self.model(*batch), alone)
         errors = [float((a - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True)]
-        for name, error, most in zip(
-            ("loss", "gradient"), errors, (LOSS_TOLERANCE[precision], GRADIENT_TOLERANCE[precision]), strict=True
-        ):
-            if not error <= most:
+        for (name, tolerance), error in zip(TOLERANCES.items(), errors, strict=True):
+            if not error <= (most := tolerance[precision]):
                 raise WrongAnswerError(
                     f"the {name} of a {self.kind} step is off by {error:.2g} of eager float32, more than the "
                     f"{most:g} that {precision} explains. No speed is reported."

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from strongticket.checks import check_density
 from strongticket.learn.config import StepConfig
+from strongticket.learn.rules import RULES, name_of_rule
 from strongticket.models.gpt2_sizes import gpt2_config
 from strongticket.settings import setting
 
@@ -45,6 +47,36 @@ class PensiaSettings:
     weights: int = setting(PUBLISHED_WEIGHTS, "Fewer for a quick look; the ratios are per weight.", least=1)
     repeats: int = setting(5, "Timed runs.", least=1)
     seed: int = setting(0, _SEED, least=0)
+
+
+TRAINED = "trained"  # beside the rules: all weights are
+# Widths of the layers, from the 64 pixels of an image to ten digits; the convolutional one has its own.
+NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": (64, 48, 24, 10), "conv": ()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesSettings:
+    """Rules on digits."""
+
+    networks: tuple[str, ...] = setting(tuple(NETWORKS), f"Of {', '.join(NETWORKS)}, separated by commas.")
+    rules: tuple[str, ...] = setting((), "Rules, separated by commas.", shown="all")
+    densities: tuple[float, ...] = setting((0.05, 0.1, 0.3, 0.5, 0.7, 0.9), "Densities, separated by commas.")
+    seeds: int = setting(5, "Runs of each rule at each density.", least=1)
+    steps: int = setting(600, "Steps of a run, of 64 images.", least=1)
+    jobs: int = setting(1, "Runs at a time, each on one core.", least=1)
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.networks if name not in NETWORKS]:
+            raise ValueError(f"networks are {', '.join(NETWORKS)}; got {unknown[0]!r:.40}.")
+        for rule in self.rules:
+            name_of_rule(rule)
+        for density in self.densities:
+            check_density(density)
+
+    @property
+    def chosen_rules(self) -> tuple[str, ...]:
+        """The rules that are tried."""
+        return self.rules or tuple(RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

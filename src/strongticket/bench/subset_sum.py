@@ -15,6 +15,7 @@ from strongticket.bench import peers as milp
 from strongticket.bench.instances import Problems
 from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.settings import SubsetSumSettings as Settings
+from strongticket.parallel import one_thread
 from strongticket.report.records import SubsetSums
 
 # (targets, items) -> mask, all of them tensors on one device.
@@ -172,14 +173,8 @@ def _batched_engines(settings: Settings, clock: str) -> dict[Engine, Solver]:
 
 
 def _solve_on_one_thread(targets: Tensor, items: Tensor) -> Tensor:
-    import numba
-
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
+    with one_thread():
         return solve_ours(targets, items)
-    finally:
-        numba.set_num_threads(threads)
 
 
 def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:

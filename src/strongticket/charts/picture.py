@@ -83,6 +83,11 @@ def save(figure: Any, path: Path) -> None:
 
     figure.draw_without_rendering()  # lays it out, once for both files
     figure.set_layout_engine("none")
+    # The layout's solver goes through its constraints in no fixed order, and the last digits of its places show it.
+    for band in figure.subfigs:
+        band.bbox_relative.set_points(band.bbox_relative.get_points().round(9))
+    for axes in figure.get_axes():
+        axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(path.with_suffix(".png"))

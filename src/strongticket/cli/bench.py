@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strongticket.bench.settings import PensiaSettings, SearchSettings, SubsetSumSettings
+from strongticket.bench.settings import PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, with_settings
 from strongticket.cli.terminal import bad_usage
@@ -15,7 +15,7 @@ from strongticket.environment import environment
 if TYPE_CHECKING:
     from strongticket.bench.pensia import Outcome
     from strongticket.bench.subset_sum import Comparison
-    from strongticket.report.records import SearchSteps, SubsetSums
+    from strongticket.report.records import RuleRun, SearchSteps, SubsetSums
 
 T = TypeVar("T")
 
@@ -132,9 +132,68 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     console().print(render.search_table(measured, title))
 
 
+@bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
+@with_settings(RulesSettings)
+def rules_command(
+    quick: Annotated[bool, typer.Option("--quick", help="All rules for 40 steps on the smallest network.")] = False,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl and the figure.")] = Path(
+        "results/rules"
+    ),
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Try every rule on handwritten digits: accuracy, bytes of the ticket, seconds.
+
+    Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
+
+    Ctrl-C keeps what is done; the same command goes on from there. Needs scikit-learn (the extra `digits`).
+    """
+    from strongticket.bench import rules
+    from strongticket.bench.measure import append_row
+    from strongticket.charts.picture import draw
+    from strongticket.charts.terminal import show
+    from strongticket.cli.terminal import console, print_json, step_bar
+    from strongticket.report.find import find
+    from strongticket.report.records import Made, Timed, typed
+    from strongticket.report.rules import rules_section
+
+    if quick:
+        options |= {"networks": ("48-24",), "densities": (0.5,), "seeds": 1, "steps": 40}
+    settings = _settings(RulesSettings, options)
+    rules.digits()  # which may have to be installed
+    file, made = out / "results.jsonl", environment("cpu")
+    before = [rows for rows in find([file]).benchmarks] if file.exists() else []
+    done = [row.row for rows in before for row in rows.rules]
+    timed = [row.row for rows in before for row in rows.rule_steps]
+    with step_bar(len(rules.tasks_of(settings)) + 1) as step:
+        if not timed:
+            step("timing steps")
+            timed = rules.step_times()
+            for steps in timed:
+                append_row(file, **steps._asdict(), **made)
+
+        def keep(row: "RuleRun") -> None:
+            step(f"{row.network}, {row.rule}, density {row.density:g}, seed {row.seed}: {row.accuracy:.1%}")
+            append_row(file, **row._asdict(), **made)
+
+        rows = rules.run(settings, done, keep)
+    if as_json:
+        print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
+        return
+    here = typed(Made, made)
+    section = rules_section(file, [Timed(row, here) for row in rows], [Timed(row, here) for row in timed])
+    draw(section, out / "rules")
+    for part in show(section):
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            console().print(part)
+    typer.echo(f"{file}, rules.png, rules.svg")
+
+
 def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
     """Make settings of the options that were given, or have a default; what they do not allow is bad usage."""
-    chosen_device(options["device"])
+    chosen_device(options.get("device", "cpu"))
     try:
         return kind(**{name: value for name, value in options.items() if value is not None})
     except ValueError as error:

@@ -206,8 +206,7 @@ def _answer(
     from strongticket.cli.terminal import print_json
 
     stack = bound if isinstance(bound, Stack) else Stack(statement=bound.statement, parts=(bound,))
-    _check_question(tol, texts)
-    widths = stack.widths(tol) if tol is not None else _parse_widths(texts, len(stack.parts))
+    widths = _widths(stack, tol, texts)
     error = stack.error(widths)
     if as_json:
         print_json(
@@ -265,17 +264,17 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
     raise typer.Exit(1)
 
 
-def _check_question(tol: float | None, texts: dict[str, str | None]) -> None:
-    given = [_option(name) for name, text in texts.items() if text is not None]
+def _widths(stack: "Stack", tol: float | None, texts: dict[str, str | None]) -> list[dict[str, int]]:
+    """Work out what was asked for: the widths for a tolerance, or those that were given."""
+    given, listed = [_option(n) for n, text in texts.items() if text is not None], " and ".join(map(_option, texts))
     if tol is None and not given:
-        raise ValueError(f"give --tol to get widths, or {_listed(texts)} to get the error; got neither.")
+        raise ValueError(f"give --tol to get widths, or {listed} to get the error; got neither.")
     if tol is not None and given:
-        raise ValueError(f"give --tol or {_listed(texts)}; got both --tol and {', '.join(given)}.")
-
-
-def _parse_widths(texts: dict[str, str | None], count: int) -> list[dict[str, int]]:
-    columns = {name: _parse_width(name, text, count) for name, text in texts.items()}
-    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
+        raise ValueError(f"give --tol or {listed}; got both --tol and {', '.join(given)}.")
+    if tol is not None:
+        return stack.widths(tol)
+    columns = {name: _parse_width(name, text, len(stack.parts)) for name, text in texts.items()}
+    return [dict(zip(columns, own, strict=True)) for own in zip(*columns.values(), strict=True)]
 
 
 def _parse_width(name: str, text: str | None, count: int) -> list[int]:
@@ -288,10 +287,6 @@ def _parse_width(name: str, text: str | None, count: int) -> list[int]:
     if len(numbers) not in (1, count):
         raise ValueError(f"{_option(name)} must be one number, or {count} of them; got {len(numbers)}.")
     return numbers * count if len(numbers) == 1 else numbers
-
-
-def _listed(texts: dict[str, str | None]) -> str:
-    return " and ".join(_option(name) for name in texts)
 
 
 def _option(name: str) -> str:

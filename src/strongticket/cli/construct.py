@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strongticket.cli.options import AsJson, Families, chosen_device, load_families
+from strongticket.cli.options import AsJson, Dask, Families, chosen_device, load_families, refuse_both
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 
@@ -40,9 +40,7 @@ def construct(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
     ] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-    ] = None,
+    dask: Dask = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,13 +51,15 @@ def construct(
     Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
     depend on --device, --workers or --dask.
     """
-    if dask is not None and workers is not None:
-        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    refuse_both(workers, dask)
     if dask is None:  # whose workers may have what this machine has not
         chosen_device(device)
+    from strongticket.cli.terminal import rate_bar
+    from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
-    from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS
+    from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
     from strongticket.pretrained.load import load_model
+    from strongticket.pretrained.target import Target
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
@@ -72,7 +72,17 @@ def construct(
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
-        ticket = _construct(loaded, out, partial, settings, device, workers, dask)
+        work = Target(loaded, what).pieces(items, seed).values()
+        means: dict[str, Any] = {"device": device, "dask": dask, "checkpoint": partial}
+        means["workers"] = workers or (1 if device == "cuda" else available_cores())
+        try:
+            with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
+                ticket = construct_pretrained(loaded, **settings, **means, progress=advance)
+            ticket.save(out)
+        except KeyboardInterrupt:
+            kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
+            typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
+            raise typer.Exit(130) from None
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -97,42 +107,6 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
             raise StrongTicketError(
                 f"{out} exists and was made with {name} {there.get(name)}, not {value}; choose another --out."
             )
-    return ticket
-
-
-def _construct(
-    model: "nn.Module",
-    out: Path,
-    partial: Path,
-    settings: dict[str, Any],
-    device: str,
-    workers: int | None,
-    dask: str | None,
-) -> "Ticket":
-    from strongticket.cli.terminal import rate_bar
-    from strongticket.parallel import available_cores
-    from strongticket.pretrained.construct import construct_pretrained
-    from strongticket.pretrained.target import Target
-
-    work = Target(model, settings["what"]).pieces(settings["items"], settings["seed"])
-    total = sum(piece.sums for pieces in work.values() for piece in pieces)
-    processes = workers or (1 if device == "cuda" else available_cores())
-    try:
-        with rate_bar("subset sums", total) as advance:
-            ticket = construct_pretrained(
-                model,
-                **settings,
-                device=device,
-                workers=processes,
-                dask=dask,
-                checkpoint=partial,
-                progress=advance,
-            )
-        ticket.save(out)
-    except KeyboardInterrupt:
-        kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
-        typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-        raise typer.Exit(130) from None
     return ticket
 
 

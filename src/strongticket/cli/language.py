@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from strongticket.cli.options import AsJson, TicketFile, chosen_device
+from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option
 
 if TYPE_CHECKING:
     from strongticket.learn.evaluate import Evaluation
@@ -18,10 +18,7 @@ TokenizerName = Annotated[
         show_default="the one the model was trained with",
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="DEVICE", help="cpu or cuda.", show_default="cuda if there is one"),
-]
+Device = Annotated[str | None, device_option()]
 
 
 def evaluate(

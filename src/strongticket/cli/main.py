@@ -16,7 +16,7 @@ from strongticket.cli.language import evaluate, generate
 from strongticket.cli.options import AsJson, Families, TicketFile, load_families, refuse_in_vain
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
-from strongticket.cli.search import search
+from strongticket.cli.search import SearchCommand, search
 from strongticket.cli.terminal import say_error
 from strongticket.errors import StrongTicketError
 
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 # In an epilog \b keeps the lines as they are, so that they can be copied.
 app.command(
-    cls=Command,
+    cls=SearchCommand,
     epilog="\b\nExample: strongticket search --size nano --data sample --steps 1000 \\\n"
     "           --sequences 16 --lr 1e-2 --output-gain 8",
 )(search)
@@ -104,7 +104,7 @@ def verify(
 
     refuse_in_vain(["--families"] if families and target is None else [], "--target, which is not given")
     ticket = _load(file)
-    with rate_bar("regenerating weights", ticket.numel) as advance:
+    with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
         load_families(families)
@@ -117,7 +117,7 @@ def verify(
             typer.echo(f"  {failure}")
     else:
         held = f", holds for {target}" if target is not None else ""
-        typer.echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated, identity {ticket.identity}")
+        typer.echo(f"{file}: ok{held}, {ticket.drawn:,} weights regenerated, identity {ticket.identity}")
     if failures:
         raise typer.Exit(1)
 

@@ -19,7 +19,16 @@ Families = Annotated[
         exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
     ),
 ]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def device_option(panel: str | None = None) -> Any:
+    """Make the option of a command that takes a GPU where there is one."""
+    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
+    return typer.Option("--device", rich_help_panel=panel, **words)
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
@@ -81,6 +90,9 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     if float in get_args(kind) and words:  # which typer does not know
         kind = str
         more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
+    if words and any(get_origin(part) is Mapping for part in get_args(kind)):
+        kind = str
+        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
     # Typer adds --no-signed to a flag that it is left to name; one that is off has nothing to be said by it.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
@@ -93,6 +105,18 @@ def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
             return text if text in words else float(text)
         except ValueError:
             bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+
+    return read
+
+
+def _numbers_or(words: Sequence[str], flag: str) -> Callable[[str], dict[str, float] | str]:
+    def read(text: str) -> dict[str, float] | str:
+        if text in words:
+            return text
+        try:
+            return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
+        except ValueError:
+            bad_usage(f"{flag} must be {' or '.join(words)}, or NAME=X,... with a number for each; got {text!r}.")
 
     return read
 
@@ -117,6 +141,12 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
     """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
     if vain:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+
+
+def refuse_both(workers: int | None, dask: str | None) -> None:
+    """Refuse local workers beside a cluster's."""
+    if dask is not None and workers is not None:
+        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
 
 
 def load_families(file: Path | None) -> None:

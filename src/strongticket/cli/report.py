@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from strongticket.cli.options import AsJson
 from strongticket.errors import StrongTicketError
 
 
@@ -14,7 +15,7 @@ def report(
         typer.Argument(metavar="DIR", show_default=False, help="Folders with results or tickets, or single files."),
     ],
     out: Annotated[Path, typer.Option(dir_okay=False, help="The page to write.")] = Path("report.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write one HTML page of figures, tickets and timings.
 

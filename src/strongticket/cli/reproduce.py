@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strongticket.cli.options import chosen_device, given_options, refuse_in_vain, with_settings
+from strongticket.cli.options import (
+    Dask,
+    chosen_device,
+    device_option,
+    given_options,
+    refuse_both,
+    refuse_in_vain,
+    with_settings,
+)
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
@@ -35,9 +43,7 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with --quick")
     ] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-    ] = None,
+    dask: Dask = None,
     data: Annotated[
         str | None,
         _on_text(
@@ -54,9 +60,7 @@ def reproduce(
         float | None,
         _on_text("Begin no run that would end after this time, as far as earlier ones on this machine tell.", min=0),
     ] = None,
-    device: Annotated[
-        str | None, _on_text("cpu or cuda.", "--device", metavar="DEVICE", show_default="cuda if there is one")
-    ] = None,
+    device: Annotated[str | None, device_option(ON_TEXT)] = None,
     keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
     out: Annotated[
         Path | None,
@@ -84,8 +88,7 @@ def reproduce(
     if unknown := [name for name in chosen if name not in FIGURES]:
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
-    if dask is not None and workers is not None:
-        bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    refuse_both(workers, dask)
     # Before anything is begun: a figure may take a while.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:

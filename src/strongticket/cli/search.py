@@ -2,20 +2,28 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from strongticket.cli.options import AsJson, chosen_device, given_options, refuse_in_vain, with_settings
+from strongticket.cli.help_page import Command
+from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_in_vain, with_settings
 from strongticket.cli.terminal import bad_usage
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules import RULES
 from strongticket.models.gpt2_sizes import gpt2_config
 
-if TYPE_CHECKING:
-    from strongticket.data.text import Text
-    from strongticket.learn.run import Means
+
+class SearchCommand(Command):
+    """Has the rules in its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then a line for each rule."""
+        super().format_options(ctx, formatter)
+        with formatter.section("Rules, and their settings"):
+            formatter.write_dl([(name, about) for name, (_, about) in RULES.items()])
 
 
 @with_settings(RunConfig)
@@ -43,16 +51,7 @@ def search(
             min=1, help=f"Epochs of {STEPS_AN_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="DEVICE",
-            help="cpu or cuda.",
-            show_default="cuda if there is one",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
+    device: Annotated[str | None, device_option(MACHINE)] = None,
     compiled: Annotated[
         bool | None,
         typer.Option(
@@ -78,9 +77,10 @@ def search(
 ) -> None:
     """Find a ticket in a random GPT-2: learn which weights to keep.
 
-    With the usual rule every weight gets a score, and the best are kept; no weight is trained. The defaults are
-    the paper's recipe (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with
-    metrics.jsonl, result.json and best.ticket.
+    With the usual rule every weight gets a score, and the best are kept; no weight is trained. Other rules are listed
+    below; their settings follow the name, as in --rule iterand:every=100,rate=0.2. The defaults are the paper's recipe
+    (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with metrics.jsonl, result.json
+    and best.ticket.
 
     Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there.
 
@@ -92,6 +92,8 @@ def search(
         config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
         replace(config, seed=chosen[-1])  # refuses what is no seed
+        if config.mode == "search":
+            _refuse_settings_of(config.policy.rule)
     except ValueError as error:
         bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
@@ -122,6 +124,14 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
         )
 
 
+def _refuse_settings_of(rule: str) -> None:
+    """Refuse what a rule does not take, before any text is read."""
+    if ":" in rule:  # else there is nothing to refuse, and nothing to import
+        from strongticket.learn.rules.rule import as_rule
+
+        as_rule(rule)
+
+
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:
     """Make a run's settings of the options, and work out those that were not given from the others."""
     given = {name: value for name, value in settings.items() if value is not None}
@@ -148,41 +158,28 @@ def _run_seeds(
     device: str,
     as_json: bool,
 ) -> None:
-    from strongticket.cli.terminal import print_json
+    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.watch import watched
+    from strongticket.data.text import load_text
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
+    from strongticket.learn.text_run import run
     from strongticket.parallel import one_thread_for_small
 
     results = []
     with shared_search(device) as share:
-        text = _load_text(*data)
+        with count_bar("reading text") as progress:
+            text = load_text(data[0], tokenizer=data[1], progress=progress)
         one_thread_for_small(config.weights(text.tokenizer.vocabulary), share.device)
         for seed in seeds:
-            folder = out / f"seed-{seed}"
-            result = _run_one(
-                replace(config, seed=seed), text, folder, Means(share=share, command=command_line(), **means)
-            )
+            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), **means)
+            with watched(f"{config.size} {config.mode}, seed {seed}", share.rank == 0) as watch:
+                result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
             if share.rank == 0 and not as_json:
                 _report(folder, result)
         if share.rank == 0 and as_json:
             print_json({"runs": results})
-
-
-def _run_one(config: RunConfig, text: "Text", folder: Path, means: "Means") -> Any:
-    from strongticket.cli.watch import watched
-    from strongticket.learn.text_run import run
-
-    with watched(f"{config.size} {config.mode}, seed {config.seed}", means.share.rank == 0) as watch:
-        return run(config, text, folder, means, watch=watch)
-
-
-def _load_text(data: str, tokenizer: str | None) -> "Text":
-    from strongticket.cli.terminal import count_bar
-    from strongticket.data.text import load_text
-
-    with count_bar("reading text") as progress:
-        return load_text(data, tokenizer=tokenizer, progress=progress)
 
 
 def _report(folder: Path, result: dict[str, Any]) -> None:
@@ -201,6 +198,7 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     elif not (file := folder / name).exists():
         typer.echo(f"{file}: no longer there; with another --out the run is done again.")
     else:
-        kind = "strong" if found.get("strong") else "not strong: it has trained tensors"
+        # Runs of earlier releases did not say how strong.
+        kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
         typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")

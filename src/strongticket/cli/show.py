@@ -11,7 +11,7 @@ from strongticket.cli.terminal import bar, console
 from strongticket.errors import printable
 from strongticket.files import Json
 from strongticket.tickets.container import DTYPE_NAMES
-from strongticket.tickets.summary import Summary
+from strongticket.tickets.summary import Summary, mask_words
 from strongticket.tickets.tensors import Certificate
 
 _ROWS_SHOWN = 20
@@ -24,7 +24,7 @@ def render(summary: Summary, title: str, *, every: bool) -> Iterator[Table | str
     yield _facts(summary, title, every)
     plain = console().options.ascii_only
     tensors = [
-        (t.name, _shape(t.shape), t.distribution, f"{t.scale:.4g}", t.mask.kind, _density(t.density, plain))
+        (t.name, _shape(t.shape), t.distribution, f"{t.scale:.4g}", mask_words(t.mask), _density(t.density, plain))
         for t in summary.ticket.tensors.values()
     ]
     yield from _listing("Random tensors", ("distribution", "scale", "mask", "density"), tensors, every)

@@ -25,6 +25,10 @@ def _initial_distribution(tensor: ModelTensor, policy: Policy) -> tuple[Distribu
         return "uniform", math.sqrt(6 / (tensor.fan_in + tensor.fan_out))
     if policy.init == "kaiming":
         return "uniform", math.sqrt(6 / tensor.fan_in)
+    if policy.init == "kaiming-normal":
+        return "normal", math.sqrt(2 / tensor.fan_in)
+    if policy.init == "kaiming-sign":
+        return "sign", math.sqrt(2 / tensor.fan_in)
     if policy.init == "uniform":
         return "uniform", math.sqrt(3) * tensor.std
     return "sign" if policy.init == "sign" else "normal", tensor.std

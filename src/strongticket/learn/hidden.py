@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
+from strongticket.learn.draw import weight_distribution
 from strongticket.learn.learner import Learner, evaluating
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule
@@ -17,8 +18,8 @@ from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
 from strongticket.tickets.codes import coded_mask, weights_under
 from strongticket.tickets.mask import FullMask, Mask
-from strongticket.tickets.restore import implied
-from strongticket.tickets.tensors import DenseTensor, RandomTensor
+from strongticket.tickets.restore import implied, stored_buffers
+from strongticket.tickets.tensors import SCALES, DenseTensor, RandomTensor, spread
 from strongticket.tickets.ticket import Ticket
 
 
@@ -86,6 +87,7 @@ class Hidden(Learner):
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Give what an optimizer updates, by name: what the rule learns of masked tensors, and the trained tensors."""
         learned = [(f"{h.name}.{name}", p) for h in self._masked for name, p in h.module.named_parameters()]
+        learned += [(h.name + SCALES, h.scales) for h in self._masked if h.scales is not None]
         trained = dict.fromkeys(h.tensor.parameter for h in self.tensors if h.treatment == "trained")
         return learned + [(name, self.model.get_parameter(name)) for name in trained]
 
@@ -106,6 +108,7 @@ class Hidden(Learner):
         counts: dict[Group, int] = defaultdict(int)
         for hidden in self.tensors:
             counts[hidden.tensor.group] += self._nonzero(hidden)
+            counts[hidden.tensor.group] += 0 if hidden.scales is None else hidden.scales.numel()
         return dict(counts)
 
     def densities(self) -> dict[Group, float]:
@@ -118,7 +121,7 @@ class Hidden(Learner):
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
     def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group and treatment, and how it was drawn."""
+        """Say what became of each tensor: its group and treatment, and how it was drawn (`init`)."""
         return [
             {
                 "name": hidden.name,
@@ -127,9 +130,21 @@ class Hidden(Learner):
                 "shape": list(hidden.shape),
                 "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
                 "scale": hidden.scale,
+                "init": self._init(hidden),
+                # Only where there are some: what is said here tells one search from another.
+                **({} if hidden.scales is None else {"learned_scales": list(hidden.scales.shape)}),
             }
             for hidden in self.tensors
         ]
+
+    def _init(self, hidden: HiddenTensor) -> str | None:
+        """Name how a tensor was drawn: by the policy's init, or by the rule itself."""
+        drawn = (hidden.distribution, hidden.scale)
+        if hidden.distribution is None:
+            return None
+        by_policy = drawn == weight_distribution(hidden.tensor, self.policy)
+        rescaled = self.policy.rescale and hidden.treatment == "masked"
+        return f"{self.policy.init}{', rescaled' * rescaled}" if by_policy else f"of the rule {self.rule.name}"
 
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
         """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.
@@ -142,8 +157,11 @@ class Hidden(Learner):
             return Ticket(
                 seed=self.seed,
                 tensors=random,
-                dense=[*self._dense_tensors(), *self._dense_buffers()],
-                architecture=self.architecture,
+                dense=[*self._dense_tensors(), *self._dense_buffers(), *self._dense_scales()],
+                architecture={
+                    **self.architecture,
+                    **({"measured": measured} if (measured := self._measured()) else {}),
+                },
                 metadata=metadata,
             )
 
@@ -157,7 +175,8 @@ class Hidden(Learner):
         assert hidden.distribution is not None
         assert hidden.scale is not None
         mask = self._mask(hidden) if hidden.treatment == "masked" else FullMask(hidden.shape)
-        self._refuse_unlike(hidden, weights_under(mask, hidden.draw))
+        weight = weights_under(mask, hidden.draw)
+        self._refuse_unlike(hidden, weight if hidden.scales is None else weight * spread(hidden.scales, weight.shape))
         return RandomTensor(name=hidden.name, mask=mask, distribution=hidden.distribution, scale=hidden.scale)
 
     def _mask(self, hidden: HiddenTensor) -> Mask:
@@ -193,14 +212,17 @@ class Hidden(Learner):
             dense.append(DenseTensor(name=hidden.name, value=value, trained=hidden.treatment == "trained"))
         return dense
 
+    def _dense_scales(self) -> list[DenseTensor]:
+        scaled = [hidden for hidden in self._masked if hidden.scales is not None]
+        return [DenseTensor(name=h.name + SCALES, value=h.scales, trained=True) for h in scaled if h.scales is not None]
+
     def _dense_buffers(self) -> list[DenseTensor]:
-        """Running means and their like: if they moved, data moved them."""
-        floats = {name: first for name, first in self._first_buffers.items() if first.is_floating_point()}
-        now = {name: self.model.get_buffer(name) for name in floats}
-        return [
-            DenseTensor(name=name, value=now[name], trained=not torch.equal(now[name].cpu(), first))
-            for name, first in floats.items()
-        ]
+        return [DenseTensor(name=name, value=value) for name, value in stored_buffers(self.model)]
+
+    def _measured(self) -> list[str]:
+        """Name the buffers that data moved, running means for instance: measured, by no gradient."""
+        first = self._first_buffers
+        return [name for name, now in stored_buffers(self.model) if not torch.equal(now.cpu(), first[name])]
 
     def _nonzero(self, hidden: HiddenTensor) -> int:
         if hidden.treatment == "masked":

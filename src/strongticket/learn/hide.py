@@ -14,18 +14,25 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from strongticket.files import Json
 from strongticket.learn.checks import check_module, check_tensors
+from strongticket.learn.density import check_densities, densities_of
 from strongticket.learn.draw import weight_distribution
-from strongticket.learn.groups import Groups, Place, is_norm, places_of
+from strongticket.learn.groups import Groups, Place, groups_of, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule, as_rule
+from strongticket.learn.scales import Scaled, scales_of
 from strongticket.learn.tensors import HiddenTensor, ModelTensor, tensors_of
 from strongticket.models.gpt2 import GPT2
 from strongticket.ops.rng import stream_of
 
 
 def hide(
-    model: nn.Module, policy: Policy, *, seed: int, groups: Groups | None = None, rule: Rule | str | None = None
+    model: nn.Module,
+    policy: Policy | None = None,
+    *,
+    seed: int,
+    groups: Groups | None = None,
+    rule: Rule | str | None = None,
 ) -> Hidden:
     """Turn a module into a random one with masks over it, in place.
 
@@ -35,7 +42,7 @@ def hide(
 
     Args:
         model: any module with plain parameters, those to draw in float32 or float64.
-        policy: what is masked, frozen and trained.
+        policy: what is masked, frozen and trained; by default what suits the module, see `default_policy`.
         seed: of every random tensor and of the first scores.
         groups: groups of the caller's own for some parameters, a function of the name or patterns such as
             `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
@@ -48,13 +55,22 @@ def hide(
         (0.25, True)
     """
     stream_of(seed, "")  # refuses what is no seed
+    policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
     check_module(model)
     tensors = tensors_of(model, groups)
     check_tensors(model, tensors, policy)
-    gained, places = _gained(model, policy), places_of(model)
+    gained, places, densities = _gained(model, policy), places_of(model), _densities(tensors, policy)
+    chosen.check(densities, policy)
     plan = [
-        _treated(tensor, policy, chosen, operator.index(seed), tensor.parameter in gained, places[tensor.parameter])
+        _treated(
+            tensor,
+            replace(policy, density=densities.get(tensor.name, 1.0)),
+            chosen,
+            operator.index(seed),
+            tensor.parameter in gained,
+            places[tensor.parameter],
+        )
         for tensor in tensors
     ]
     # All that can be refused was: from here on the module changes.
@@ -64,11 +80,37 @@ def hide(
     stored = model.state_dict().keys()
     buffers = {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers() if name in stored}
     _draw(model, plan)
-    chosen.begin([hidden for hidden in plan if hidden.treatment == "masked"], policy)
+    masked = [hidden for hidden in plan if hidden.treatment == "masked"]
+    chosen.begin(masked, policy)
+    chosen.after_restore(masked, 0)
+    for hidden in masked:
+        hidden.scales = scales_of(hidden, policy.scales)
     _put_in_place(plan, places, chosen)
     return Hidden(
         model, policy, chosen, seed=operator.index(seed), tensors=plan, buffers=buffers, architecture=architecture
     )
+
+
+def default_policy(model: nn.Module, groups: Groups | None = None) -> Policy:
+    """Choose a policy by the module: the paper's where there is attention, and elsewhere what a ReLU wants.
+
+    That is signed constants of Kaiming's size over the square root of the density, so that what is kept has the
+    variance that the whole would have.
+
+    Example:
+        >>> default_policy(nn.Linear(2, 1)).init, default_policy(nn.MultiheadAttention(4, 2)).init
+        ('kaiming-sign', 'own')
+    """
+    if "attention" in groups_of(model, groups).values():
+        return Policy()
+    return Policy(init="kaiming-sign", rescale=True, density=0.5)
+
+
+def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, float]:
+    """Say how much is to be kept of each masked tensor."""
+    masked = [tensor for tensor in tensors if policy.treatment(tensor.group) == "masked"]
+    check_densities(masked, policy)
+    return dict(zip([tensor.name for tensor in masked], densities_of(masked, policy), strict=True))
 
 
 def _gained(model: nn.Module, policy: Policy) -> set[str]:
@@ -93,7 +135,12 @@ def _treated(
 ) -> HiddenTensor:
     treatment, gain = policy.treatment(tensor.group), policy.output_gain if gained else 1.0
     hidden = HiddenTensor(
-        tensor=tensor, treatment=treatment, seed=seed, gain=gain, places=tuple(place.name for place in places)
+        tensor=tensor,
+        treatment=treatment,
+        seed=seed,
+        gain=gain,
+        density=policy.density,
+        places=tuple(place.name for place in places),
     )
     if treatment == "trained":
         return hidden
@@ -127,7 +174,9 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
         pieces = list(group)
         for hidden in pieces:
             _check_weights(rule, hidden)
-        modules = [hidden.module for hidden in pieces]
+        modules = [
+            hidden.module if hidden.scales is None else Scaled(hidden.module, hidden.scales) for hidden in pieces
+        ]
         joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
         for place in places[name]:
             register_parametrization(place.holder, place.attribute, joined)

@@ -16,8 +16,9 @@ from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
 from strongticket.learn.hidden import Hidden
-from strongticket.learn.hide import hide
+from strongticket.learn.hide import default_policy, hide
 from strongticket.learn.learner import evaluating
+from strongticket.learn.optimizers import MakeOptimizer, MakeSchedule, Updates
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule
 from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
@@ -44,10 +45,12 @@ def search(
     loss: Loss | None = None,
     steps: int | None = None,
     accumulate: int = 1,
-    lr: float = 1e-3,
+    lr: float | None = None,
     final_lr: float | None = None,
     warmup: int | None = None,
-    weight_decay: float = 0.01,
+    weight_decay: float | None = None,
+    optimizer: MakeOptimizer | None = None,
+    schedule: MakeSchedule | None = None,
     clip: float | None = None,
     validation: Validation | None = None,
     validate_every: int | None = None,
@@ -70,7 +73,8 @@ def search(
         model: any module with plain float parameters.
         batches: what the loss takes, on any device. Gone through again from the beginning when there are fewer than
             the steps need.
-        policy: what is masked, frozen and trained, and how it is drawn.
+        policy: what is masked, frozen and trained, and how it is drawn; by default what suits the module, see
+            `default_policy`.
         density: fraction kept, in place of the policy's.
         rule: what the masks follow, by name or as a `Rule`; by default the policy's.
         seed: of every random tensor and of the first scores.
@@ -78,10 +82,15 @@ def search(
             when called with the batch: a tuple or list as arguments, a mapping as keyword arguments.
         steps: by default as many as go through the batches once.
         accumulate: how many batches make one step; all of one size.
-        lr: the highest learning rate. The paper's is 1e-4, for 11,350 steps.
+        lr: the highest learning rate, by default 1e-3. The paper's is 1e-4, for 11,350 steps.
         final_lr: what a cosine ends at; by default a tenth of the highest.
         warmup: steps that lead up to the highest; by default a tenth of all.
-        weight_decay: AdamW's, on scores and trained tensors.
+        weight_decay: AdamW's, on scores and trained tensors; by default 0.01.
+        optimizer: makes an optimizer in AdamW's place, of what is learned as (name, parameter), for instance
+            `partial(torch.optim.SGD, lr=0.1, momentum=0.9)`. Its learning rates stay as they are, unless there is a
+            schedule.
+        schedule: makes a schedule in place of warm-up and cosine, of the optimizer, for instance
+            `partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200)`; it is stepped once after each step.
         clip: most norm of the gradient.
         validation: batches, of which the mean loss is taken in evaluation mode, or a function of the model that gives a
             number, the lower the better. The masks that are best by it are those the search ends with.
@@ -114,7 +123,9 @@ def search(
     """
     # What can be refused is refused before the module changes. Whether the loss is one, its first call tells; and what
     # became of each tensor is part of what a folder is compared by.
-    chosen = policy or Policy()
+    chosen = policy or default_policy(model, groups)
+    _refuse_in_vain(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
+    lr, weight_decay = 1e-3 if lr is None else lr, 0.01 if weight_decay is None else weight_decay
     steps = _step_count(batches, accumulate) if steps is None else steps
     config = SearchConfig(
         policy=chosen if density is None else replace(chosen, density=density),
@@ -135,16 +146,18 @@ def search(
     model = model if device is None else model.to(device)
     hidden = hide(model, config.policy, seed=config.seed, groups=groups, rule=rule)
     share = share_of(next(parameter.device for _, parameter in hidden.trainable()))
+    updates = Updates(hidden.trainable(), lr=lr, weight_decay=weight_decay, optimizer=optimizer, schedule=schedule)
     training = Training(
         hidden,
         BatchTask(work, loss or own_loss, validation, share, precision),
         share,
         schedule=config.schedule,
         step=StepConfig(precision=precision, compiler=compiler, clip=clip),
-        weight_decay=weight_decay,
+        updates=updates,
     )
-    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share), SearchConfig)
+    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share, updates), SearchConfig)
     if folder is not None:
+        updates.check_storable()
         folder.finished()  # refuses a folder of other settings
     means = Means(
         share=share,
@@ -189,7 +202,22 @@ class SearchConfig:
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
 
 
-def _as_json(config: SearchConfig, hidden: Hidden, share: Share) -> Json:
+def _refuse_in_vain(
+    lr: float | None,
+    final_lr: float | None,
+    warmup: int | None,
+    weight_decay: float | None,
+    optimizer: bool,
+    schedule: bool,
+) -> None:
+    """Refuse what an optimizer or a schedule of the caller's own takes the place of."""
+    of_both = {"final_lr": final_lr, "warmup": warmup}
+    for name, value in (of_both | {"lr": lr, "weight_decay": weight_decay} if optimizer else of_both).items():
+        if value is not None and (optimizer or schedule):
+            raise ValueError(f"{name} has no effect beside {'optimizer' if optimizer else 'schedule'}=; set it there.")
+
+
+def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Updates) -> Json:
     """Give the settings as a folder stores them, with all that tells one search from another."""
     return as_json(
         {
@@ -197,7 +225,9 @@ def _as_json(config: SearchConfig, hidden: Hidden, share: Share) -> Json:
             "rule": hidden.rule.settings(),  # which may be of the caller's own, with settings
             "processes": share.world,  # each has batches of its own
             "module": hidden.architecture.get("class", hidden.architecture["family"]),
-            "tensors": {row["name"]: row for row in hidden.describe()},
+            # How a tensor was drawn says all that its `init` says.
+            "tensors": {row["name"]: {k: v for k, v in row.items() if k != "init"} for row in hidden.describe()},
+            **({} if updates.sets_lr else {"optimizer": updates.describe()}),
         }
     )
 

@@ -1,18 +1,21 @@
 """What a search does with each group of tensors, and how it draws the random ones."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from strongticket.checks import Scope, check_density
-from strongticket.learn.rules import DEFAULT_RULE, RULES
+from strongticket.learn.rules import DEFAULT_RULE, name_of_rule
 from strongticket.models.gpt2_sizes import Group
 from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
-Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "kaiming-normal", "kaiming-sign"]
+Scales = Literal["none", "tensor", "head", "block", "output"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
+Shares = Literal["uniform", "erk"]
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 # Norms start at 1 and biases at 0: among equal numbers there is nothing to choose.
@@ -38,12 +41,22 @@ class Policy:
         signed: rank scores by value and not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
-            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape.
+            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape;
+            "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming", $\sqrt{2 / \text{fan-in}}$, which a
+            ReLU wants.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant that multiplies what the last norm gives.
-        rule: what a search follows to choose.
+        scales: positive or negative factors on the masked weights that are learned with the masks: one for each
+            "tensor", for each "head" of an attention (elsewhere as "tensor"), for each "block" of 64 by 64 weights, or
+            for each "output". A ticket is then strong up to these scales.
+        rule: what a search follows to choose, NAME or NAME:SETTING=X,... such as "iterand:every=100,rate=0.2".
+        densities: "uniform" keeps `density` of every tensor; "erk" keeps more of small tensors than of large ones, and
+            `density` of all; a mapping such as `{"*.conv.weight": 0.1}` has a tensor's own by its name, first match
+            first.
+        density_start: what a ramp of the density begins with.
+        density_steps: steps of that ramp, which is a straight line; 0 keeps the density constant.
 
     Example:
         >>> Policy(embeddings="trained", density=0.5).treatment("embeddings")
@@ -64,7 +77,13 @@ class Policy:
     rescale: bool = setting(False, "Masked weights times 1 / sqrt(density).")
     score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
     output_gain: float = setting(1.0, "Constant factor on the last norm's output.")
-    rule: str = setting(DEFAULT_RULE, f"How it is learned what to keep: {', '.join(RULES)}.", metavar="NAME")
+    scales: Scales = setting("none", "Learned factors: one a tensor, head, block of 64 x 64 weights, or output.")
+    rule: str = setting(DEFAULT_RULE, "How it is learned what to keep, see below.", metavar="NAME[:SETTING=X,...]")
+    densities: Shares | Mapping[str, float] = setting(
+        "uniform", "The same density in every tensor, more in small ones, or that of a name or pattern."
+    )
+    density_start: float = setting(1.0, "Density that a ramp begins with.")
+    density_steps: int = setting(0, "Steps of a ramp to the density; 0: none.", least=0)
 
     def __post_init__(self) -> None:
         for group in GROUPS:
@@ -75,16 +94,37 @@ class Policy:
                     f"{group} cannot be masked: all their numbers are alike, there is nothing to choose. "
                     "Use frozen or trained."
                 )
-        if not _is_number(self.density):
-            raise ValueError(f"density must be a number; got {self.density!r:.40}.")
-        check_density(self.density)
-        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit)):
+        self._check_densities()
+        for name, words in (("scope", Scope), ("init", Init), ("score_init", ScoreInit), ("scales", Scales)):
             _check_word(name, getattr(self, name), words)
-        if self.rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r:.40}.")
+        name_of_rule(self.rule)
         if self.qk_scale != "auto":
             _check_positive("qk_scale", self.qk_scale, " or auto")
         _check_positive("output_gain", self.output_gain)
+
+    def _check_densities(self) -> None:
+        given = self.densities if isinstance(self.densities, Mapping) else {}
+        if not given:
+            _check_word("densities", self.densities, Shares)
+        for name, value in {"density": self.density, "density_start": self.density_start, **given}.items():
+            if not _is_number(value):
+                raise ValueError(f"{name} must be a number; got {value!r:.40}.")
+            check_density(value, name)
+        if self.densities != "uniform" and self.scope == "global":
+            raise ValueError("densities of single tensors need scope='tensor': a global ranking finds its own.")
+        if type(self.density_steps) is not int or self.density_steps < 0:
+            raise ValueError(f"density_steps must be a whole number of at least 0; got {self.density_steps!r:.40}.")
+
+    def density_at(self, step: int, density: float) -> float:
+        """Give what is kept after a step of a tensor that ends with a density.
+
+        Example:
+            >>> [Policy(density_steps=4).density_at(step, 0.2) for step in (0, 1, 4, 9)]
+            [1.0, 0.8, 0.2, 0.2]
+        """
+        if step >= self.density_steps:
+            return density
+        return self.density_start + (density - self.density_start) * step / self.density_steps
 
     def treatment(self, group: Group) -> Treatment:
         """Say what is done with the tensors of a group."""

@@ -195,7 +195,12 @@ class _Run:
             return {"ticket": None, "unwritable": str(error)}
         if keep:
             ticket.save(folder.path / TICKET)
-        return {"ticket": TICKET if keep else None, "identity": ticket.identity, "strong": ticket.strong}
+        return {
+            "ticket": TICKET if keep else None,
+            "identity": ticket.identity,
+            "strong": ticket.strong,
+            "strength": ticket.strength,
+        }
 
     def _log(self, losses: list[float], steps: int, seconds: float) -> None:
         training, moment = self.training, self.moment

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,6 +12,7 @@ from strongticket.learn.policy import CONSTANT_GROUPS, Treatment
 from strongticket.learn.roles import key_width_of, output_axis, roles_of
 from strongticket.models.gpt2 import GPT2, INITIAL_STD, Group, initial_scales
 from strongticket.ops.rng import Distribution, random_weights
+from strongticket.tickets.restore import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,9 @@ class ModelTensor:
     key_width: int | None  # of a query or key, where the module tells it
     piece: int
     pieces: int
-    axis: int  # along which the pieces lie
+    axis: int  # of its outputs, along which the pieces lie
+    heads: int = 1  # of an attention, where the module tells them
+    heads_axis: int = 0  # along which they lie
 
     def of(self, parameter: Tensor) -> Tensor:
         """Give this tensor's view of its parameter."""
@@ -51,9 +55,11 @@ class HiddenTensor:
     distribution: Distribution | None = None  # of its weights; None for one that is constant or trained
     scale: float | None = None  # of its distribution, or the constant; None for one that is trained
     gain: float = 1.0  # multiplied a trained tensor's first values
+    density: float = 1.0  # what a rule is to keep of a masked one, once a ramp is over
     places: tuple[str, ...] = ()  # every name of its parameter
     parameter: nn.Parameter = field(init=False)  # that holds the weights as they were drawn
-    module: nn.Module = field(init=False)  # what a rule made of a masked tensor
+    module: Any = field(init=False)  # what a rule put over a masked tensor, of a class of the rule's own
+    scales: nn.Parameter | None = None  # that multiply what the rule makes
 
     @property
     def name(self) -> str:
@@ -76,6 +82,10 @@ class HiddenTensor:
         assert self.scale is not None
         how = self.distribution, self.scale
         return random_weights(self.seed, self.name, self.shape, *how, draw=number, device=self.weight.device)
+
+    def uniform(self, purpose: str) -> Tensor:
+        """Draw numbers on [-1, 1] for a purpose of a rule's own, one for each weight, from a stream of that name."""
+        return random_weights(self.seed, f"{self.name}.{purpose}", self.shape, device=self.parameter.device)
 
     def values(self, model: nn.Module) -> Iterator[Tensor]:
         """Give what the module computes with, in each of its places."""
@@ -123,7 +133,17 @@ def _tensors_of_parameter(place: Place, group: Group, stds: Mapping[str, float])
             piece=piece,
             pieces=pieces,
             axis=axis,
+            **_heads(place, group, role, view, axis),
         )
+
+
+def _heads(place: Place, group: Group, role: Role | None, view: Tensor, axis: int) -> dict[str, int]:
+    """Count the heads: side by side in what a query, key or value gives, and in what the last matrix is given."""
+    if group != "attention" or view.dim() != 2:
+        return {}
+    heads_axis = axis if role else 1 - axis
+    width = key_width_of(place, role or "value", size := view.shape[heads_axis])
+    return {"heads": size // width, "heads_axis": heads_axis} if width and size % width == 0 else {}
 
 
 def _fans(view: Tensor, group: Group, axis: int) -> tuple[int, int]:

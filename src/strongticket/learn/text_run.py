@@ -18,6 +18,7 @@ from strongticket.learn.folder import RunFolder
 from strongticket.learn.hidden import Snapshot
 from strongticket.learn.hide import hide
 from strongticket.learn.learner import Dense, Learner
+from strongticket.learn.optimizers import Updates
 from strongticket.learn.recorded import record
 from strongticket.learn.run import Means, Watch, carry_out
 from strongticket.learn.shared import Share
@@ -59,13 +60,14 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
         torch.cuda.reset_peak_memory_stats(share.device)
     with _full_memory_told(config):
         # Made before the folder, which would otherwise hold settings that cannot work.
+        learner = make_learner(config, text.tokenizer.vocabulary, share.device)
         training = Training(
-            make_learner(config, text.tokenizer.vocabulary, share.device),
+            learner,
             task,
             share,
             schedule=config.schedule,
             step=StepConfig(precision=config.precision, compiler=means.compiler, clip=config.clip),
-            weight_decay=config.weight_decay,
+            updates=Updates(learner.trainable(), lr=config.lr, weight_decay=config.weight_decay),
         )
         return carry_out(training, folder, means, validate_every=config.validate_every, watch=watch)
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from strongticket.files import Json
 from strongticket.learn.hidden import Snapshot
 from strongticket.learn.learner import Learner
+from strongticket.learn.optimizers import Updates
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share
-from strongticket.learn.step import Step, StepConfig, make_optimizer
+from strongticket.learn.step import Step, StepConfig
 
 
 class Task(ABC):
@@ -62,7 +63,7 @@ class Training:
         share: of this process in the work.
         schedule: how many steps, and their learning rates.
         step: how each is computed.
-        weight_decay: AdamW's.
+        updates: the optimizer.
     """
 
     def __init__(
@@ -73,13 +74,17 @@ class Training:
         *,
         schedule: Schedule,
         step: StepConfig,
-        weight_decay: float,
+        updates: Updates,
     ) -> None:
         self.learner, self.task, self.share, self.schedule = learner, task, share, schedule
-        parameters = (parameter for _, parameter in learner.trainable())
-        optimizer = make_optimizer(parameters, lr=schedule.lr, weight_decay=weight_decay)
+        self._updates = updates
         self._step = Step(
-            learner.model, optimizer, step, loss=task.loss, prepare=learner.before_step, refresh=learner.after_step
+            learner.model,
+            updates.optimizer,
+            step,
+            loss=task.loss,
+            prepare=learner.before_step,
+            refresh=learner.after_step,
         )
         self.step = 0  # done so far
         self.best: Snapshot | None = None  # when the validation loss was lowest
@@ -88,8 +93,10 @@ class Training:
     def advance(self) -> Tensor:
         """Do one step; does not wait for a GPU to finish it. Gives this process's loss."""
         micro_batches = self.task.micro_batches(self.step)
-        self._step.set_lr(self.schedule.at(self.step))
+        if self._updates.sets_lr:
+            self._step.set_lr(self.schedule.at(self.step))
         self._losses.append(loss := self._step(micro_batches))
+        self._updates.after_step()
         self.step += 1
         return loss
 
@@ -121,7 +128,7 @@ class Training:
             "losses": self._pending(),
             "learned": self.learner.state(),
             "best": dict(best.values),
-            "optimizer": self._step.optimizer.state_dict(),
+            **self._updates.state(),
             "tasks": self.share.gathered(self.task.state()),
         }
 
@@ -131,7 +138,7 @@ class Training:
         best = Snapshot(step=state["best_step"], loss=state["best_loss"], values=state["best"])
         self.best = best if best.values else None
         self.learner.load_state(state["learned"], self.step)
-        self._step.optimizer.load_state_dict(state["optimizer"])
+        self._updates.load_state(state)
         tasks = state.get("tasks", [])  # which checkpoints of earlier releases have not
         self.task.load_state(tasks[self.share.rank] if self.share.rank < len(tasks) else {}, self.step)
 

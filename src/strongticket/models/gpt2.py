@@ -25,18 +25,19 @@ from strongticket.ops.rng import Distribution, random_weights
 INITIAL_STD = 0.02
 
 
-class Linear(nn.Linear):
-    """torch's linear layer, its weights left for `GPT2.draw` to set."""
+class _Undrawn:
+    """A layer whose weights are left for `GPT2.draw` to set."""
 
     def reset_parameters(self) -> None:
         """Draw nothing: it would be drawn again."""
 
 
-class Embedding(nn.Embedding):
-    """torch's embedding, its weights left for `GPT2.draw` to set."""
+class Linear(_Undrawn, nn.Linear):
+    """torch's linear layer."""
 
-    def reset_parameters(self) -> None:
-        """Draw nothing: it would be drawn again."""
+
+class Embedding(_Undrawn, nn.Embedding):
+    """torch's embedding."""
 
 
 class Attention(nn.Module):

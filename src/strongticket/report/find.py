@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
@@ -15,6 +15,8 @@ from strongticket.report.records import (
     Made,
     Metric,
     Pretrained,
+    RuleRun,
+    RuleStep,
     SearchConfig,
     SearchResult,
     SearchSteps,
@@ -77,6 +79,8 @@ class Benchmarks(NamedTuple):
     path: Path
     sums: list[Timed[SubsetSums]]
     steps: list[Timed[SearchSteps]]
+    rules: list[Timed[RuleRun]]
+    rule_steps: list[Timed[RuleStep]]
 
 
 @dataclass(slots=True)
@@ -229,6 +233,9 @@ def _take_comparison(path: Path, found: Found) -> bool:
     return True
 
 
+_KINDS: tuple[tuple[str, Any], ...] = (("search", SearchSteps), ("rules", RuleRun), ("rule-step", RuleStep))
+
+
 def _take_rows(path: Path, found: Found) -> None:
     lines, rows = _lines(path), list[Json]()
     for line in lines:
@@ -241,7 +248,10 @@ def _take_rows(path: Path, found: Found) -> None:
         Benchmarks(
             path,
             [Timed(typed(SubsetSums, row), typed(Made, row)) for row in sums],
-            [Timed(typed(SearchSteps, row), typed(Made, row)) for row in rows if row.get("op") == "search"],
+            *(
+                [Timed(typed(kind, row), typed(Made, row)) for row in rows if row.get("op") == op]
+                for op, kind in _KINDS
+            ),
         )
     )
 

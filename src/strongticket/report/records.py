@@ -152,6 +152,33 @@ class SearchSteps(NamedTuple):
     op: str = "search"
 
 
+class RuleRun(NamedTuple):
+    """A row of `bench rules`: one rule at one density on one network, or the network trained."""
+
+    network: str
+    rule: str
+    density: float  # asked for; some rules only begin there
+    seed: int
+    steps: int
+    accuracy: float  # on the images to test on
+    bytes: int  # of the ticket; of a trained network's numbers in float32
+    seconds: float  # of CPU time
+    kept: int
+    weights: int
+    op: str = "rules"
+
+
+class RuleStep(NamedTuple):
+    """A row of `bench rules`: a step of edge-popup beside others of the same network, on one CPU thread."""
+
+    network: str
+    batch: int
+    dense_ms: float
+    over_dense: float  # time over that of a dense step, median of turns
+    over_published: float  # likewise over a step that sorts all scores, as published scripts do
+    op: str = "rule-step"
+
+
 class Timed(NamedTuple, Generic[T]):
     """A benchmark row, and where it was measured."""
 

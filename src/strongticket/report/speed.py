@@ -7,6 +7,7 @@ from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Vi
 from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
 from strongticket.report.records import SearchSteps, SubsetSums, Timed
+from strongticket.report.rules import rules_section
 
 _OURS = "strongticket"
 
@@ -20,7 +21,8 @@ def speed_sections(rows: Benchmarks) -> list[Section]:
     alone = [sums for sums in rows.sums if sums.row.threads == 1 and sums.row.engine != "strongticket-1"]
     latest = list({(*_line(sums), sums.row.n): sums for sums in alone}.values())
     sections = [_subset_sums(rows.path, latest)] if latest else []
-    return sections + ([_search_steps(rows.path, rows.steps)] if rows.steps else [])
+    sections += [_search_steps(rows.path, rows.steps)] if rows.steps else []
+    return sections + ([rules_section(rows.path, rows.rules, rows.rule_steps)] if rows.rules else [])
 
 
 def _line(sums: Sums) -> tuple[str, str, str | None]:

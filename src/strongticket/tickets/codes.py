@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
@@ -28,8 +29,8 @@ from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table, draws_of
 
 FREE = -1
 _DRAWN_AT_ONCE = 1 << 20
-# Free weights must be at least this fraction, so that a small file cannot ask for a map of any size.
-_LEAST_FREE = 1 / 256
+# So that a small file cannot ask for a map of any size.
+_MOST_FROZEN = 255 / 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Frozen:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", as_seed(self.seed))
         shares = tuple(map(as_real, self.shares))
-        if not (all(share >= 0 for share in shares) and 0 < sum(shares) <= 1 - _LEAST_FREE):
+        total = [0.0, *accumulate(shares)][-1]  # one after another, as sum() of newer Pythons does not
+        if not (all(share >= 0 for share in shares) and 0 < total <= _MOST_FROZEN):
             raise ValueError(
                 f"frozen shares are at least 0, and together more than 0 and at most 255/256; got {self.shares!s:.80}."
             )
@@ -73,14 +75,11 @@ class Frozen:
         return _count_free(self, numel)
 
     def _parts(self, numel: int, device: torch.device | str | None) -> Iterator[Tensor]:
+        edges = torch.tensor([2 * total - 1 for total in accumulate(self.shares)], dtype=torch.float64, device="cpu")
         for start in range(0, numel, _DRAWN_AT_ONCE):
             uniform = random_chunk(self.seed, "frozen", start, min(start + _DRAWN_AT_ONCE, numel), device=device)
-            codes, edge, fixed = torch.full_like(uniform, FREE, dtype=torch.int8), -1.0, 0.0
-            for code, share in enumerate(self.shares):
-                fixed += share
-                below, edge = edge, 2 * fixed - 1
-                codes[(uniform.double() >= below) & (uniform.double() < edge)] = code
-            yield codes
+            codes = torch.bucketize(uniform.double(), edges.to(uniform.device), right=True).to(torch.int8)
+            yield torch.where(codes < len(edges), codes, FREE)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,16 @@ from strongticket.tickets.codes import weights_under
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.plain_json import plain_json
 from strongticket.tickets.table import draws_of
-from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor
+from strongticket.tickets.tensors import (
+    MAX_ELEMENTS,
+    SCALES,
+    Certificate,
+    DenseTensor,
+    Digests,
+    RandomTensor,
+    check_scales,
+    spread,
+)
 from strongticket.tickets.weights_digest import Weights, digest_of_weights
 
 # Called with the number of weights done since the last call; perhaps from other threads, but by one at a time.
@@ -46,6 +55,8 @@ class Content:
         # What the file said when this ticket was loaded; `verify` holds the recomputed values against it.
         self.stored_digests: Digests | None = None
         _check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
+        for name, scales in self.scales.items():
+            check_scales(name, scales, self.tensors[name].shape)
         if self.numel + sum(tensor.value.numel() for tensor in exact) > MAX_ELEMENTS:
             raise ValueError(f"a ticket holds at most 2^40 elements; got {self.numel} random ones.")
         self._sealed = True
@@ -62,8 +73,13 @@ class Content:
         """How many random weights there are, kept or not."""
         return sum(tensor.numel for tensor in self.tensors.values())
 
+    @property
+    def drawn(self) -> int:
+        """How many random numbers are drawn to make them: more, where a tensor is drawn several times."""
+        return sum(tensor.drawn for tensor in self.tensors.values())
+
     def kept(self) -> int:
-        """Count the random weights that are kept."""
+        """Count the random weights that are kept: those that are multiplied by another number than 0."""
         return sum(tensor.mask.count() for tensor in self.tensors.values())
 
     @property
@@ -72,9 +88,33 @@ class Content:
         return self.kept() / self.numel if self.numel else 0.0
 
     @property
+    def scales(self) -> dict[str, Tensor]:
+        """The factors that multiply random tensors, by the names of those; see `spread`."""
+        return {name: self.dense[name + SCALES].value for name in self.tensors if name + SCALES in self.dense}
+
+    @property
+    def unscaling(self) -> dict[str, DenseTensor]:
+        """The dense tensors with a place of their own in the network: all but the scales."""
+        scales = {name + SCALES for name in self.tensors}
+        return {name: tensor for name, tensor in self.dense.items() if name not in scales}
+
+    @property
     def strong(self) -> bool:
-        """Whether no trained number is in it: every dense tensor follows from the target, none from training."""
+        """Whether no trained number is in it: every dense tensor follows from the target or was measured."""
         return not any(tensor.trained for tensor in self.dense.values())
+
+    @property
+    def strength(self) -> str:
+        """Say in words whether it is strong, up to how many learned scales if there are some, or not at all.
+
+        Example:
+            >>> Content(seed=0, tensors=[]).strength
+            'strong'
+        """
+        if any(tensor.trained for tensor in self.unscaling.values()):
+            return "not strong: it has trained tensors"
+        count = sum(scales.numel() for scales in self.scales.values())
+        return f"strong up to {count:,} scale{'s' * (count != 1)}" if count else "strong"
 
     @property
     def identity(self) -> str:
@@ -109,7 +149,8 @@ class MaskedWeights(Mapping[str, Tensor]):
         def draw(number: int) -> Tensor:
             return random_weights(self._ticket.seed, name, tensor.shape, *how, draw=number, device=self._device)
 
-        return weights_under(tensor.mask, draw)
+        weights, scales = weights_under(tensor.mask, draw), self._ticket.scales.get(name)
+        return weights if scales is None else weights * spread(scales.to(weights.device), tensor.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ticket.tensors)

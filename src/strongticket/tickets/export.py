@@ -24,7 +24,7 @@ def export_ticket(ticket: Ticket, folder: Path, progress: Progress | None = None
     masked = ticket.materialize()
     entries = [
         *(Entry(name, "F32", tensor.shape) for name, tensor in ticket.tensors.items()),
-        *(Entry(n, DTYPE_NAMES[d.value.dtype], tuple(d.value.shape)) for n, d in ticket.dense.items()),
+        *(Entry(n, DTYPE_NAMES[d.value.dtype], tuple(d.value.shape)) for n, d in ticket.unscaling.items()),
     ]
     with atomic_write(folder / WEIGHTS) as file:
         file.write(header_bytes(header_of(entries, {"format": "pt", "ticket": ticket.identity})))
@@ -32,7 +32,7 @@ def export_ticket(ticket: Ticket, folder: Path, progress: Progress | None = None
             file.write(_bytes_of(masked[name]))
             if progress:
                 progress(tensor.numel)
-        for dense in ticket.dense.values():
+        for dense in ticket.unscaling.values():
             file.write(dense.to_bytes())
     with atomic_write(folder / DESCRIPTION) as file:
         file.write((json.dumps(describe(ticket), indent=2, ensure_ascii=False) + "\n").encode())
@@ -64,7 +64,7 @@ def describe(ticket: Ticket) -> dict[str, Json]:
                 "dtype": DTYPE_NAMES[d.value.dtype],
                 "density": 1.0,
             }
-            for d in ticket.dense.values()
+            for d in ticket.unscaling.values()
         ],
         "weights": WEIGHTS,
     }

@@ -44,7 +44,7 @@ def check_fit(model: nn.Module, ticket: Content) -> dict[str, Tensor]:
     if type(model) is GPT2 and ticket.architecture.get("family") == "gpt2":
         _check_settings(model, ticket)
     shapes: dict[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in ticket.tensors.items()}
-    shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.dense.items()}
+    shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.unscaling.items()}
     views = {}
     for name, view in _views(model, ticket):
         if name not in shapes and implied(model, name) is not None:

@@ -4,7 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.files import Json
+from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.mask import Mask
+from strongticket.tickets.table import draws_of
 from strongticket.tickets.ticket import Ticket
 
 
@@ -36,6 +39,7 @@ class Summary:
             "kept": self.kept,
             "density": ticket.density,
             "strong": ticket.strong,
+            "strength": ticket.strength,
             "norms_at_one": self.norms_at_one,
             "file_bytes": self.file_bytes,
             "description_bytes": self.description_bytes,
@@ -47,6 +51,7 @@ class Summary:
                     "distribution": tensor.distribution,
                     "scale": tensor.scale,
                     "mask": tensor.mask.kind,
+                    "rule": tensor.mask.rule(),
                     "density": tensor.density,
                 }
                 for tensor in ticket.tensors.values()
@@ -94,13 +99,16 @@ class Summary:
         numbers = f"{count:,} number{'s' * (count != 1)}"
         if not self.ticket.strong:
             return f"{numbers}, trained ones among them"
+        if self.ticket.architecture.get("measured"):
+            return f"{numbers}, some of them measured on data, as running means are"
         # Only a construction has a target, and takes from it what is exact: its biases.
         return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full'}"
 
     def strong_words(self) -> str:
         """Say whether nothing was trained to find the ticket."""
         if not self.ticket.strong:
-            return "no: some dense tensors were trained"
+            strength = self.ticket.strength
+            return strength if strength.startswith("strong") else "no: some dense tensors were trained"
         besides = self.besides_words()
         return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
 
@@ -112,6 +120,16 @@ class Summary:
         return (
             f"{self.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{self.description_bytes:,} of description"
         )
+
+
+def mask_words(mask: Mask) -> str:
+    """Name a mask's kind; of codes how many there are, and whether weights are drawn again or frozen."""
+    if not isinstance(mask, CodeMask):
+        return mask.kind
+    draws = len(draws_of(mask.table))
+    drawn = f", {draws} draws" if draws > 1 else ""
+    frozen = f", {sum(mask.frozen.shares):.0%} frozen" if mask.frozen else ""
+    return f"{len(mask.table)} code{'s' * (len(mask.table) != 1)}{drawn}{frozen}"
 
 
 def summarize(ticket: Ticket, file: Path) -> Summary:

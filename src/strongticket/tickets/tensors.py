@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +14,7 @@ from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import Mask, density
 from strongticket.tickets.plain_json import plain_json
+from strongticket.tickets.table import draws_of
 
 MAX_ELEMENTS = 2**40
 MAX_DIMENSIONS = 16
@@ -61,6 +62,11 @@ class RandomTensor:
         return math.prod(self.shape)
 
     @property
+    def drawn(self) -> int:
+        """How many numbers are drawn to make its weights: `numel` for each draw of its table."""
+        return self.numel * len(draws_of(self.mask.table))
+
+    @property
     def density(self) -> float:
         """The fraction kept."""
         return density(self.mask)
@@ -68,7 +74,7 @@ class RandomTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DenseTensor:
-    """A float tensor stored as it is: an exact bias, or a trained embedding or norm.
+    """A float tensor stored as it is: an exact bias, a trained embedding or norm, or a random tensor's scales.
 
     Args:
         name: as for random tensors, and different from all of theirs.
@@ -100,6 +106,24 @@ class DenseTensor:
     def to_bytes(self) -> bytes:
         """Give the elements in row-major order, little-endian."""
         return self.value.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+SCALES = ".scales"  # a dense tensor's name, behind that of the random tensor it multiplies
+
+
+def spread(scales: Tensor, shape: Sequence[int]) -> Tensor:
+    """Give scales the shape of what they multiply, or one that is broadcast to it.
+
+    Along each axis a scale belongs to ceil(size / scales) weights in a row.
+
+    Example:
+        >>> spread(torch.tensor([[1.0, 2.0]]), (4, 3)).tolist()
+        [[1.0, 1.0, 2.0]]
+    """
+    for axis, (size, count) in enumerate(zip(shape, scales.shape, strict=True)):
+        if 1 < count < size:
+            scales = scales.repeat_interleave(-(-size // count), dim=axis).narrow(axis, 0, size)
+    return scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +170,19 @@ def check_name(name: str) -> None:
         raise ValueError(
             f"a tensor's name has letters, digits, '_' and '-', single dots between them, and at most {_LONGEST_NAME} "
             f"characters; got {name!r:.80}."
+        )
+
+
+def check_scales(name: str, scales: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse scales that do not lie over their random tensor."""
+    counts = tuple(scales.shape)
+    fits = len(counts) == len(shape) and all(
+        1 <= count <= max(1, size) for count, size in zip(counts, shape, strict=True)
+    )
+    if not fits or scales.dtype != torch.float32:
+        raise ValueError(
+            f"the scales of {name} are float32, 1 to as many as weights along each axis of {list(shape)!s:.80}; "
+            f"got {scales.dtype} {list(counts)!s:.80}."
         )
 
 

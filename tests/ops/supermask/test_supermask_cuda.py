@@ -33,9 +33,10 @@ class Backend:
         placed = [[t.to(self.device) for t in group] for group in groups]
         masks = [[torch.full_like(t, 0xAB, dtype=torch.uint8).view(torch.bool) for t in group] for group in placed]
         dropped = [reference.dropped_count(sum(t.numel() for t in group), density) for group in groups]
-        refresh = cuda.selection(placed, masks, dropped, signed)
-        refresh()
-        refresh()  # what the first one left behind must not matter
+        refresh = cuda.selection(placed, masks, signed)
+        refresh([0] * len(groups))
+        refresh(dropped)
+        refresh(dropped)  # what the ones before left behind must not matter
         return [[mask.cpu() for mask in group] for group in masks]
 
 

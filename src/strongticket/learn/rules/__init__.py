@@ -1,7 +1,23 @@
 """The rules a search can follow. A new one is a file beside this and a line here; the first is the default."""
 
-# Where each lies: a rule is imported when it is asked for, so that its name can be checked without torch.
+# Where each lies, and what it does. A rule is imported when it is asked for, so that its name is known without torch.
 RULES = {
-    "edge-popup": "strongticket.learn.rules.edge_popup:EdgePopup",
+    "edge-popup": ("edge_popup:EdgePopup", "Keep the weights of the highest scores."),
+    "iterand": ("iterand:IteRand", "The same, and every EVERY steps draw dropped weights again, a share RATE of them."),
+    "biprop": ("biprop:Biprop", "Signs of the weights of the highest scores, times their mean magnitude."),
+    "signed": ("signed:Signed", "Keep, drop or flip each weight; by rank, or by THRESHOLD on tanh of the score."),
+    "multicoated": ("multicoated:Multicoated", "LEVELS nested masks are added up, each SHRINK times as dense."),
+    "bernoulli": ("bernoulli:Bernoulli", "Draw masks from learned probabilities; FINAL sample or threshold, RESCALE."),
+    "gem-miner": ("gem_miner:GemMiner", "Round scores, pull them to 0 by L2, freeze the lowest every EVERY steps."),
+    "partially-frozen": ("partially_frozen:PartiallyFrozen", "The seed decides about FROZEN of the weights; SCALE."),
+    "relaxed": ("relaxed:Relaxed", "Soft masks that get as sharp as SHARPNESS in STEPS, with PENALTY on their sum."),
 }
 DEFAULT_RULE = next(iter(RULES))
+
+
+def name_of_rule(asked: str) -> str:
+    """Give the name in NAME or NAME:SETTING=X,...; one that is not known gets the list."""
+    name = asked.partition(":")[0]
+    if name not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {asked!r:.40}.")
+    return name

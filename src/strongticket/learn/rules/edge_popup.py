@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from strongticket.learn.draw import draw_scores
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule, Table
 from strongticket.learn.tensors import HiddenTensor
@@ -15,28 +14,29 @@ from strongticket.ops.supermask import Refresh, Supermask
 
 
 class EdgePopup(Rule):
-    """Keep the policy's density of each tensor, or of all together."""
+    """Keep the policy's density of each tensor, or of all together; other rules that rank scores build on it."""
 
     name = "edge-popup"
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Draw the first scores."""
-        supermasks = []
-        for tensor in tensors:
-            scores = draw_scores(tensor.tensor, policy, tensor.seed, tensor.parameter.device)
-            tensor.module = supermask = Supermask(scores, policy.density, signed=policy.signed)
-            supermasks.append(supermask)
-        self._refresh = Refresh(supermasks, policy.scope)
+        """Prepare the ranking."""
+        super().begin(tensors, policy)
+        self.rank = Refresh([tensor.module for tensor in tensors], policy.scope)
 
-    def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores anew."""
-        self._refresh()
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Supermask:
+        """Make a supermask."""
+        return Supermask(scores, self.density_at(tensor, 0), signed=self.policy.signed)
+
+    def density_at(self, tensor: HiddenTensor, step: int) -> float:
+        """Say how much of its scores a tensor keeps after a step."""
+        return self.policy.density_at(step, tensor.density)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores anew."""
-        self._refresh()
+        """Rank the scores, by the density of the step if there is a ramp."""
+        for tensor in tensors if self.policy.density_steps else ():
+            tensor.module.density = self.density_at(tensor, step)
+        self.rank()
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Give the mask."""
-        mask: Tensor = tensor.module.get_buffer("mask")
-        return mask, KEEP_OR_DROP
+        return tensor.module.mask, KEEP_OR_DROP

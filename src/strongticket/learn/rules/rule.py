@@ -5,54 +5,92 @@ of (coefficient, draw), and $w_i = c_{q_i} \cdot \text{draw}_{k_{q_i}}(\text{see
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import import_module
-from typing import Any, ClassVar
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from strongticket.files import Json
-from strongticket.learn.draw import weight_distribution
+from strongticket.learn.draw import draw_scores, weight_distribution
 from strongticket.learn.policy import Policy
-from strongticket.learn.rules import RULES
+from strongticket.learn.rules import RULES, name_of_rule
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.ops.rng import Distribution
 from strongticket.ops.supermask.reference import straight_through as straight_through
 from strongticket.tickets.codes import Frozen
+from strongticket.tickets.table import KEEP_OR_DROP as KEEP_OR_DROP
+from strongticket.tickets.table import MAX_CODES as MAX_CODES
+from strongticket.tickets.table import Table as Table
 
-Table = tuple[tuple[float, int], ...]  # (coefficient, draw) of each code
-KEEP_OR_DROP: Table = ((0.0, 0), (1.0, 0))
+T = TypeVar("T")
+
+_WORDS = {"true": True, "false": False, "none": None}
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
 
 
+def within(default: T, least: float, most: float = math.inf) -> T:
+    """Declare a setting of a rule that has a range, both ends included."""
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+@dataclass
 class Rule(ABC):
     """How a search chooses: one object for all masked tensors of a module.
 
     A rule puts a module over each tensor, as a parametrization: its parameters are what is learned, and its `forward`
     turns the drawn weight into the one the network computes with, gradient included (`straight_through` helps). In
-    evaluation mode that must be the weight its codes tell. A rule with settings is a dataclass.
+    evaluation mode that must be the weight its codes tell. A rule with settings is a dataclass, and their types and
+    ranges (`within`) are checked. How much to keep is each tensor's `density`.
 
     `name` is what it is asked for by; `state` names the parameters and buffers of its modules that a checkpoint keeps,
-    from which `after_restore` can make the rest again.
+    from which `after_restore` can make the rest again; `ignored` names settings of a policy that it has no use for, and
+    which are refused.
     """
 
     name: ClassVar[str]
     state: ClassVar[tuple[str, ...]] = ("scores",)
+    ignored: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for own in fields(self):
+            _check_setting(self.name, own.name, getattr(self, own.name), own.type, own.metadata)
+
+    def check(self, densities: Mapping[str, float], policy: Policy) -> None:
+        """Refuse, before anything is changed, what it cannot do; given what is to be kept of each masked tensor."""
+        self.refuse(self.ignored, policy)
+
+    def refuse(self, settings: Sequence[str], policy: Policy) -> None:
+        """Refuse settings of a policy that would change nothing."""
+        for own in fields(policy):
+            if own.name in settings and getattr(policy, own.name) != own.default:
+                raise ValueError(f"the rule {self.name} has no use for {own.name}; leave it at {own.default!r}.")
 
     def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
         """Say how a tensor's weights are drawn, and on what scale; by default as the policy says."""
         return weight_distribution(tensor, policy)
 
-    @abstractmethod
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Give each tensor its `module`; the weights are drawn already."""
+        """Give each tensor its `module`; the weights are drawn already. Then comes `after_restore`, for step 0."""
+        self.policy = policy
+        for tensor in tensors:
+            scores = draw_scores(tensor.tensor, policy, tensor.seed, tensor.parameter.device)
+            tensor.module = self.over(tensor, scores)
+
+    @abstractmethod
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> nn.Module:
+        """Make what is put over a tensor, of its first scores."""
 
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
         """Add to the gradients what does not come from the loss, a penalty for instance; the first step is 1."""
 
-    def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
+    def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Bring up to date what follows from the optimizer's step; weights may be drawn again."""
+        self.after_restore(tensors, step)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
         """Make everything as it was after a step, from the `state` of that moment, which is in place."""
@@ -71,16 +109,70 @@ class Rule(ABC):
 
     def settings(self) -> dict[str, Json]:
         """Give name and settings, by which a run of another rule is told."""
-        chosen: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
-        return {"name": self.name, **chosen}
+        return {"name": self.name, **{own.name: getattr(self, own.name) for own in fields(self)}}
+
+
+def with_gradients(tensors: Sequence[HiddenTensor]) -> list[Any]:
+    """Give what lies over tensors whose scores have gradients; those of a layer that was not used have none."""
+    return [tensor.module for tensor in tensors if tensor.module.scores.grad is not None]
 
 
 def as_rule(rule: Rule | str) -> Rule:
-    """Give a rule of one's own for one search: by name, or a copy of the one given."""
+    """Give a rule of one's own for one search: a copy of the one given, or by NAME or NAME:SETTING=X,...
+
+    Example:
+        >>> as_rule("edge-popup").settings()
+        {'name': 'edge-popup'}
+    """
     if isinstance(rule, Rule):
         return copy.copy(rule)
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(RULES)}, or a Rule; got {rule!r:.40}.")
-    home, _, name = RULES[rule].partition(":")
-    made: Rule = getattr(import_module(home), name)()
-    return made
+    name = name_of_rule(rule)
+    home, _, kind = RULES[name][0].partition(":")
+    made: type[Rule] = getattr(import_module(f"{__package__}.{home}"), kind)
+    return made(**_settings(made, rule.partition(":")[2]))
+
+
+def _settings(kind: type[Rule], text: str) -> dict[str, Any]:
+    known = [own.name for own in fields(kind)]
+    found: dict[str, Any] = {}
+    for part in text.split(",") if text else ():
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if name not in known or not equals or name in found:
+            has = f"has the settings {', '.join(known)}" if known else "has no settings"
+            raise ValueError(f"the rule {kind.name} {has}, each written once as in NAME:SETTING=X; got {part!r:.40}.")
+        found[name] = _WORDS[value] if value in _WORDS else _number_or_text(value)
+    return found
+
+
+def _number_or_text(text: str) -> float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_setting(rule: str, name: str, value: object, kind: Any, limits: Mapping[str, float]) -> None:
+    least, most = limits.get("least", -math.inf), limits.get("most", math.inf)
+    if _is_of(value, kind) and (not isinstance(value, int | float) or least <= value <= most):
+        return
+    where = f" in {least:g} .. {most:g}" if most < math.inf else f" of at least {least:g}" if least > -math.inf else ""
+    raise ValueError(f"{name} of the rule {rule} must be {_in_words(kind)}{where}; got {value!r:.40}.")
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(_is_of(value, part) for part in get_args(kind))
+    # A bool is no number here, and NaN is in no range.
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _in_words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_in_words, get_args(kind)))
+    return _KINDS[kind]

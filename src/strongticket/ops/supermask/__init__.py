@@ -16,6 +16,7 @@ from strongticket.checks import check_density
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
+_LITTLE = 2**14  # weights that are multiplied sooner than a kernel of ours is called
 
 
 def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
@@ -46,7 +47,7 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
     check_density(density)
     plain = [_float32(s) for s in scores]
     masks = [torch.empty_like(s, dtype=torch.bool) for s in plain]
-    _selection([plain], [masks], [density], signed)()
+    _selection([plain], [masks], signed)([density])
     return masks
 
 
@@ -75,19 +76,28 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
 
 class _MaskedWeight(torch.autograd.Function):
     @staticmethod
-    def forward(weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
-        return weight * mask
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        weight, scores, _, ctx.signed = inputs
+    def forward(ctx: Any, weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
+        # Not in a `setup_context`, for which torch looks the signature up at each call: 50 us.
+        ctx.signed = signed
         ctx.save_for_backward(weight, scores)
+        kernels = _cpu_kernels(weight, mask)
+        return kernels.masked_weight(weight, mask) if kernels else weight * mask
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
         weight, scores = ctx.saved_tensors
+        if kernels := _cpu_kernels(gradients[0], weight, scores):
+            return None, kernels.score_gradient(gradients[0], weight, scores, ctx.signed), None, None
         gradient = (gradients[0] * weight).to(scores.dtype)
         return None, gradient if ctx.signed else gradient * scores.sign(), None, None
+
+
+def _cpu_kernels(*tensors: Tensor) -> Any | None:
+    """Give the kernels for plain float32 on a CPU; for little, elsewhere and where it compiles, torch is as good."""
+    if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
+        return None
+    plain = all(t.is_cpu and t.is_contiguous() and t.dtype in (torch.float32, torch.bool) for t in tensors)
+    return import_module(f"{__name__}.cpu") if plain else None
 
 
 class Supermask(nn.Module):
@@ -116,6 +126,11 @@ class Supermask(nn.Module):
         self.scores = nn.Parameter(_float32(scores).clone())
         self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
 
+    @property
+    def ranked(self) -> Tensor:
+        """What the mask ranks: the scores, or their absolute values."""
+        return self.scores if self.signed else self.scores.abs()
+
     def forward(self, weight: Tensor) -> Tensor:
         """Give the masked weight."""
         return masked_weight(weight, self.scores, self.mask, signed=self.signed)
@@ -124,7 +139,8 @@ class Supermask(nn.Module):
 class Refresh:
     """Brings the masks of many tensors up to date, in place and together: call it after each optimizer step.
 
-    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them.
+    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them; neither does a
+    density that was set since.
 
     Args:
         supermasks: on one device.
@@ -136,8 +152,8 @@ class Refresh:
             raise ValueError(f"scope must be tensor or global; got {scope!r}.")
         self.supermasks, self.scope = tuple(supermasks), scope
         self._check()
-        self._prepared_for: list[object] = []
-        self._refresh: Callable[[], None] = lambda: None
+        self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
+        self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
         self()
 
@@ -148,11 +164,11 @@ class Refresh:
         # What is prepared holds addresses, which change when a model moves or loads. One that is cast twice may get an
         # old address back, so the rest of what the kernels count on is compared too.
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
-        prepared_for = [*places, *(m.density for m in self.supermasks)]
-        if prepared_for != self._prepared_for:
-            self._check()
-            self._prepared_for, self._refresh = prepared_for, self._prepare()
-        self._refresh()
+        if places != self._prepared_for:
+            self._prepared_for, self._refresh = places, self._prepare()
+        self._check()
+        densities = [m.density for m in self.supermasks]
+        self._refresh(densities[:1] if self.scope == "global" else densities)
 
     def _check(self) -> None:
         """Refuse what cannot be ranked together; a density may have changed since the last time."""
@@ -162,20 +178,21 @@ class Refresh:
         for supermask in self.supermasks:
             check_density(supermask.density)
 
-    def _prepare(self) -> Callable[[], None]:
+    def _prepare(self) -> Callable[[Sequence[float]], None]:
         if not self.supermasks:
-            return lambda: None
+            return lambda densities: None
         groups = [self.supermasks] if self.scope == "global" else [(m,) for m in self.supermasks]
         scores, masks = [[m.scores for m in group] for group in groups], [[m.mask for m in group] for group in groups]
-        return _selection(scores, masks, [group[0].density for group in groups], self.supermasks[0].signed)
+        return _selection(scores, masks, self.supermasks[0].signed)
 
 
 def _selection(
-    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], densities: Sequence[float], signed: bool
-) -> Callable[[], None]:
+    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
+) -> Callable[[Sequence[float]], None]:
+    """Prepare what ranks each group's scores and keeps a density of each."""
     devices = {tensor.device for group in (*scores, *masks) for tensor in group}
     if not devices:
-        return lambda: None
+        return lambda densities: None
     if len(devices) > 1 or next(iter(devices)).type not in ("cpu", "cuda"):
         raise ValueError(f"masks are made on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
     for group, group_masks in zip(scores, masks, strict=True):
@@ -184,11 +201,10 @@ def _selection(
     sizes = [sum(s.numel() for s in group) for group in scores]
     if max(sizes) > MAX_SCORES:
         raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
-    dropped = [dropped_count(size, density) for size, density in zip(sizes, densities, strict=True)]
     # Imported on first use: numba and the GPU tool chain are slow to load.
     kernels = import_module(f"{__name__}.{devices.pop().type}")
-    refresh: Callable[[], None] = kernels.selection(scores, masks, dropped, signed)
-    return refresh
+    refresh: Callable[[Sequence[int]], None] = kernels.selection(scores, masks, signed)
+    return lambda densities: refresh(list(map(dropped_count, sizes, densities)))
 
 
 def _check_layout(scores: Tensor, mask: Tensor) -> None:

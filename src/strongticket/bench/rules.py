@@ -1,0 +1,230 @@
+"""Every rule on handwritten digits: how good the tickets are, how large, and how long they take to find.
+
+1,797 images of 8 x 8 pixels from scikit-learn, 360 of them to test on. Each network is drawn as `st.search` does it by
+default, each rule has the learning rate that was best for it in a first look, and all have as many steps. `trained` is
+the same network with all its weights trained, biases included, stored in float32.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, product
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.bench.measure import percentiles, time_alternating
+from strongticket.bench.settings import NETWORKS, TRAINED, RulesSettings
+from strongticket.errors import MissingExtraError
+from strongticket.learn.hide import default_policy, hide
+from strongticket.learn.modules import search
+from strongticket.learn.rules.rule import straight_through
+from strongticket.learn.step import Step, make_optimizer
+from strongticket.parallel import run_tasks
+from strongticket.report.records import RuleRun, RuleStep
+
+Keep = Callable[[RuleRun], object]
+Task = tuple[str, str, float, int, int]  # network, rule, density, seed and steps
+Batch = tuple[Tensor, Tensor]
+
+BATCH, TEST = 64, 360
+# AdamW's learning rate for the scores; 1e-2 where nothing is said.
+RATES = {TRAINED: 3e-3, "bernoulli": 1e-1, "relaxed": 3e-2}
+# What a rule needs to be told of the length of a run.
+SETTINGS = {"iterand": "iterand:every={tenth},rate=0.1", "relaxed": "relaxed:steps={steps}"}
+TIMED, TURNS = 10, 9  # steps in a turn, and turns
+
+
+def run(settings: RulesSettings, done: Iterable[RuleRun], keep: Keep) -> list[RuleRun]:
+    """Do the runs that are not done yet; each is kept as soon as it is finished."""
+    kept = {(row.network, row.rule, row.density, row.seed, row.steps): row for row in done}
+    asked = tasks_of(settings)
+    tasks = [task for task in asked if task not in kept]
+    kept |= zip(
+        tasks, run_tasks(run_task, tasks, workers=settings.jobs, progress=lambda _, row: keep(row)), strict=True
+    )
+    return [kept[task] for task in asked]
+
+
+def tasks_of(settings: RulesSettings) -> list[Task]:
+    """List all runs: every density of every rule, and the trained network once a seed."""
+    cases = [(TRAINED, 1.0), *product(settings.chosen_rules, settings.densities)]
+    seeds = range(settings.seeds)
+    return [
+        (n, rule, density, seed, settings.steps) for n in settings.networks for rule, density in cases for seed in seeds
+    ]
+
+
+def run_task(task: Task) -> RuleRun:
+    """Search or train one network, and measure it."""
+    network, rule, density, seed, steps = task
+    train, test = digits()
+    torch.manual_seed(seed)
+    model, batches = make(network), Shuffled(train)
+    begin = time.process_time()
+    if rule == TRAINED:
+        _train(model, batches, steps)
+        kept = numbers = sum(parameter.numel() for parameter in model.parameters())
+        size = 4 * numbers
+    else:
+        told = SETTINGS.get(rule, rule).format(steps=steps, tenth=max(1, steps // 10))
+        ramp = steps // 2 if rule == "gem-miner" else 0
+        policy = replace(default_policy(model), density=density, rule=told, density_steps=ramp)
+        hidden = search(model, batches, policy=policy, seed=seed, loss=_loss, steps=steps, lr=RATES.get(rule, 1e-2))
+        ticket = hidden.to_ticket()
+        kept, numbers, size = ticket.kept(), ticket.numel, len(ticket.to_bytes())
+    seconds = time.process_time() - begin
+    return RuleRun(
+        network=network, rule=rule, density=density, seed=seed, steps=steps, accuracy=_accuracy(model, test),
+        bytes=size, seconds=round(seconds, 3), kept=kept, weights=numbers,
+    )  # fmt: skip
+
+
+def make(network: str) -> nn.Module:
+    """Make one of the networks."""
+    if network == "conv":
+        return nn.Sequential(
+            nn.Unflatten(1, (1, 8, 8)),
+            *_convolution(1, 32),
+            *_convolution(32, 64),
+            nn.Flatten(),
+            nn.Linear(256, 10),
+        )
+    return mlp(*NETWORKS[network])
+
+
+def mlp(*widths: int) -> nn.Module:
+    """Make a chain of linear layers with ReLUs between them."""
+    layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+@cache
+def digits() -> tuple[Batch, Batch]:
+    """Read the images, from 0 to 1, and the labels; to learn from and to test on."""
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError:
+        raise MissingExtraError("the digits come with scikit-learn: pip install 'strongticket[digits]'") from None
+    images, labels = load_digits(return_X_y=True)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    x, y = torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
+    return (x[TEST:], y[TEST:]), (x[:TEST], y[:TEST])
+
+
+class Shuffled:
+    """Batches of some data, in another order each time they are gone through."""
+
+    def __init__(self, data: Batch) -> None:
+        self._x, self._y = data
+
+    def __len__(self) -> int:
+        return len(self._y) // BATCH
+
+    def __iter__(self) -> Iterator[Batch]:
+        for places in torch.randperm(len(self._y)).split(BATCH)[: len(self)]:
+            yield self._x[places], self._y[places]
+
+
+def _loss(model: nn.Module, batch: Batch) -> Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def _train(model: nn.Module, batches: Shuffled, steps: int) -> None:
+    rate = RATES[TRAINED]
+    optimizer = make_optimizer(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    step, done = Step(model, optimizer, loss=_loss), 0
+    while done < steps:
+        for batch in batches:
+            step([batch])
+            schedule.step()
+            done += 1
+            if done == steps:
+                return
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, test: Batch) -> float:
+    return (model.eval()(test[0]).argmax(dim=1) == test[1]).double().mean().item()
+
+
+# --- What a step costs -----------------------------------------------------------------------------------------------
+
+
+def step_times() -> list[RuleStep]:
+    """Time a step of edge-popup beside a dense one and one as its authors' script has it, in turns on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [_step_times(name, widths, batch) for name, widths, batch in TIMED_NETWORKS]
+    finally:
+        torch.set_num_threads(before)
+
+
+TIMED_NETWORKS = (
+    ("784-300-100-10", (784, 300, 100, 10), 128),
+    ("64-256-256-10", (64, 256, 256, 10), 128),
+    ("64-48-24-10", (64, 48, 24, 10), 64),
+    ("conv", (64,), 64),
+)
+
+
+def _step_times(name: str, widths: Sequence[int], batch: int) -> RuleStep:
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = (
+        torch.randn(batch, widths[0], generator=generator),
+        torch.randint(10, (batch,), generator=generator),
+    )
+
+    def network() -> nn.Module:
+        return make("conv") if name == "conv" else mlp(*widths)
+
+    dense, published = network(), network()
+    hidden = hide(network(), seed=0)
+    for module in published.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            nn.utils.parametrize.register_parametrization(
+                module.requires_grad_(False), "weight", Published(module.weight)
+            )
+    steps = {
+        "dense": Step(dense, _adam(dense), loss=_loss),
+        "search": Step(hidden.model, _adam(hidden.model), loss=_loss, refresh=hidden.after_step),
+        "published": Step(published, _adam(published), loss=_loss),
+    }
+
+    def turn(step: Step) -> Callable[[], None]:
+        return lambda: [step([(inputs, labels)]) for _ in range(TIMED)] and None
+
+    seconds = time_alternating({k: turn(step) for k, step in steps.items()}, repeats=TURNS, clock=time.process_time)
+    over = [
+        percentiles(a / b for a, b in zip(seconds["search"], seconds[other], strict=True))["median"]
+        for other in ("dense", "published")
+    ]
+    milliseconds = 1000 * percentiles(seconds["dense"])["median"] / TIMED
+    return RuleStep(network=name, batch=batch, dense_ms=milliseconds, over_dense=over[0], over_published=over[1])
+
+
+def _adam(model: nn.Module) -> torch.optim.AdamW:
+    return make_optimizer([parameter for parameter in model.parameters() if parameter.requires_grad], lr=1e-3)
+
+
+class Published(nn.Module):
+    """Edge-popup as scripts have it: all scores are sorted in every forward pass."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.rand_like(weight) - 0.5)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Keep half of the weights."""
+        scores = self.scores.abs()
+        order = scores.detach().flatten().argsort()
+        mask = torch.ones_like(scores).flatten()
+        mask[order[: len(order) // 2]] = 0
+        return weight * straight_through(scores, mask.view_as(scores))

@@ -1,0 +1,60 @@
+r"""Bernoulli supermasks (Zhou et al., 2019): a weight is kept with the probability $\sigma(s)$, drawn every step.
+
+The gradient passes the draw as if it were the probability. The density is where the probabilities begin; what becomes
+of it is learned. A draw is a function of seed, name and step, so that runs repeat.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from strongticket.learn.rules.rule import Rule, Table, straight_through
+from strongticket.learn.tensors import HiddenTensor
+from strongticket.ops.supermask import Supermask
+
+
+class Sampled(Supermask):
+    """Keeps the weights of the last draw; in evaluation, those of positive scores if the rule has it so."""
+
+    def __init__(self, scores: Tensor, rule: "Bernoulli") -> None:
+        super().__init__(scores, density=1.0)
+        self.rule = rule
+
+    def chosen(self, searching: bool) -> tuple[Tensor, Tensor | float]:
+        """Give what is kept, and what it is multiplied by."""
+        mask = self.mask if searching or self.rule.final == "sample" else self.scores.detach() > 0
+        return mask, mask.numel() / mask.sum().clamp(min=1) if self.rule.rescale else 1.0
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the weights that are kept."""
+        mask, factor = self.chosen(searching=self.training)
+        return factor * weight * straight_through(self.scores.sigmoid(), mask)
+
+
+@dataclass
+class Bernoulli(Rule):
+    """Draw each mask by its probabilities; what is found is the last draw, or what is likely kept."""
+
+    final: Literal["sample", "threshold"] = "sample"
+    rescale: bool = False  # kept weights times all / kept
+
+    name = "bernoulli"
+    ignored = ("scope", "signed", "density_steps")
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Sampled:
+        """Begin with probabilities around the density."""
+        odds = min(tensor.density, 0.999)  # 1 has no finite score
+        return Sampled(scores + math.log(odds / (1 - odds)), self)
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Draw the mask that follows a step: a number on [-1, 1] is below tanh(s / 2) with that probability."""
+        for tensor in tensors:
+            tensor.module.mask.copy_(tensor.uniform(f"sample-{step}") < (tensor.module.scores.detach() / 2).tanh())
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Give the mask, and what it is multiplied by."""
+        mask, factor = tensor.module.chosen(searching=False)
+        return mask, ((0.0, 0), (float(factor), 0))

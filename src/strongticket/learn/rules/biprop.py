@@ -1,0 +1,60 @@
+r"""Biprop (Diffenderfer and Kailkhura, 2021): the network computes with signs, times one number a tensor.
+
+That number, $\alpha$, is the mean magnitude of the weights that are kept. The gradient of a score is edge-popup's: that
+of the weight, times the whole random weight, magnitude included.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from strongticket.learn.draw import weight_distribution
+from strongticket.learn.policy import Policy
+from strongticket.learn.rules.edge_popup import EdgePopup
+from strongticket.learn.rules.rule import Table, straight_through
+from strongticket.learn.tensors import HiddenTensor, ModelTensor
+from strongticket.ops.rng import Distribution, random_weights
+from strongticket.ops.supermask import Supermask
+
+
+class Binary(Supermask):
+    """Gives the signs that are kept their common magnitude."""
+
+    alpha: Tensor
+    magnitudes: Tensor
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give each sign times alpha, or 0."""
+        return weight * straight_through(self.ranked * self.magnitudes, self.alpha * self.mask)
+
+
+class Biprop(EdgePopup):
+    """Draw signs, which a ticket brings back, and magnitudes, which only the search needs."""
+
+    name = "biprop"
+
+    def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
+        """Draw signs."""
+        return "sign", 1.0
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Binary:
+        """Draw the magnitudes of the weights that the policy would draw."""
+        how = weight_distribution(tensor.tensor, replace(self.policy, density=tensor.density))
+        drawn = random_weights(tensor.seed, f"{tensor.name}.magnitudes", tensor.shape, *how, device=scores.device)
+        binary = Binary(scores, self.density_at(tensor, 0), signed=self.policy.signed)
+        binary.register_buffer("magnitudes", drawn.abs(), persistent=False)
+        binary.register_buffer("alpha", scores.new_zeros(()), persistent=False)
+        return binary
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Rank the scores and take the means; in float64, so that the order of the sum does not show."""
+        super().after_restore(tensors, step)
+        for binary in (tensor.module for tensor in tensors):
+            total = torch.where(binary.mask, binary.magnitudes, 0.0).sum(dtype=torch.float64)
+            binary.alpha.copy_(total / binary.mask.sum().clamp(min=1))
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Give the mask, and alpha as the coefficient of what is kept."""
+        return tensor.module.mask, ((0.0, 0), (tensor.module.alpha.item(), 0))

@@ -1,0 +1,60 @@
+"""Gem-Miner (Sreenivasan et al., 2022): scores in [0, 1] are rounded, pulled towards 0, and the lowest frozen there.
+
+A weight is kept if its score is 0.5 or more; the gradient passes the rounding. Every so many steps the lowest are
+frozen as dropped, until the density is left: at once, unless `density_steps` makes a ramp of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from strongticket.learn.rules.edge_popup import EdgePopup
+from strongticket.learn.rules.rule import KEEP_OR_DROP, Table, straight_through, with_gradients, within
+from strongticket.learn.tensors import HiddenTensor
+from strongticket.ops.supermask import Supermask
+
+
+class Rounded(Supermask):
+    """Keeps weights whose scores round to 1; `mask` tells which are not frozen."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the weights that are kept."""
+        return weight * straight_through(self.scores, self.scores.detach() >= 0.5)
+
+
+@dataclass
+class GemMiner(EdgePopup):
+    """Freeze by rank, keep by rounding."""
+
+    every: int = within(100, 1)  # steps
+    l2: float = within(1e-4, 0)
+
+    name = "gem-miner"
+    ignored = ("signed", "score_init")
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Rounded:
+        """Begin with scores uniform on [0, 1], none of them frozen."""
+        return Rounded((tensor.uniform("scores") + 1) / 2, self.density_at(tensor, 0), signed=True)
+
+    def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Pull scores towards 0; frozen ones have no gradient."""
+        for module in with_gradients(tensors):
+            module.scores.grad.add_(module.scores.detach(), alpha=self.l2).mul_(module.mask)
+
+    def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Bring the scores back to where they belong, and freeze the lowest if it is time to."""
+        for freezing in (False, True) if step % self.every == 0 else (False,):
+            if freezing:
+                super().after_restore(tensors, step)
+            for tensor in tensors:  # frozen scores rank below all others
+                tensor.module.scores.data.clamp_(0, 1).masked_fill_(~tensor.module.mask, -1)
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Tell the frozen ones by their scores."""
+        for tensor in tensors:
+            tensor.module.mask.copy_(tensor.module.scores.detach() >= 0)
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Round the scores."""
+        return tensor.module.scores.detach() >= 0.5, KEEP_OR_DROP

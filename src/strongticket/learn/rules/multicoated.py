@@ -1,0 +1,55 @@
+"""Multicoated supermasks (Okoshi et al., 2022): one score a weight, several nested masks.
+
+A weight is multiplied by the number of masks, or coats, that keep it. The first coat has the density, each further one
+a fraction of the one before. The gradient of a score is edge-popup's, as if that number were the score.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strongticket.learn.rules.edge_popup import EdgePopup
+from strongticket.learn.rules.rule import MAX_CODES, Table, straight_through, within
+from strongticket.learn.tensors import HiddenTensor
+from strongticket.ops.supermask import Supermask
+
+
+class Coats(Supermask):
+    """Multiplies a weight by the number of coats that keep it; `mask` is the last of them."""
+
+    levels: Tensor
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the weight times its level."""
+        return weight * straight_through(self.ranked, self.levels)
+
+
+@dataclass
+class Multicoated(EdgePopup):
+    """Rank the scores once for each coat."""
+
+    levels: int = within(3, 1, MAX_CODES - 1)  # a ticket has no more codes
+    shrink: float = within(0.32, 0.01, 1)  # nearly the published 0.3, 0.0788, 0.0315
+
+    name = "multicoated"
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Coats:
+        """Begin without a coat."""
+        coats = Coats(scores, self.density_at(tensor, 0), signed=self.policy.signed)
+        coats.register_buffer("levels", torch.zeros_like(scores, dtype=torch.uint8), persistent=False)
+        return coats
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Count the coats that keep each weight."""
+        for coat in range(self.levels):
+            for tensor in tensors:
+                tensor.module.density = self.density_at(tensor, step) * self.shrink**coat
+            self.rank()
+            for tensor in tensors:
+                tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.mask)
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Give the levels, which are their own coefficients."""
+        return tensor.module.levels, tuple((float(level), 0) for level in range(self.levels + 1))

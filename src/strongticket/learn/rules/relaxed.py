@@ -1,0 +1,59 @@
+r"""Continuous sparsification (Savarese et al., 2020): a weight is multiplied by $\sigma(\beta s)$, and $\beta$ grows.
+
+At the end, and in every evaluation, it is kept if $s > 0$, as `density` of all are at first. A penalty on the sum of
+the factors, which comes ever closer to a count, makes them few; no gradient has to pass a threshold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule, Table, straight_through, with_gradients, within
+from strongticket.learn.tensors import HiddenTensor
+from strongticket.ops.supermask import dropped_count
+
+
+class Soft(nn.Module):
+    """Multiplies weights by factors in (0, 1) while searching, and by 0 or 1 in evaluation."""
+
+    def __init__(self, scores: Tensor) -> None:
+        super().__init__()
+        self.scores, self.sharpness = nn.Parameter(scores), nn.Buffer(scores.new_ones(()), persistent=False)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the weights times their factors."""
+        soft = (self.sharpness * self.scores).sigmoid()
+        return weight * (soft if self.training else straight_through(soft, self.scores.detach() > 0))
+
+
+@dataclass
+class Relaxed(Rule):
+    """Sharpen the factors over so many steps, and make them few."""
+
+    steps: int = within(1000, 1)  # until the factors are as sharp as they get
+    sharpness: float = within(200.0, 1)  # then
+    penalty: float = within(1e-5, 0)  # on the sum of the factors
+
+    name = "relaxed"
+    ignored = ("scope", "signed", "density_steps")
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> Soft:
+        """Shift the first scores so that the density is above 0."""
+        dropped = max(1, dropped_count(scores.numel(), tensor.density))
+        return Soft(scores - scores.flatten().kthvalue(dropped).values)
+
+    def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Add the gradient of the penalty."""
+        for module in with_gradients(tensors):
+            factors = (module.sharpness * module.scores.detach()).sigmoid()
+            module.scores.grad += self.penalty * module.sharpness * factors * (1 - factors)
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Sharpen the factors as the step asks."""
+        for tensor in tensors:
+            tensor.module.sharpness.fill_(self.sharpness ** min(1.0, step / self.steps))
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Keep what is above 0."""
+        return tensor.module.scores.detach() > 0, KEEP_OR_DROP

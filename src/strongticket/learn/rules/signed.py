@@ -1,0 +1,60 @@
+"""Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, as the sign of its score says.
+
+Those of the lowest |score| are dropped; or, as published, those whose |tanh(score)| is below a threshold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from strongticket.learn.policy import Policy
+from strongticket.learn.rules.edge_popup import EdgePopup
+from strongticket.learn.rules.rule import Table, straight_through, within
+from strongticket.learn.tensors import HiddenTensor
+from strongticket.ops.supermask import Supermask
+
+
+class SignedMask(Supermask):
+    """Turns a weight into itself, 0 or its opposite, as its score says."""
+
+    def __init__(self, scores: Tensor, density: float, threshold: float | None) -> None:
+        super().__init__(scores, density)
+        self.threshold = threshold
+
+    def signs(self) -> Tensor:
+        """Give 1, 0 or -1 for each weight."""
+        scores = self.scores.detach()
+        return scores.sign() * (self.mask if self.threshold is None else scores.tanh().abs() > self.threshold)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give the signed weight."""
+        return weight * straight_through(self.scores.tanh(), self.signs())
+
+
+@dataclass
+class Signed(EdgePopup):
+    """Keep a weight whose score is high, flip one whose score is low, and drop those between."""
+
+    threshold: float | None = within(None, 0, 1)
+
+    name = "signed"
+    ignored = ("signed",)
+
+    def check(self, densities: Mapping[str, float], policy: Policy) -> None:
+        """Refuse what is about ranking, if a threshold decides."""
+        super().check(densities, policy)
+        self.refuse(() if self.threshold is None else ("scope", "density_steps"), policy)
+
+    def over(self, tensor: HiddenTensor, scores: Tensor) -> SignedMask:
+        """Make a signed mask."""
+        return SignedMask(scores, self.density_at(tensor, 0), self.threshold)
+
+    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
+        """Rank the scores, unless a threshold decides."""
+        if self.threshold is None:
+            super().after_restore(tensors, step)
+
+    def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
+        """Count 0, 1, -1 as 0, 1, 2."""
+        return tensor.module.signs().remainder(3).byte(), ((0.0, 0), (1.0, 0), (-1.0, 0))

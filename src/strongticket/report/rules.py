@@ -1,0 +1,145 @@
+"""Rows of `bench rules`: how good tickets of each rule are, by their size; and what a step costs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, table_of
+from strongticket.report.origin import origin
+from strongticket.report.records import RuleRun, RuleStep, Timed
+
+_TRAINED = "trained"
+_DASHES: tuple[Dash, ...] = ("solid", "dashed")
+# Accuracies on MNIST (28 x 28 pixels, 60,000 images), where a paper has one for fully connected 784-300-100-10.
+_PUBLISHED = (
+    ("bernoulli", "Zhou et al. 2019", "95.3 %", "–", "300-100", "2,000 epochs, SGD; no rescaling"),
+    (
+        "signed",
+        "Koster et al. 2022",
+        "97.48 %",
+        "3.77 %",
+        "300-100",
+        "100 epochs, SGD; the density is learned, not set",
+    ),
+)
+
+Case = tuple[str, float]  # rule and density
+
+
+def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Timed[RuleStep]]) -> Section:
+    """Show accuracy against bytes, a view for each network."""
+    latest = {(r.row.network, r.row.rule, r.row.density, r.row.seed): r.row for r in rows}.values()
+    networks = list(dict.fromkeys(row.network for row in latest))
+    views, tables = [], []
+    for network in networks:
+        cases = _cases(row for row in latest if row.network == network)
+        views.append(_view(network, cases))
+        tables.append(_table(network, cases))
+    tables.append(
+        Table(
+            caption="Published, on MNIST with 784 inputs where ours are 64",
+            columns=("rule", "paper", "accuracy", "kept", "network", "what else differs"),
+            rows=_PUBLISHED,
+            words=2,
+            remarks=2,
+        )
+    )
+    caption = "Means over seeds; every seed is a small point. Bytes are those of the whole file, description included."
+    blocks: list[Chart | Table] = [
+        Chart(title="Accuracy against bytes", caption=caption, views=tuple(views), tables=tuple(tables))
+    ]
+    if steps:
+        blocks.append(_steps_table([timed.row for timed in steps]))
+    seeds = {row.seed for row in latest}
+    return Section(
+        anchor="rules",
+        name="Rules",
+        title="Rules on handwritten digits",
+        lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 x 8 "
+        "pixels. A ticket further left is a smaller file, one further up a better network.",
+        finding=_finding(networks[0], _cases(row for row in latest if row.network == networks[0])),
+        blocks=tuple(blocks),
+        origin=origin([path], [timed.made for timed in rows], commands=["strongticket bench rules"]),
+    )
+
+
+def _cases(rows: Iterable[RuleRun]) -> dict[Case, list[RuleRun]]:
+    cases: dict[Case, list[RuleRun]] = {}
+    for row in rows:
+        cases.setdefault((row.rule, row.density), []).append(row)
+    return cases
+
+
+def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
+    rules = list(dict.fromkeys(rule for rule, _ in cases))
+    # Ours have the colours; the trained network is what they are held against.
+    styles = [(colour, dash) for dash in _DASHES for colour in SERIES]
+    series = []
+    for rule, (colour, dash) in zip(sorted(rules, key=_TRAINED.__eq__), styles, strict=False):
+        groups = sorted((runs for (name, _), runs in cases.items() if name == rule), key=_bytes)
+        series.append(
+            Series(
+                name=rule,
+                points=[(_bytes(runs), _accuracy(runs)) for runs in groups],
+                each=[[row.accuracy for row in runs] for runs in groups],
+                notes=[f"density {runs[0].density:g}" for runs in groups],
+                colour="ink" if rule == _TRAINED else colour,
+                dash=dash,
+            )
+        )
+    return View(name=network, x="bytes", y="accuracy", series=series, x_scale="log", y_scales=("linear",), percent=True)
+
+
+def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:
+    return table_of(
+        f"{network}: {cases[next(iter(cases))][0].steps:,} steps, means over seeds",
+        cases.items(),
+        {
+            "rule": lambda case: case[0][0],
+            "density": lambda case: f"{case[0][1]:g}",
+            "kept": lambda case: f"{fmean(row.kept / row.weights for row in case[1]):.3f}",
+            "accuracy %": lambda case: f"{100 * _accuracy(case[1]):.1f}",
+            "deviation": lambda case: (
+                f"{100 * stdev(row.accuracy for row in case[1]):.1f}" if len(case[1]) > 1 else "–"
+            ),
+            "seeds": lambda case: str(len(case[1])),
+            "bytes": lambda case: f"{_bytes(case[1]):,.0f}",
+            "CPU s": lambda case: f"{fmean(row.seconds for row in case[1]):.1f}",
+        },
+    )
+
+
+def _steps_table(steps: Sequence[RuleStep]) -> Table:
+    return table_of(
+        "A step of edge-popup on one CPU thread, in turns with the others",
+        steps,
+        {
+            "network": lambda step: step.network,
+            "batch": lambda step: str(step.batch),
+            "dense, ms": lambda step: f"{step.dense_ms:.2f}",
+            "time / dense": lambda step: f"{step.over_dense:.2f}",
+            "time / published way": lambda step: f"{step.over_published:.2f}",
+        },
+    )
+
+
+def _finding(network: str, cases: dict[Case, list[RuleRun]]) -> str:
+    """Name the best ticket and what training gives."""
+    tickets = {case: runs for case, runs in cases.items() if case[0] != _TRAINED}
+    if not tickets:
+        return ""
+    (rule, density), runs = max(tickets.items(), key=lambda case: _accuracy(case[1]))
+    trained = cases.get((_TRAINED, 1.0))
+    beside = f", trained {_accuracy(trained):.1%}" if trained else ""
+    return (
+        f"{network}: {rule} at density {density:g} reaches {_accuracy(runs):.1%} in {_bytes(runs):,.0f} bytes{beside}"
+    )
+
+
+def _accuracy(runs: Sequence[RuleRun]) -> float:
+    return math.fsum(row.accuracy for row in runs) / len(runs)
+
+
+def _bytes(runs: Sequence[RuleRun]) -> float:
+    return fmean(row.bytes for row in runs)
