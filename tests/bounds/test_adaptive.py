@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,24 @@ def test_the_table_is_that_of_the_kept_rows() -> None:
         equal, adaptive = (latest[case, int(items) * 32, how] for how in ("equal", "adaptive"))
         made = [f"{row['error']:.1e}" for row in (equal, adaptive)]
         assert numbers == [*made, f"{equal['times_counting']:.1f}", f"{adaptive['times_counting']:.1f}"]
+
+
+def test_how_tight_certificates_of_transformers_are() -> None:
+    folder = Path(__file__).parents[2] / "results"
+    points = {point["width"]: point for point in json.loads((folder / "fig6/result.json").read_text())["widths"]}
+    for width in (32, 64, 96):
+        sources = points[width]["sources"]
+        pairs = [*zip(sources["certificate"], sources["worst"], strict=True)]
+        ratios = [statistics.median(said[b] / seen[b] for said, seen in pairs) for b in range(4)]
+        told = " | ".join(f"{float(f'{ratio:.2g}'):,.{1 if ratio < 10 else 0}f}" for ratio in ratios)
+        assert f"| {width} | {told} |" in PAGE
+    points = json.loads((folder / "fig4/result.json").read_text())["widths"]
+    sources = {point["width"]: point["sources"] for point in points}
+    ratios = [
+        statistics.median(said / seen for said, seen in zip(s["certificate"], s["worst"], strict=True))
+        for s in (sources[32], sources[64], sources[96])
+    ]
+    assert f"the\nratio is {min(ratios):.1f} to {max(ratios):.1f}" in PAGE
 
 
 @pytest.mark.parametrize(
