@@ -337,7 +337,7 @@ def test_lemma_8_and_its_inverse(variant: Variant, tol: float, alpha: float, d: 
 def test_lemma_5_is_above_lemma_8_and_ends_at_a_half(s: float, alpha: float, d: int) -> None:
     by_lemma_5 = bounds.small_softmax_error(s, input_norm=alpha, d_model=d)
     assert by_lemma_5 >= bounds.softmax_error(s, input_norm=alpha, d_model=d, variant="paper")
-    with pytest.raises(ValueError, match="Lemma 5 needs a score error of at most 1/2; got 0.6"):
+    with pytest.raises(ValueError, match=r"Lemma 5 needs a score error of at most 1/2; got 0\.6"):
         bounds.small_softmax_error(0.6, input_norm=alpha, d_model=d)
 
 

@@ -114,6 +114,33 @@ def test_a_ticket_brings_back_what_was_evaluated(rule: str, tmp_path: Path) -> N
         assert torch.equal(st.load_ticket(make(), ticket).eval()(POINTS), expected)
 
 
+@ANY_RULE
+def test_a_module_in_float64_computes_with_what_its_ticket_holds(rule: str) -> None:
+    hidden = st.hide(make().double().eval(), st.Policy(), seed=0, rule=rule)
+    hidden.model(POINTS.double()).square().sum().backward()
+    assert all(parameter.grad is not None for _, parameter in hidden.trainable())
+    rebuilt = st.load_ticket(make().double().eval(), hidden.to_ticket())
+    assert torch.equal(rebuilt(POINTS.double()), hidden.model(POINTS.double()))
+
+
+def test_frozen_parts_take_no_bits() -> None:
+    sizes = [
+        len(st.hide(nn.Linear(200, 300), st.Policy(), seed=0, rule=rule).to_ticket().to_bytes())
+        for rule in ("edge-popup", "partially-frozen:frozen=0.7", "partially-frozen:frozen=0.9")
+    ]
+    bits_of_all, other = 200 * 300 / 8 * 0.8813, sizes[0] - 200 * 300 / 8 * 0.8813  # the entropy of density 0.3
+    assert [size - other for size in sizes[1:]] == pytest.approx([0.3 * bits_of_all, 0.1 * bits_of_all], abs=200)
+
+
+def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
+    search("signed", out=tmp_path, steps=2, validate_every=1)
+    told = rf"{tmp_path} holds a run of other settings \(rule.*name: \"?signed\"? there, \"?biprop\"? here\)"
+    with pytest.raises(st.StrongTicketError, match=told):
+        search("biprop", out=tmp_path, steps=2, validate_every=1)
+    with pytest.raises(st.StrongTicketError, match=r"other settings \(rule.*threshold: null there, 0.5 here\)"):
+        search(Signed(threshold=0.5), out=tmp_path, steps=2, validate_every=1)
+
+
 class Many(Signed):
     """More codes than a ticket has room for."""
 

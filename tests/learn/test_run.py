@@ -184,7 +184,10 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
             run(TINY, text, tmp_path, Means(share=ALONE), watch=interrupt)
         if (checkpoint := tmp_path / "checkpoint.pt").exists():
             state = torch.load(checkpoint, weights_only=True)
-            assert state.pop("tasks") == [{}]  # which earlier releases did not write
+            # Earlier releases wrote none of these, and no hash.
+            assert state.pop("tasks") == [{}]
+            assert state.pop("curve")[0][0] == 0
+            assert state.pop("metrics_lines") == 2
             torch.save(state, checkpoint)
         seen: list[int] = []
         run(TINY, text, tmp_path, Means(share=ALONE), watch=lambda moment: seen.append(moment.step))
@@ -222,14 +225,14 @@ def test_a_full_gpu_is_one_line(moment: str, text: Text, tmp_path: Path, monkeyp
 
 def test_a_broken_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(b"no checkpoint")
-    with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read .*; delete it to begin anew"):
+    with pytest.raises(StrongTicketError, match=r"checkpoint.pt cannot be read \(it is cut off.*\. Delete it to begin"):
         run(TINY, text, tmp_path, Means(share=ALONE))
 
 
 def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -> None:
     other = RunFolder(tmp_path, {**replace(TINY, seed=7).as_json(), "text": text.describe()}, RunConfig)
     with other.opened(writes=True):
-        other.save_checkpoint({"step": 12})
+        other.save_checkpoint({"step": 12, "curve": []})
     (tmp_path / "config.json").unlink()
     with pytest.raises(StrongTicketError, match=r"checkpoint.pt belongs to a run of other settings \(seed: 7 there"):
         run(TINY, text, tmp_path, Means(share=ALONE))
@@ -240,7 +243,9 @@ def test_a_checkpoint_of_other_settings_is_refused(text: Text, tmp_path: Path) -
 
 def test_metrics_that_are_not_ours_are_named(text: Text, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b"no metrics\n")
-    with pytest.raises(StrongTicketError, match=r"metrics.jsonl is not JSON lines .*; mend it, or choose another"):
+    with pytest.raises(
+        StrongTicketError, match=r"metrics.jsonl is not JSON lines of a run .*; mend it, or choose another"
+    ):
         run(TINY, text, tmp_path, Means(share=ALONE))
 
 

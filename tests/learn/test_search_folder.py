@@ -128,7 +128,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     ("change", "told"),
     [
         ({"seed": 1}, "seed: 0 there, 1 here"),
-        ({"density": 0.5}, "policy.density"),
+        ({"density": 0.4}, "policy.density"),
         ({"validate_every": 4}, "validate_every"),
         ({"policy": st.Policy(mlp="trained")}, "policy.mlp"),
     ],

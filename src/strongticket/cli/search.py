@@ -8,7 +8,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_in_vain, with_settings
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
@@ -107,6 +107,7 @@ def search(
             "deterministic": deterministic,
             "checkpoint_seconds": checkpoint_seconds,
             "keep": keep,
+            "tell": tell,
         },
         place,
         as_json,

@@ -62,8 +62,13 @@ def print_json(content: object) -> None:
 
 
 def say_error(message: object) -> None:
-    """Say in one line what went wrong; what a file brought into it cannot drive the terminal."""
-    typer.echo(f"Error: {printable(str(message))}", err=True)
+    """Say in one line what went wrong."""
+    tell(f"Error: {message}")
+
+
+def tell(line: str) -> None:
+    """Print a line beside a command's output; what a file brought into it cannot drive the terminal."""
+    typer.echo(printable(line), err=True)
 
 
 def bad_usage(message: object) -> NoReturn:

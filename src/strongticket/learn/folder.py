@@ -3,6 +3,7 @@
 config.json      the settings; another run's folder is refused
 metrics.jsonl    a line every few steps: training loss and speed; validation losses
 checkpoint.pt    while the run is under way: all it needs to go on; a module of one's own keeps it
+checkpoint-before.pt  the one before, in case the newest is damaged
 best.ticket      what a search found (dense training: model.safetensors)
 result.json      losses, curve and counts; the same bytes however often the run was stopped
 run.json         command, machine, date and times
@@ -10,7 +11,7 @@ run.json         command, machine, date and times
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, atomic_write, lock, read_json, write_json
+from strongticket.files import Json, lock, read_json, write_json
+from strongticket.learn import checkpoint
 from strongticket.settings import other_settings
 
 CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "run.json"
@@ -36,6 +38,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
         self.path, self.config, self.kind = path, config, kind
+        self._newest_is_whole = True  # of two checkpoints
 
     def finished(self) -> Json | None:
         """Read the result if the run is done; a folder of other settings is refused."""
@@ -72,53 +75,91 @@ class RunFolder:
 
     def metrics(self) -> list[Json]:
         """Read the lines, as far as they are whole."""
+        return [row for row, _ in self._lines()]
+
+    def rewind_metrics(self, step: int) -> int:
+        """Forget lines of steps that will be done again; say how many are left."""
+        kept = [size for row, size in self._lines() if row["step"] <= step]
+        # Cut in place, since the lock is on this file, and in one go, so that no kill can come between.
+        with open(self.path / METRICS, "r+b") as file:
+            file.truncate(sum(kept))
+            os.fsync(file.fileno())
+        return len(kept)
+
+    def _lines(self) -> list[tuple[Json, int]]:
+        """Give what whole lines say, and their lengths."""
         path = self.path / METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         try:
-            return [json.loads(line) for line in lines if line.endswith(b"\n")]
-        except ValueError as error:
-            raise StrongTicketError(f"{path} is not JSON lines ({error}); mend it, or choose another --out.") from None
-
-    def rewind_metrics(self, step: int) -> None:
-        """Forget lines of steps that will be done again."""
-        kept = [row for row in self.metrics() if row["step"] <= step]
-        # Written in place, since the lock is on this file.
-        with open(self.path / METRICS, "r+b") as file:
-            file.truncate(0)
-            file.write(b"".join(json.dumps(row).encode() + b"\n" for row in kept))
-            os.fsync(file.fileno())
+            rows = [(json.loads(line), len(line)) for line in lines if line.endswith(b"\n")]
+            if any(type(row["step"]) is not int for row, _ in rows):
+                raise ValueError("a line whose step is no number")
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise StrongTicketError(
+                f"{path} is not JSON lines of a run ({first_line(error)}); mend it, or choose another --out."
+            ) from None
+        return rows
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint; if there is no room for it, the one before stays."""
+        path = self.path / CHECKPOINT
         try:
             # What was measured before a checkpoint is not measured again after it.
             with open(self.path / METRICS, "r+b") as metrics:
                 os.fsync(metrics.fileno())
-            with atomic_write(self.path / CHECKPOINT) as file:
-                torch.save({"config": self.config, **state}, file)
+            checkpoint.write(path, {"config": self.config, **state}, keep=self._newest_is_whole)
         except (OSError, RuntimeError) as error:  # torch answers a failed write with a RuntimeError of its own
             cause = error if isinstance(error, OSError) else error.__context__ or error
-            raise StrongTicketError(
-                f"{self.path / CHECKPOINT} could not be written ({cause}); an earlier one is kept. "
-                "Make room and run the same command again."
-            ) from None
-
-    def load_checkpoint(self, device: torch.device) -> Mapping[str, Any] | None:
-        """Read the checkpoint, if there is one."""
-        path = self.path / CHECKPOINT
-        if not path.exists():
-            return None
-        try:
-            state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
-            first = other_settings(state["config"], self.config, self.kind)
-        except Exception as error:  # torch raises whatever its unpickler met
-            raise StrongTicketError(f"{path} cannot be read ({first_line(error)}); delete it to begin anew.") from error
-        if first is not None:
-            raise StrongTicketError(
-                f"{path} belongs to a run of other settings ({first}); "
-                "delete it to begin anew, or choose another --out."
+            kept = (
+                "an earlier one is kept" if path.exists() or checkpoint.before(path).exists() else "there is none yet"
             )
-        return state
+            raise StrongTicketError(
+                f"{path} could not be written ({cause}); {kept}. Make room and run the same command again."
+            ) from None
+        self._newest_is_whole = True
+
+    def load_checkpoint(
+        self, device: torch.device, check: Callable[[Mapping[str, Any]], object], tell: Callable[[str], object]
+    ) -> Mapping[str, Any] | None:
+        """Read the checkpoint, if there is one; where it is damaged, the one before it.
+
+        Args:
+            device: where its tensors go.
+            check: raises a ValueError where the state does not fit the run.
+            tell: told of damage.
+        """
+
+        def checked(state: Mapping[str, Any]) -> None:
+            if "config" not in state:
+                raise ValueError("it has no settings")
+            if first := other_settings(state["config"], self.config, self.kind):
+                raise StrongTicketError(
+                    f"{newest} belongs to a run of other settings ({first}); "
+                    "delete it to begin anew, or choose another --out."
+                )
+            check(state)
+
+        newest = self.path / CHECKPOINT
+        damage: list[str] = []
+        for path in (newest, checkpoint.before(newest)):
+            try:
+                state = checkpoint.read(path, device, checked)
+            except FileNotFoundError:
+                continue
+            except checkpoint.DamagedError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                self._newest_is_whole = False
+                tell(f"{damage[0]} The run resumes from the one before it, {path.name}.")
+            return state
+        if damage:
+            raise StrongTicketError(f"{' '.join(damage)} Delete {'it' if len(damage) == 1 else 'both'} to begin anew.")
+        return None
+
+    def remove_checkpoint(self) -> None:
+        """Remove what a finished run no longer needs."""
+        checkpoint.remove(self.path / CHECKPOINT)
 
     def finish(self, result: Json, run: Json) -> None:
         """Write both files, the result last: while it is missing, the run counts as unfinished."""

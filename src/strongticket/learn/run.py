@@ -5,6 +5,7 @@ Whatever is learned from whatever: GPT-2 from text (`text_run.py`) and a module 
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ import torch
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.learn.folder import CHECKPOINT, TICKET, WEIGHTS, RunFolder
+from strongticket.learn.folder import CHECKPOINT, METRICS, TICKET, WEIGHTS, RunFolder
 from strongticket.learn.hidden import Hidden, UnwritableError
 from strongticket.learn.repeat import repeatable
 from strongticket.learn.shared import Share
@@ -43,6 +44,7 @@ class Means:
     keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
     also: Mapping[str, Tokens] = field(default_factory=dict)  # more texts to measure the best state on, by name
     command: str | None = None  # what was typed, for the record
+    tell: Callable[[str], object] = warnings.warn  # called with a line where something is amiss that can be mended
 
 
 @dataclass(slots=True)
@@ -118,21 +120,31 @@ class _Run:
         self.steps = training.schedule.steps
         self.moment = Moment(0, self.steps)
         self.curve: list[tuple[int, float]] = []
+        self.metrics_lines = 0
         self.began = self.checkpoint_time = time.monotonic()
         self.resumed_step = 0
         self.saved_step: int | None = None
         self.step_seconds = 0.0  # of training alone
 
     def resume(self, folder: RunFolder) -> None:
-        state = folder.load_checkpoint(self.means.share.device)
+        tell = self.means.tell if self.means.share.rank == 0 else lambda line: None
+        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, tell)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
             self.watch(self.moment)  # at once, so that one sees where it goes on
         if self.writes:
-            folder.rewind_metrics(self.training.step if state is not None else -1)
+            kept = folder.rewind_metrics(self.training.step if state is not None else -1)
             rows = (row for row in folder.metrics() if "validation_loss" in row)
             self.curve = [(row["step"], row["validation_loss"]) for row in rows]
+            if state is not None and "curve" in state:  # which checkpoints of earlier releases have not
+                self.curve = [(step, loss) for step, loss in state["curve"]]
+                if kept < state["metrics_lines"]:
+                    tell(
+                        f"{folder.path / METRICS} has lost {state['metrics_lines'] - kept} of its "
+                        f"{state['metrics_lines']} lines; the validation losses are in the checkpoint, too."
+                    )
+            self.metrics_lines = kept
         self.curve = self.means.share.gathered(self.curve)[0]
 
     def go_on(self, stop: Stop, validate_every: int) -> None:
@@ -180,7 +192,7 @@ class _Run:
         if self.folder.finished() is None:
             self.folder.finish(result, self._circumstances())
         if not self.means.keep_checkpoint:
-            (self.folder.path / CHECKPOINT).unlink(missing_ok=True)
+            self.folder.remove_checkpoint()
         return result
 
     def _write_found(self, folder: RunFolder) -> dict[str, Json]:
@@ -240,6 +252,7 @@ class _Run:
     def _append(self, row: dict[str, Json]) -> None:
         if self.folder is not None and self.writes:
             self.folder.append_metrics(row)
+            self.metrics_lines += 1
 
     def _refuse_nan(self, what: str, loss: float, step: int) -> None:
         if math.isfinite(loss):
@@ -269,7 +282,8 @@ class _Run:
         if self.saved_step != self.training.step:
             state = self.training.state()
             if self.writes:
-                folder.save_checkpoint(state)
+                curve = [list(point) for point in self.curve]
+                folder.save_checkpoint({**state, "curve": curve, "metrics_lines": self.metrics_lines})
         self.saved_step = self.training.step
 
     def _stop_if(self, asked: bool) -> None:

@@ -132,6 +132,26 @@ class Training:
             "tasks": self.share.gathered(self.task.state()),
         }
 
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse, by a ValueError, what `state` cannot have given."""
+        # Tasks are missing in checkpoints of earlier releases.
+        if missing := sorted(
+            {"step", "best_loss", "best_step", "losses", "learned", "best", "optimizer"} - state.keys()
+        ):
+            raise ValueError(f"it has no {missing[0]}")
+        step, best_step, best_loss, losses = (state[name] for name in ("step", "best_step", "best_loss", "losses"))
+        if type(step) is not int or not 0 <= step <= self.schedule.steps:
+            raise ValueError(f"its step is {step!r:.20}, of {self.schedule.steps}")
+        if type(best_step) is not int or not 0 <= best_step <= step or type(best_loss) is not float:
+            raise ValueError("its best step is none")
+        if not isinstance(losses, Tensor) or losses.dim() != 1:
+            raise ValueError("its losses are none")
+        ours = _sizes(self.learner.state())
+        if _sizes(state["learned"]) != ours or _sizes(state["best"]) not in ({}, ours):
+            raise ValueError("it has tensors of another network")
+        if not _fits(state["optimizer"], self._step.optimizer):
+            raise ValueError("it has another optimizer's state")
+
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self.step, self._losses = state["step"], list(state["losses"])
@@ -150,3 +170,22 @@ class Training:
             dist.all_reduce(losses)
             losses /= self.share.world
         return losses.cpu()
+
+
+def _sizes(values: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in values.items()}
+
+
+def _fits(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether an optimizer can load a state: the same groups, and AdamW has numbers or tensors of one's shape."""
+    ours, groups = optimizer.state_dict()["param_groups"], state["param_groups"]
+    if [(group.keys(), group["params"]) for group in groups] != [(group.keys(), group["params"]) for group in ours]:
+        return False
+    shapes = [parameter.shape for group in optimizer.param_groups for parameter in group["params"]]
+    places = dict(zip((i for group in ours for i in group["params"]), shapes, strict=True))
+    return all(
+        i in places and (value.shape in ((), places[i]) or not isinstance(optimizer, torch.optim.AdamW))
+        for i, values in state["state"].items()
+        for value in values.values()
+        if isinstance(value, Tensor)
+    )

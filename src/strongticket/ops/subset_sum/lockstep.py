@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from strongticket.ops.subset_sum.lanes import load, spread
 from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
 from strongticket.ops.subset_sum.pairs import collect_pairs, decide, set_limits
-from strongticket.ops.subset_sum.rows import Reach
+from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF, Reach
 from strongticket.ops.subset_sum.workspace import CENTRE, TARGET, Workspace, largest, zero_of
 
-UNIT_ROUNDOFF = 2.0**-53
 # Between a gap and its error in float64 lie fewer roundings than this times (n + 8), each at most a unit of the sum of
 # all magnitudes: 2 n in adding up the chosen items (a gap is twice the error), n in W, fewer than 8 in the rest.
 ROUNDINGS = 4.0

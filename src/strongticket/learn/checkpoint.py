@@ -1,0 +1,96 @@
+"""A run's state on disk: hashed, so that damage is seen, and in two generations, so that it costs little.
+
+A file is what `torch.save` writes, then the SHA-256 of that and a mark of eight bytes. Earlier releases wrote no hash;
+their files end as every zip file does.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from strongticket.errors import StrongTicketError, first_line
+from strongticket.files import atomic_write
+
+MARK = b"sha256.1"
+_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
+
+
+class DamagedError(StrongTicketError):
+    """A file is not what a checkpoint looks like, or no longer."""
+
+
+def before(path: Path) -> Path:
+    """Name the generation before a checkpoint."""
+    return path.with_name(f"{path.stem}-before{path.suffix}")
+
+
+def write(path: Path, state: Mapping[str, Any], *, keep: bool = True) -> None:
+    """Replace a checkpoint, which becomes the one before if it is worth to `keep`; without room, one of them stays."""
+    with atomic_write(path) as file:
+        hashed: Any = _Hashed(file)  # Any: torch asks for more of a file than it uses
+        torch.save(dict(state), hashed)
+        file.write(hashed.digest.digest() + MARK)
+        file.flush()
+        if keep and path.exists():
+            os.replace(path, before(path))
+
+
+def read(path: Path, device: torch.device, check: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Args:
+        path: of the file.
+        device: where its tensors go.
+        check: raises where the state is not one to go on from.
+
+    Raises:
+        DamagedError: this file is none, or `check` raised something else than a StrongTicketError.
+    """
+    try:
+        state: Any = torch.load(io.BytesIO(_verified(path.read_bytes())), map_location=device, weights_only=True)
+        if not isinstance(state, dict):
+            raise ValueError("it holds something else")
+        check(state)
+    except (StrongTicketError, FileNotFoundError):
+        raise
+    except Exception as error:  # torch raises whatever its unpickler met
+        raise DamagedError(f"{path} cannot be read ({first_line(error)}).") from None
+    return state
+
+
+def remove(path: Path) -> None:
+    """Remove both generations."""
+    path.unlink(missing_ok=True)
+    before(path).unlink(missing_ok=True)
+
+
+def _verified(data: bytes) -> memoryview:
+    """Take the hash off, if it is that of the rest."""
+    size = hashlib.sha256().digest_size + len(MARK)
+    body, end = memoryview(data)[:-size], data[-size:]
+    if end.endswith(MARK):
+        if hashlib.sha256(body).digest() + MARK != end:
+            raise ValueError("its SHA-256 is another: it was damaged")
+        return body
+    if data[-_ZIP_END_SIZE:].startswith(_ZIP_END):
+        return memoryview(data)
+    raise ValueError("it is cut off, damaged, or no checkpoint")
+
+
+class _Hashed(io.RawIOBase):
+    """Hash what goes into a file on its way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest = file, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
