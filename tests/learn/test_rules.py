@@ -123,6 +123,27 @@ def test_a_module_in_float64_computes_with_what_its_ticket_holds(rule: str) -> N
     assert torch.equal(rebuilt(POINTS.double()), hidden.model(POINTS.double()))
 
 
+@pytest.mark.parametrize(
+    "rule",
+    ["edge-popup", "iterand", "biprop", "signed", "multicoated", "gem-miner", "partially-frozen:frozen=0.01,scale=true"]
+    + ["bernoulli:final=threshold,rescale=true", "signed:threshold=0.5", "relaxed"],
+)
+def test_a_tensor_of_which_nothing_is_kept(rule: str) -> None:
+    ranked = rule.partition(":")[0] not in ("bernoulli", "relaxed") and "threshold" not in rule
+    policy = st.Policy(density=0.3, scope="global" if ranked else "tensor")
+    hidden = st.hide(make().eval(), policy, seed=0, rule=rule)
+    (tensor,) = (tensor for tensor in hidden.tensors if tensor.name == "4.weight")
+    with torch.no_grad():
+        tensor.module.scores.mul_(1e-9 if ranked or "signed" in rule else 0).sub_(0 if ranked or "signed" in rule else 9)
+    hidden.after_step()
+    kept = int((hidden.rule.codes(tensor)[0] > 0).sum())
+    assert kept == 0 if "frozen" not in rule else kept < 5  # of which the seed keeps some
+    with torch.no_grad():
+        expected = hidden.model(POINTS)
+        assert expected.isfinite().all()
+        assert torch.equal(st.load_ticket(make().eval(), hidden.to_ticket())(POINTS), expected)
+
+
 def test_frozen_parts_take_no_bits() -> None:
     sizes = [
         len(st.hide(nn.Linear(200, 300), st.Policy(), seed=0, rule=rule).to_ticket().to_bytes())
