@@ -1,16 +1,18 @@
 """The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_count
 from strongticket.construct import certify
 from strongticket.construct.attention import as_merged, plan_attention
 from strongticket.construct.feedforward import plan_network
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Plan, Wanted
-from strongticket.construct.product import Pruned
+from strongticket.construct.product import Miss, Pruned
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
@@ -18,11 +20,13 @@ from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
 from strongticket.tickets.build import check_blocks
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.tensors import Certificate, DenseTensor
 from strongticket.tickets.ticket import Ticket
 
 # The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
 TOLERANCE = 1e-9
+_MOST_ABOVE = 1.001
 
 
 def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
@@ -65,7 +69,26 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [str(error)]
     if recomputed.error > stored.error * (1 + TOLERANCE):
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
-    return []
+    wrong = _first_wrong("details", stored.details, recomputed.details)
+    return [f"the certificate's {wrong}"] if wrong else []
+
+
+def _first_wrong(place: str, said: Json, found: Json) -> str | None:
+    """Name the first claim of a certificate's details that is not what was found."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
+        if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
+            found = {**found, "count": max(said["count"], certify.LISTED)}  # the others are only counted
+        parts = [(f"{place}.{name}", said[name], found[name]) for name in sorted(said)]
+    elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
+        parts = [(f"{place}.{i}", *pair) for i, pair in enumerate(zip(said, found, strict=True))]
+    elif isinstance(said, float) and isinstance(found, float):
+        # Stored numbers are rounded up, and norms are bounded in another way on a GPU.
+        fits = found * (1 - TOLERANCE) <= said <= found * _MOST_ABOVE
+        return None if fits else f"{place} is {said:.6e}, the masks and the target give {found:.6e}"
+    else:
+        same = type(said) is type(found) and said == found
+        return None if same else f"{place} is {said!r:.60}, the masks and the target give {found!r:.60}"
+    return next(filter(None, (_first_wrong(*part) for part in parts)), None)
 
 
 def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping[str, Tensor] | None = None) -> None:
@@ -123,8 +146,8 @@ def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Cer
     settings = [{"attention": first.settings, "feedforward": second.settings} for *_, first, second in blocks]
     _check(ticket, [plan for *_, first, second in blocks for plan in (first, second)], {"blocks": settings})
     pruned = [
-        certify.PrunedBlock(merged, network, _examine(ticket, first), _examine(ticket, second))
-        for merged, network, first, second in blocks
+        certify.PrunedBlock(merged, network, *(_examine(ticket, plan, f"block.{b}.") for plan in plans))
+        for b, (merged, network, *plans) in enumerate(blocks)
     ]
     return certify.transformer(pruned, alpha, digest_of_tensors(target))
 
@@ -179,8 +202,27 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
         )
 
 
-def _examine(ticket: Ticket, plan: Plan) -> dict[str, Pruned]:
-    return {name: _compare(ticket, wanted) for name, wanted in plan.products.items()}
+def _examine(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
+    """Hold all products against the target; of entries said to be out of reach, find how far off they are."""
+    assert ticket.certificate is not None
+    said, examined = ticket.certificate.details, {}
+    for name, wanted in plan.products.items():
+        found = _compare(ticket, wanted)
+        misses = [
+            Miss(row, column, float(found.error[row, column].abs()))
+            for row, column in _said_to_be_missed(said, prefix + name)
+        ]
+        # Chosen units may happen to lie as equal blocks do, but not the other way round.
+        adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
+            "assignment" in said and prefix + name not in said["assignment"]["equal"]
+        )
+        examined[name] = replace(found, unreachable=misses, assigned="adaptive" if adaptive else "equal")
+    return examined
+
+
+def _said_to_be_missed(said: Mapping[str, Json], product: str) -> list[tuple[int, int]]:
+    listed = (miss for miss in said["unreachable"]["worst"] if miss["matrix"] == product)
+    return [(as_count("row", miss["row"]), as_count("column", miss["column"])) for miss in listed]
 
 
 def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:

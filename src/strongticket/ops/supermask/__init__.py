@@ -134,6 +134,11 @@ class Supermask(nn.Module):
         self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
 
     @property
+    def ones(self) -> Tensor:
+        """The mask as bytes, 1 and 0, which a CPU multiplies faster than bools."""
+        return self.mask.view(torch.uint8)
+
+    @property
     def ranked(self) -> Tensor:
         """What the mask ranks: the scores, or their absolute values."""
         return self.scores if self.signed else self.scores.abs()
