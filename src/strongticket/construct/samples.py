@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
 from strongticket.construct.certify import PrunedAttention, PrunedNetwork, as_samples
 from strongticket.construct.norms import row_norms
 from strongticket.construct.places import Place, through_attention, through_network
 from strongticket.construct.recertify import Examined, examine
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket
 
@@ -36,10 +39,22 @@ class SampleCertificate:
     output_norm: float
     target_sha256: str
 
+    def as_json(self) -> dict[str, Json]:
+        """Give its numbers, of all inputs together."""
+        return {
+            "error": self.error,
+            "by_block": list(self.by_block),
+            "radius": self.radius,
+            "inputs": self.errors.numel(),
+            "output_norm": self.output_norm,
+            "target_sha256": self.target_sha256,
+        }
+
     def __str__(self) -> str:
         moved = f", each moved by at most {self.radius:g}" if self.radius else ""
+        error, inputs = up_digits(self.error, 3), self.errors.numel()
         return (
-            f"output error at most {self.error:.3g} for each of these {self.errors.numel():,} inputs{moved}; "
+            f"output error at most {error:g} for each of these {inputs:,} inputs{moved}; "
             f"the target's outputs are up to {self.output_norm:.3g} long"
         )
 
@@ -74,6 +89,7 @@ def certify(
     r = as_real(radius)
     if not 0 <= r < math.inf:
         raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
+    check_family(ticket)
     tensors = {"weight": target} if isinstance(target, Tensor) else target
     tensors = tensors.state_dict() if isinstance(tensors, nn.Module) else tensors
     found = examine(ticket, tensors)
@@ -96,6 +112,12 @@ def certify(
         output_norm=float(row_norms(places[-1].centre).max()),
         target_sha256=digest_of_tensors(tensors),
     )
+
+
+def check_family(ticket: Ticket) -> None:
+    """Refuse a ticket that samples cannot be followed through."""
+    if ticket.architecture.get("family") == "pretrained":
+        raise StrongTicketError("samples cannot be followed through a pretrained model yet; leave them out.")
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:
