@@ -70,7 +70,7 @@ def certify(
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
     The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
-    one follows the samples through the target and takes what they meet there, so it stays useful where that overflows.
+    one follows the samples through the target and takes what they meet there, so it goes on saying something through many blocks.
 
     Args:
         ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
@@ -90,8 +90,9 @@ def certify(
     if not 0 <= r < math.inf:
         raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
     check_family(ticket)
-    tensors = {"weight": target} if isinstance(target, Tensor) else target
-    tensors = tensors.state_dict() if isinstance(tensors, nn.Module) else tensors
+    named = {"weight": target} if isinstance(target, Tensor) else target
+    named = named.state_dict() if isinstance(named, nn.Module) else named
+    tensors = {name: tensor.detach().cpu() for name, tensor in named.items()}
     found = examine(ticket, tensors)
     centre = as_samples(samples, _width(found))
     sequences = not isinstance(found, PrunedNetwork)
@@ -100,7 +101,7 @@ def certify(
     if not sequences and attends is not None:
         raise ValueError("attends is for attentions and transformers; this ticket has none.")
     sure = torch.zeros(centre.shape[:-1], dtype=torch.float64)
-    places = list(_places(Place(centre, sure + r, sure), found, attends))
+    places = list(_places(Place(centre, sure + r, sure), found, attends.cpu() if attends is not None else None))
     by_block = tuple(float(place.error.max()) for place in places)
     if not math.isfinite(sum(by_block)):
         raise ValueError("the certificate for these samples overflows float64: its numbers are too large.")
