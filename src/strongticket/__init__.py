@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from strongticket.construct import construct_feedforward as construct_feedforward
     from strongticket.construct import construct_linear as construct_linear
     from strongticket.construct import construct_transformer as construct_transformer
+    from strongticket.construct.samples import SampleCertificate as SampleCertificate
+    from strongticket.construct.samples import certify as certify
     from strongticket.learn.hidden import Hidden as Hidden
     from strongticket.learn.hide import hide as hide
     from strongticket.learn.modules import search as search
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 else:
     _NAMES = {
         "construct": "construct_attention construct_feedforward construct_linear construct_transformer",
+        "construct.samples": "SampleCertificate certify",
         "learn.hide": "hide",
         "learn.hidden": "Hidden",
         "learn.modules": "search",

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer.main
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.command import Run
 from tests.small_tickets import edited, put_together, small_ticket, take_apart
 
-from strongticket import FullMask, RandomTensor, Ticket, __version__, construct_linear
+from strongticket import FullMask, RandomTensor, Ticket, __version__, certify, construct_linear
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 
@@ -225,6 +226,44 @@ def test_verify_holds_the_certificate_against_a_target(run: Run, tmp_path: Path)
     assert run("verify", path, "--target", tmp_path / "none").returncode == 2
 
 
+def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
+    weight = torch.tensor([[0.3, -0.2]])
+    save_file({"weight": weight}, tmp_path / "model.safetensors")
+    (ticket := construct_linear(weight, hidden_width=24)).save(path := tmp_path / "a.ticket")
+    samples = torch.tensor([[0.6, 0.8], [0.1, 0.0], [0.0, 0.2]])
+    save_file({"x": samples}, tmp_path / "x.safetensors")
+    np.save(tmp_path / "x.npy", samples.numpy())
+    verify = ("verify", path, "--target", tmp_path, "--samples")
+    expected = certify(ticket, weight, samples, radius=0.25)
+    for file in ("x.npy", "x.safetensors"):
+        told = json.loads(run(*verify, tmp_path / file, "--radius", 0.25, "--json").stdout)
+        assert told["ok"] is True
+        assert told["samples"] == expected.as_json()
+    told = run(*verify, tmp_path / "x.npy").stdout.splitlines()
+    assert len(told) == 2
+    assert told[1].startswith(f"{tmp_path / 'x.npy'}: output error at most ")
+
+    np.save(tmp_path / "wide.npy", np.ones((2, 3)))
+    np.save(tmp_path / "nan.npy", np.array([[0.0, np.nan]]))
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
+    (tmp_path / "text.npy").write_text("0.6 0.8")
+    for arguments, code, message in (
+        (("wide.npy",), 1, "samples must be a tensor (..., 2) with at least one input; got (2, 3)."),
+        (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
+        (("words.npy",), 1, "samples are a .npy file of numbers"),
+        (("text.npy",), 1, "samples are a .npy file of numbers"),
+        (("two.safetensors",), 1, "samples are one tensor; the file has 2."),
+        (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
+    ):
+        done = run(*verify, tmp_path / arguments[0], *arguments[1:])
+        assert (done.returncode, done.stdout) == (code, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert "--samples is for --target" in run("verify", path, "--samples", tmp_path / "x.npy").stderr
+    assert "--radius is for --samples" in run("verify", path, "--target", tmp_path, "--radius", 1).stderr
+
+
 def test_export_writes_plain_weights(run: Run, ticket_file: Path, tmp_path: Path) -> None:
     done = run("export", ticket_file, "--to", tmp_path / "out")
     assert done.returncode == 0
@@ -297,3 +336,21 @@ def test_no_text_of_a_ticket_drives_the_terminal(run: Run, tmp_path: Path) -> No
             done = run(command[0], file, *command[1:])
             assert not re.search(r"[^\n -~\xa0-\U0010ffff]", done.stdout + done.stderr), done
     assert count > 60
+
+
+def test_lemmas_either_way(run: Run) -> None:
+    """Lemmas 8, 12 and 13: what an error does, and which error is allowed."""
+    sizes = ("--d-model", "64", "--input-norm", "2")
+    for command, moved in (
+        (("softmax", *sizes), "score_error"),
+        (("drift", *sizes, "--n-heads", "4"), "input_error"),
+        (("drift", *sizes, "--of", "block", "--variant", "tight"), "input_error"),
+    ):
+        option = f"--{moved.replace('_', '-')}"
+        error = json.loads(run("bound", *command, option, "0.001", "--json").stdout)["error"]
+        back = json.loads(run("bound", *command, "--tol", str(error), "--json").stdout)[moved]
+        assert back == pytest.approx(0.001, rel=1e-6)
+        assert f"{error:.6g}" in run("bound", *command, option, "0.001").stdout
+        both = run("bound", *command, option, "0.1", "--tol", "0.1")
+        assert both.returncode == 2
+        assert f"give {option} to get the error, or --tol" in both.stderr

@@ -29,8 +29,8 @@ Task = tuple[str, str, float, int, int]  # network, rule, density, seed and step
 Batch = tuple[Tensor, Tensor]
 
 BATCH, TEST, RATE = 64, 360, 1e-2
-# AdamW's learning rate, where it is not the usual one: the best of five for 48-24 at density 0.3, on images held out of those
-# to learn from.
+# AdamW's learning rate, where it is not the usual one: the best of five for 48-24 at density 0.3, on images held out of
+# those to learn from.
 RATES = {
     "edge-popup": 3e-3, "biprop": 3e-3, "partially-frozen": 3e-3, "iterand": 3e-2, "signed": 3e-2, "gem-miner": 3e-2,
     "relaxed": 3e-2, "bernoulli": 1.0,

@@ -21,6 +21,9 @@ from strongticket.cli.terminal import say_error
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from strongticket.construct.samples import SampleCertificate
     from strongticket.tickets.ticket import Ticket
 
 app = typer.Typer(
@@ -92,25 +95,42 @@ def verify(
         Path | None,
         typer.Option(exists=True, help="The target the certificate speaks of: a safetensors file or a model folder."),
     ] = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Inputs to bound the error on: .npy, or one tensor as .safetensors."
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(show_default="0", help="How far each of the samples' tokens may be moved.")
+    ] = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a ticket is what it says it is.
 
     Its digest and its masks are checked, every random weight is made again from the seed, and with --target the
-    certificate is computed anew. Exits with 1 and the list of failures if anything does not hold.
+    certificate is computed anew. With --samples the error on these inputs is bounded, too; through several blocks that
+    says far more than the certificate for all inputs. Exits with 1 and the list of failures if anything does not hold.
     """
     from strongticket.cli.terminal import print_json, rate_bar
 
-    refuse_in_vain(["--families"] if families and target is None else [], "--target, which is not given")
+    vain = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
+    refuse_in_vain(vain if target is None else [], "--target, which is not given")
+    refuse_in_vain(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
     ticket = _load(file)
+    inputs = _load_samples(ticket, samples) if samples is not None else None
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
         load_families(families)
         failures += _target_failures(ticket, target)
+    found = None
+    if target is not None and inputs is not None and not failures:
+        found = _certify(ticket, target, inputs, radius or 0.0)
     if as_json:
-        print_json({"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures})
+        told = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
+        print_json(told | ({"samples": found.as_json()} if found else {}))
     elif failures:
         typer.echo(f"{file}: {len(failures)} failed")
         for failure in failures:
@@ -118,6 +138,8 @@ def verify(
     else:
         held = f", holds for {target}" if target is not None else ""
         typer.echo(f"{file}: ok{held}, {ticket.drawn:,} weights regenerated, identity {ticket.identity}")
+        if found:
+            typer.echo(f"{samples}: {found}")
     if failures:
         raise typer.Exit(1)
 
@@ -162,6 +184,21 @@ def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
     from strongticket.construct.target import load_target
 
     return failures(ticket, load_target(target))
+
+
+def _load_samples(ticket: "Ticket", file: Path) -> "Tensor":
+    from strongticket.construct.samples import check_family
+    from strongticket.construct.target import load_samples
+
+    check_family(ticket)
+    return load_samples(file)
+
+
+def _certify(ticket: "Ticket", target: Path, samples: "Tensor", radius: float) -> "SampleCertificate":
+    from strongticket.construct.samples import certify
+    from strongticket.construct.target import load_target
+
+    return certify(ticket, load_target(target), samples, radius=radius)
 
 
 def main() -> None:

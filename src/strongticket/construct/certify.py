@@ -32,13 +32,35 @@ from strongticket.tickets.tensors import Certificate
 LISTED = 10_000
 
 
+class PrunedAttention(NamedTuple):
+    """An attention of the target and what was found for it."""
+
+    merged: MergedAttention
+    heads: Mapping[str, Pruned]
+
+
+class PrunedNetwork(NamedTuple):
+    """A ReLU network of the target, or a linear map, and what was found for it."""
+
+    network: FeedForward
+    layers: Mapping[str, Pruned]
+
+
 class PrunedBlock(NamedTuple):
     """A block of the target and what was found for it."""
 
-    merged: MergedAttention
-    network: FeedForward
-    heads: Mapping[str, Pruned]
-    layers: Mapping[str, Pruned]
+    attention: PrunedAttention
+    feedforward: PrunedNetwork
+
+
+def as_samples(samples: Tensor, width: int) -> Tensor:
+    """Take inputs (..., width) as float64 on the CPU, at least one and all of them finite."""
+    if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (width,):
+        got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
+        raise ValueError(f"samples must be a tensor (..., {width}) with at least one input; got {got}.")
+    inputs = samples.detach().double().cpu()
+    check_target("samples", inputs)
+    return inputs
 
 
 def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: int, default: float) -> float:
@@ -46,13 +68,8 @@ def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: in
     if input_norm is not None and samples is not None:
         raise ValueError("give input_norm or samples, not both.")
     if samples is not None:
-        if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (width,):
-            got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
-            raise ValueError(f"samples must be a tensor (..., {width}) with at least one input; got {got}.")
         # A float32 norm may round down; the certificate must cover the sample itself.
-        inputs = samples.detach().double()
-        check_target("samples", inputs)
-        input_norm = largest_row_norm(inputs.reshape(-1, width))
+        input_norm = largest_row_norm(as_samples(samples, width).reshape(-1, width))
         if not 0 < input_norm < math.inf:
             raise ValueError(
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "
@@ -103,13 +120,10 @@ def attention(
 def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str) -> Certificate:
     """Certify a transformer block by block."""
     norms = [
-        BlockNorms(
-            attention=_attention_norms(block.merged, block.heads),
-            feedforward=tuple(_layer_norms(block.network, block.layers)),
-        )
+        BlockNorms(attention=_attention_norms(*block.attention), feedforward=tuple(_layer_norms(*block.feedforward)))
         for block in blocks
     ]
-    d_model = blocks[0].merged.vo.shape[1]
+    d_model = blocks[0].attention.merged.vo.shape[1]
     tight = propagate_transformer(Envelope(input_norm), norms, d_model=d_model)
     paper = propagate_transformer(Envelope(input_norm), norms, variant="paper", d_model=d_model)
     details: dict[str, Json] = {
@@ -127,7 +141,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
     products = {
         f"block.{b}.{name}": pruned
         for b, block in enumerate(blocks)
-        for name, pruned in (*block.heads.items(), *block.layers.items())
+        for name, pruned in (*block.attention.heads.items(), *block.feedforward.layers.items())
     }
     return _certificate(tight[-1].error, input_norm, target_sha256, details, products)
 

@@ -45,6 +45,14 @@ def largest_row_norm(rows: Tensor) -> float:
     return _up(math.sqrt(float(squares.max())) * (1 + 1e-12 + width * 2.0**-53) * size)
 
 
+def row_norms(rows: Tensor) -> Tensor:
+    """Bound the norm of each row from above, (..., width) -> (...), each row scaled by its own largest entry."""
+    size = rows.abs().amax(dim=-1)
+    scaled = rows / torch.where(size == 0, 1.0, size)[..., None]
+    margin = 1 + 1e-12 + 16 * rows.shape[-1] * 2.0**-53
+    return torch.nextafter(scaled.norm(dim=-1) * margin * size, torch.full_like(size, math.inf))
+
+
 def _scaled(matrix: Tensor) -> tuple[Tensor, float]:
     """Divide by the largest entry, so that no square leaves float64; a zero matrix is divided by 1."""
     matrix = matrix.double()

@@ -1,16 +1,19 @@
 """The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_count
 from strongticket.construct import certify
 from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
 from strongticket.construct.feedforward import plan_network
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Plan, Wanted
-from strongticket.construct.product import Pruned
+from strongticket.construct.product import Miss, Pruned
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
@@ -18,11 +21,15 @@ from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
 from strongticket.tickets.build import check_blocks
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.tensors import Certificate, DenseTensor
 from strongticket.tickets.ticket import Ticket
 
+Examined = PrunedNetwork | PrunedAttention | list[PrunedBlock]
+
 # The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
 TOLERANCE = 1e-9
+_MOST_ABOVE = 1.001
 
 
 def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
@@ -33,17 +40,37 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
         target: the target's tensors by name, as its `state_dict` gives them.
 
     Raises:
+        StrongTicketError: the ticket has no certificate, `examine` refuses it, or norms overflow.
+    """
+    if ticket.certificate is None:
+        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
+    found, alpha, digest = examine(ticket, target), ticket.certificate.input_norm, digest_of_tensors(target)
+    try:
+        if isinstance(found, PrunedAttention):
+            return certify.attention(*found, alpha, digest)
+        if isinstance(found, list):
+            return certify.transformer(found, alpha, digest)
+        if ticket.architecture["family"] == "linear":
+            return certify.linear(found.layers, alpha, digest)
+        return certify.feedforward(*found, alpha, digest)
+    except (ValueError, RuntimeError) as error:
+        # The norms of what a file makes of a target may overflow, and LAPACK has none of infinities.
+        raise StrongTicketError(str(error)) from error
+
+
+def examine(ticket: Ticket, target: Mapping[str, Tensor]) -> Examined:
+    """Regenerate the masked weights and compare them with the target's, matrix by matrix.
+
+    Raises:
         StrongTicketError: the ticket's family cannot be certified, or the ticket is not one that is made from such a
             target. Its tensors must be those the target needs, its architecture must say of them what `build` finds,
             and its biases must be the target's, as every certificate takes them to be exact.
     """
-    if ticket.certificate is None:
-        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
     family = ticket.architecture.get("family")
     if not isinstance(family, str) or family not in _FAMILIES:
         raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")
     try:
-        return _FAMILIES[family](ticket, dict(target), ticket.certificate.input_norm)
+        return _FAMILIES[family](ticket, dict(target))
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
         raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error!r:.200}") from error
@@ -65,7 +92,26 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [str(error)]
     if recomputed.error > stored.error * (1 + TOLERANCE):
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
-    return []
+    wrong = _first_wrong("details", stored.details, recomputed.details)
+    return [f"the certificate's {wrong}"] if wrong else []
+
+
+def _first_wrong(place: str, said: Json, found: Json) -> str | None:
+    """Name the first claim of a certificate's details that is not what was found."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
+        if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
+            found = {**found, "count": max(said["count"], certify.LISTED)}  # the others are only counted
+        parts = [(f"{place}.{name}", said[name], found[name]) for name in sorted(said)]
+    elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
+        parts = [(f"{place}.{i}", *pair) for i, pair in enumerate(zip(said, found, strict=True))]
+    elif isinstance(said, float) and isinstance(found, float):
+        # Stored numbers are rounded up, and norms are bounded in another way on a GPU.
+        fits = found * (1 - TOLERANCE) <= said <= found * _MOST_ABOVE
+        return None if fits else f"{place} is {said:.6e}, the masks and the target give {found:.6e}"
+    else:
+        same = type(said) is type(found) and said == found
+        return None if same else f"{place} is {said!r:.60}, the masks and the target give {found!r:.60}"
+    return next(filter(None, (_first_wrong(*part) for part in parts)), None)
 
 
 def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping[str, Tensor] | None = None) -> None:
@@ -93,28 +139,28 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
             raise StrongTicketError(f"{name} is not the target's: entries differ by up to {off.max().item():.6e}.")
 
 
-def _linear(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+def _linear(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
     _check_target_names(target, {"weight"})
     plan = plan_linear(target["weight"], _width(ticket, "first", axis=0), "theory")
     _check(ticket, [plan], plan.settings)
-    return certify.linear(_examine(ticket, plan), alpha, digest_of_tensors(target))
+    return PrunedNetwork(FeedForward([target["weight"]]), _compare_all(ticket, plan))
 
 
-def _feedforward(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+def _feedforward(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
     network = _network(target)
     plan = _network_plan(ticket, network, "")
     _check(ticket, [plan], plan.settings)
-    return certify.feedforward(network, _examine(ticket, plan), alpha, digest_of_tensors(target))
+    return PrunedNetwork(network, _compare_all(ticket, plan))
 
 
-def _attention(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+def _attention(ticket: Ticket, target: dict[str, Tensor]) -> PrunedAttention:
     merged = _merged(ticket, target, "")
     plan = _attention_plan(ticket, merged, "")
     _check(ticket, [plan], plan.settings)
-    return certify.attention(merged, _examine(ticket, plan), alpha, digest_of_tensors(target))
+    return PrunedAttention(merged, _compare_all(ticket, plan))
 
 
-def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Certificate:
+def _transformer(ticket: Ticket, target: dict[str, Tensor]) -> list[PrunedBlock]:
     blocks = []
     for b, (attention, feedforward) in enumerate(_blocks(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
@@ -122,11 +168,13 @@ def _transformer(ticket: Ticket, target: dict[str, Tensor], alpha: float) -> Cer
         blocks.append((merged, network, _attention_plan(ticket, merged, at), _network_plan(ticket, network, ff)))
     settings = [{"attention": first.settings, "feedforward": second.settings} for *_, first, second in blocks]
     _check(ticket, [plan for *_, first, second in blocks for plan in (first, second)], {"blocks": settings})
-    pruned = [
-        certify.PrunedBlock(merged, network, _examine(ticket, first), _examine(ticket, second))
-        for merged, network, first, second in blocks
+    return [
+        PrunedBlock(
+            PrunedAttention(merged, _compare_all(ticket, first, f"block.{b}.")),
+            PrunedNetwork(network, _compare_all(ticket, second, f"block.{b}.")),
+        )
+        for b, (merged, network, first, second) in enumerate(blocks)
     ]
-    return certify.transformer(pruned, alpha, digest_of_tensors(target))
 
 
 # Only shapes are taken from a plan's random matrices, which are the same for every initialisation.
@@ -179,8 +227,27 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
         )
 
 
-def _examine(ticket: Ticket, plan: Plan) -> dict[str, Pruned]:
-    return {name: _compare(ticket, wanted) for name, wanted in plan.products.items()}
+def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
+    """Hold all products against the target; of entries said to be out of reach, find how far off they are."""
+    said: Mapping[str, Json] = ticket.certificate.details if ticket.certificate else {"unreachable": {"worst": []}}
+    examined = {}
+    for name, wanted in plan.products.items():
+        found = _compare(ticket, wanted)
+        misses = [
+            Miss(row, column, float(found.error[row, column].abs()))
+            for row, column in _said_to_be_missed(said, prefix + name)
+        ]
+        # Chosen units may happen to lie as equal blocks do, but not the other way round.
+        adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
+            "assignment" in said and prefix + name not in said["assignment"]["equal"]
+        )
+        examined[name] = replace(found, unreachable=misses, assigned="adaptive" if adaptive else "equal")
+    return examined
+
+
+def _said_to_be_missed(said: Mapping[str, Json], product: str) -> list[tuple[int, int]]:
+    listed = (miss for miss in said["unreachable"]["worst"] if miss["matrix"] == product)
+    return [(as_count("row", miss["row"]), as_count("column", miss["column"])) for miss in listed]
 
 
 def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:
@@ -265,7 +332,7 @@ def _below(target: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in target.items() if name.startswith(prefix)}
 
 
-_FAMILIES: dict[str, Callable[[Ticket, dict[str, Tensor], float], Certificate]] = {
+_FAMILIES: dict[str, Callable[[Ticket, dict[str, Tensor]], Examined]] = {
     "linear": _linear,
     "feedforward": _feedforward,
     "attention": _attention,

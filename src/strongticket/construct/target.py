@@ -1,7 +1,9 @@
-"""Target models on disk, as named tensors."""
+"""Target models and samples on disk."""
 
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from strongticket.errors import MissingExtraError, StrongTicketError
@@ -23,3 +25,17 @@ def load_target(path: Path) -> dict[str, Tensor]:
         return load_file(file)
     except SafetensorError as error:
         raise StrongTicketError(f"{file}: not a safetensors file ({error}).") from error
+
+
+def load_samples(path: Path) -> Tensor:
+    """Read inputs from a `.npy` file, or from a safetensors file that holds one tensor."""
+    if path.suffix == ".safetensors":
+        tensors = load_target(path)
+        if len(tensors) != 1:
+            raise StrongTicketError(f"{path}: samples are one tensor; the file has {len(tensors)}.")
+        return next(iter(tensors.values()))
+    try:
+        array = np.load(path, allow_pickle=False)
+        return torch.from_numpy(np.asarray(array, dtype=np.float64))
+    except (ValueError, TypeError, EOFError) as error:
+        raise StrongTicketError(f"{path}: samples are a .npy file of numbers, or a .safetensors file.") from error

@@ -10,6 +10,7 @@ from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
 from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
@@ -69,11 +70,13 @@ def construct_transformer(
             "attention": plan_attention(merged, n_k, n_v, init, blocks, f"block.{b}.attention."),
             "feedforward": plan_network(network, [n_fc] * len(network.weights), init, f"block.{b}.feedforward."),
         }
-        found = [plan.prune(seed=seed, assignment=assignment, effort=effort, device=device) for plan in plans.values()]
-        tensors += [tensor for products in found for product in products.values() for tensor in product.tensors]
+        heads, layers = (
+            plan.prune(seed=seed, assignment=assignment, effort=effort, device=device) for plan in plans.values()
+        )
+        tensors += [tensor for product in (*heads.values(), *layers.values()) for tensor in product.tensors]
         dense += [bias for plan in plans.values() for bias in plan.biases]
         described.append({name: plan.settings for name, plan in plans.items()})
-        pruned.append(certify.PrunedBlock(merged, network, *found))
+        pruned.append(PrunedBlock(PrunedAttention(merged, heads), PrunedNetwork(network, layers)))
     return Ticket(
         seed=seed,
         tensors=tensors,

@@ -15,7 +15,7 @@ from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError
 from strongticket.files import BusyError, Json, atomic_write, difference, discard, lock, read_json, sweep, write_json
 from strongticket.pretrained.pieces import Piece, Solved
-from strongticket.tickets.mask import Bits
+from strongticket.tickets.symbols import Bits
 
 _SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
 

@@ -113,6 +113,9 @@ class Symbols:
     def __hash__(self) -> int:
         return hash((self.alphabet, self.count, self.packed.tobytes()))
 
+    def __repr__(self) -> str:
+        return f"Symbols(alphabet={self.alphabet}, count={self.count})"
+
     def __reduce__(self) -> tuple[type["Symbols"], tuple[int, int, Bits]]:
         return Symbols, (self.alphabet, self.count, self.packed)
 

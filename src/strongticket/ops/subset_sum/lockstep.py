@@ -115,7 +115,7 @@ def solve_group(
 
     A row with -1 has to be solved otherwise.
     """
-    items, first, second, merged, least, lows, highs, vectors, lanes, pairs = work
+    items, first, second, merged, least, _, _, vectors, lanes, pairs = work
     n = len(items)
     h = n // 2
     fill_lanes(used, items, vectors, lanes)
@@ -129,4 +129,4 @@ def solve_group(
         sort_runs_and_find_gaps(merged, len(merged) // 8, largest(merged), least)
         set_limits(least, vectors, lanes, pairs)
         collect_pairs(out, least, merged, vectors, lanes, pairs)
-    decide(w, a, used, items, lows, highs, vectors, lanes, pairs, error, bits)
+    decide(w, a, used, work, error, bits)

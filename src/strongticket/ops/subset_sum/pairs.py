@@ -20,8 +20,12 @@ from strongticket.ops.subset_sum.workspace import (
     TARGET,
     WANTED_FIRST,
     WANTED_SECOND,
+    Workspace,
     largest,
 )
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 
 @njit(nogil=True, cache=True)
@@ -164,8 +168,8 @@ def want_pairs(
     vectors: Buffer,
     lanes: NDArray[np.void],
     pairs: NDArray[np.void],
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
+    error: Floats,
+    bits: Places,
     active: NDArray[np.bool_],
 ) -> bool:
     """Ask for the subsets of each lane's pair of that place, if it can be as good as the best; say if there is any."""
@@ -185,20 +189,9 @@ def want_pairs(
 
 
 @njit(nogil=True, cache=True)
-def decide(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    used: int,
-    items: Buffer,
-    lows: Buffer,
-    highs: Buffer,
-    vectors: Buffer,
-    lanes: NDArray[np.void],
-    pairs: NDArray[np.void],
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
-) -> None:
+def decide(w: Floats, a: Floats, used: int, work: Workspace, error: Floats, bits: Places) -> None:
     """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
+    items, vectors, lanes, pairs = work.items, work.vectors, work.lanes, work.pairs
     h = len(items) // 2
     active = np.empty(used, np.bool_)
     for index in range(used):
@@ -207,8 +200,8 @@ def decide(
         bits[lane.row] = -1 if lane.pairs > pairs.shape[1] else 0
     place = int(np.int64(0))
     while place < pairs.shape[1] and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
-        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], lows, highs)
-        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], lows, highs)
+        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], work.lows, work.highs)
+        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], work.lows, work.highs)
         for index in range(used):
             if active[index]:
                 row = lanes[index].row

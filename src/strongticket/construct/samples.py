@@ -1,0 +1,140 @@
+"""A certificate for given samples: tighter than the one for all inputs, and finite through many blocks."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.bounds.upward import up_digits
+from strongticket.checks import as_real
+from strongticket.construct.certify import PrunedAttention, PrunedNetwork, as_samples
+from strongticket.construct.norms import row_norms
+from strongticket.construct.places import Place, through_attention, through_network
+from strongticket.construct.recertify import Examined, examine
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json
+from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleCertificate:
+    """What is proved of a constructed ticket on given samples, and on balls around them.
+
+    Args:
+        error: a bound on the output error, for every token of every sample.
+        radius: it also holds if every token is moved by at most this, in both networks alike.
+        errors: the same by token, float64: the shape of the samples without their last axis.
+        by_block: the bound behind each block, the last one being `error`; one number where there are no blocks.
+        output_norm: the target's longest output on the samples, to hold the error against.
+        target_sha256: `digest_of_tensors` of the target the error refers to.
+    """
+
+    error: float
+    radius: float
+    errors: Tensor
+    by_block: tuple[float, ...]
+    output_norm: float
+    target_sha256: str
+
+    def as_json(self) -> dict[str, Json]:
+        """Give its numbers, of all inputs together."""
+        return {
+            "error": self.error,
+            "by_block": list(self.by_block),
+            "radius": self.radius,
+            "inputs": self.errors.numel(),
+            "output_norm": self.output_norm,
+            "target_sha256": self.target_sha256,
+        }
+
+    def __str__(self) -> str:
+        moved = f", each moved by at most {self.radius:g}" if self.radius else ""
+        error, inputs = up_digits(self.error, 3), self.errors.numel()
+        return (
+            f"output error at most {error:g} for each of these {inputs:,} inputs{moved}; "
+            f"the target's outputs are up to {self.output_norm:.3g} long"
+        )
+
+
+def certify(
+    ticket: Ticket,
+    target: nn.Module | Tensor | Mapping[str, Tensor],
+    samples: Tensor,
+    *,
+    radius: float = 0.0,
+    attends: Tensor | None = None,
+) -> SampleCertificate:
+    r"""Prove how far a constructed ticket is from its target on given inputs.
+
+    The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
+    one follows the samples through the target and takes what they meet there, so it goes on saying something through many blocks.
+
+    Args:
+        ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
+        target: what it was made from, as a module, a matrix, or tensors by name. A ticket does not contain it.
+        samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer.
+        radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
+        attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all.
+
+    Example:
+        >>> from strongticket.construct import construct_linear
+        >>> target = torch.tensor([[0.25, -0.5]])
+        >>> found = certify(construct_linear(target, hidden_width=48), target, torch.tensor([[1.0, 0.0], [0.0, 0.1]]))
+        >>> found.errors.shape, found.error < 1e-4
+        (torch.Size([2]), True)
+    """
+    r = as_real(radius)
+    if not 0 <= r < math.inf:
+        raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
+    check_family(ticket)
+    named = {"weight": target} if isinstance(target, Tensor) else target
+    named = named.state_dict() if isinstance(named, nn.Module) else named
+    tensors = {name: tensor.detach().cpu() for name, tensor in named.items()}
+    found = examine(ticket, tensors)
+    centre = as_samples(samples, _width(found))
+    sequences = not isinstance(found, PrunedNetwork)
+    if sequences and centre.dim() < 2:
+        raise ValueError(f"samples must be sequences (..., tokens, {_width(found)}); got {tuple(centre.shape)}.")
+    if not sequences and attends is not None:
+        raise ValueError("attends is for attentions and transformers; this ticket has none.")
+    sure = torch.zeros(centre.shape[:-1], dtype=torch.float64)
+    places = list(_places(Place(centre, sure + r, sure), found, attends.cpu() if attends is not None else None))
+    by_block = tuple(float(place.error.max()) for place in places)
+    if not math.isfinite(sum(by_block)):
+        raise ValueError("the certificate for these samples overflows float64: its numbers are too large.")
+    return SampleCertificate(
+        error=by_block[-1],
+        radius=r,
+        errors=places[-1].error,
+        by_block=by_block,
+        output_norm=float(row_norms(places[-1].centre).max()),
+        target_sha256=digest_of_tensors(tensors),
+    )
+
+
+def check_family(ticket: Ticket) -> None:
+    """Refuse a ticket that samples cannot be followed through."""
+    if ticket.architecture.get("family") == "pretrained":
+        raise StrongTicketError("samples cannot be followed through a pretrained model yet; leave them out.")
+
+
+def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:
+    """Give the place behind each block, or the one behind the whole map."""
+    if isinstance(found, PrunedNetwork):
+        yield through_network(place, *found)
+    elif isinstance(found, PrunedAttention):
+        yield through_attention(place, *found, attends)
+    else:
+        for block in found:
+            place = place.plus(through_attention(place, *block.attention, attends))
+            place = place.plus(through_network(place, *block.feedforward))
+            yield place
+
+
+def _width(found: Examined) -> int:
+    if isinstance(found, PrunedNetwork):
+        return found.network.weights[0].shape[1]
+    return (found if isinstance(found, PrunedAttention) else found[0].attention).merged.vo.shape[1]
