@@ -158,6 +158,7 @@ def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(
     monkeypatch.setattr(sys, "argv", ["strongticket", *arguments])
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert files(folder) == files(unbroken)
+    assert set(os.listdir(folder)) == set(os.listdir(unbroken)), "nothing is left behind"
     circumstances = json.loads((folder / "run.json").read_text())
     assert circumstances["resumed_at_step"] in (10, 12, 20)
     assert circumstances["command"].startswith("strongticket search ")
