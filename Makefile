@@ -42,7 +42,8 @@ $(OLDEST)/.ready: pyproject.toml constraints.txt tests/oldest.py
 	touch $@
 
 test-oldest: $(OLDEST)/.ready  ## run the whole test suite with the oldest versions pyproject.toml allows
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TEST)
+	@# Some library of that age sets the C locale, in which tests would read files as ASCII.
+	PYTHONUTF8=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TEST)
 
 # What depends on how numbers are added up: construct and its certificates, and every page and example with a number.
 SENSITIVE := tests/construct tests/models tests/ops tests/pretrained tests/bounds tests/tickets \

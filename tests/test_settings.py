@@ -129,9 +129,14 @@ def test_figures_miss_what_they_missed_before_a_setting_was_added(later: Later, 
         committed = json.loads((RESULTS / name / RESULT).read_text())
         assert figures[name]["missing"] == committed["missing"]
         assert (figures[name]["runs"], name) == (committed["runs"], name)
-    for name in ("fig4", *TEXT_FIGURES):
-        assert (old_runs / name / RESULT).read_bytes() == (RESULTS / name / RESULT).read_bytes()
+    # Fits of Figure 4 are SciPy's, whose last digit depends on its version.
+    fig4 = [
+        json.loads((folder / "fig4" / RESULT).read_bytes(), parse_float=lambda x: f"{float(x):.9g}")
+        for folder in (old_runs, RESULTS)
+    ]
+    assert fig4[0] == fig4[1]
     for name in TEXT_FIGURES:
+        assert (old_runs / name / RESULT).read_bytes() == (RESULTS / name / RESULT).read_bytes()
         assert (old_runs / name / "rows.jsonl").read_bytes() == (RESULTS / name / "rows.jsonl").read_bytes()
 
 

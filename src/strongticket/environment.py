@@ -72,7 +72,7 @@ def _cpu_name() -> str:
         return platform.processor() or platform.machine()
     # The first processor's fields are enough, so later ones must not replace them.
     fields: dict[str, str] = {}
-    for line in info.read_text().splitlines():
+    for line in info.read_text("utf-8").splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     name = fields.get("model name", platform.machine())

@@ -333,6 +333,34 @@ def test_lemma_8_and_its_inverse(variant: Variant, tol: float, alpha: float, d: 
     assert bounds.softmax_error(s * (1 + 1e-9) + 1e-9, input_norm=alpha, d_model=d, variant=variant) > tol * (1 - 1e-6)
 
 
+@given(s=st.floats(1e-12, 0.5), alpha=NORMS, d=DIMENSIONS)
+def test_lemma_5_is_above_lemma_8_and_ends_at_a_half(s: float, alpha: float, d: int) -> None:
+    by_lemma_5 = bounds.small_softmax_error(s, input_norm=alpha, d_model=d)
+    assert by_lemma_5 >= bounds.softmax_error(s, input_norm=alpha, d_model=d, variant="paper")
+    with pytest.raises(ValueError, match=r"Lemma 5 needs a score error of at most 1/2; got 0\.6"):
+        bounds.small_softmax_error(0.6, input_norm=alpha, d_model=d)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_blocks_with_wider_hidden_layers(variant: Variant) -> None:
+    """d -> 4d -> d: what `feedforward_bound` asks of its layers at the share of the error that a block gives them."""
+    d, alpha, tol = 6, 9.0, 0.01
+    same = {"d_model": d, "n_heads": 2, "layers": 2, "input_norm": alpha, "variant": variant, "constant": FINE}
+    plain, wide = (bounds.block_bound(**same, hidden=hidden) for hidden in (None, 4 * d))
+    assert bounds.block_bound(**same, hidden=d) == plain
+    lines = {line.name: line for line in wide.requirements}
+    assert lines["hidden_width"].blocks == 4 * d
+    assert lines["hidden_width"].sums == 2 * (d * 4 * d + 4 * d * d)
+    assert lines["key_width"] == plain.requirements[0]
+    if variant == "paper":
+        # Theorem 10 at eps' = eps / 6 alpha H sqrt(d), as in Theorem 11's proof.
+        share = tol / (6 * alpha * 2 * math.sqrt(d))
+        scale = 4 * 2 * (4 * d * d) / share
+        assert lines["hidden_width"].log_scale == pytest.approx(math.log(scale * tol))
+    stack = bounds.transformer_bound(**same, hidden=4 * d, blocks=1)
+    assert stack.widths(tol) == [wide.widths(tol)]
+
+
 @pytest.mark.parametrize("share", [1e-9, 0.1, 0.5, 0.95, 1 - 1e-6, 1 - 1e-12, 1 - 1e-15, math.nextafter(1, 0)])
 def test_lemma_8_up_to_the_most_that_weights_can_move(share: float) -> None:
     """Weights move by less than 2 in 1-norm, whatever the scores do; close to that, rounded arguments say little."""

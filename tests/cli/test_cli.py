@@ -336,3 +336,21 @@ def test_no_text_of_a_ticket_drives_the_terminal(run: Run, tmp_path: Path) -> No
             done = run(command[0], file, *command[1:])
             assert not re.search(r"[^\n -~\xa0-\U0010ffff]", done.stdout + done.stderr), done
     assert count > 60
+
+
+def test_lemmas_either_way(run: Run) -> None:
+    """Lemmas 8, 12 and 13: what an error does, and which error is allowed."""
+    sizes = ("--d-model", "64", "--input-norm", "2")
+    for command, moved in (
+        (("softmax", *sizes), "score_error"),
+        (("drift", *sizes, "--n-heads", "4"), "input_error"),
+        (("drift", *sizes, "--of", "block", "--variant", "tight"), "input_error"),
+    ):
+        option = f"--{moved.replace('_', '-')}"
+        error = json.loads(run("bound", *command, option, "0.001", "--json").stdout)["error"]
+        back = json.loads(run("bound", *command, "--tol", str(error), "--json").stdout)[moved]
+        assert back == pytest.approx(0.001, rel=1e-6)
+        assert f"{error:.6g}" in run("bound", *command, option, "0.001").stdout
+        both = run("bound", *command, option, "0.1", "--tol", "0.1")
+        assert both.returncode == 2
+        assert f"give {option} to get the error, or --tol" in both.stderr

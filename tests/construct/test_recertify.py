@@ -1,3 +1,5 @@
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -82,6 +84,48 @@ def forged(ticket: st.Ticket, *, settings: dict[str, Any] | None = None, **chang
     same = {"seed": ticket.seed, "tensors": ticket.tensors.values(), "dense": ticket.dense.values()}
     architecture = {**ticket.architecture, **(settings or {})}
     return st.Ticket(**{**same, "certificate": ticket.certificate, "architecture": architecture, **changes})
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield path
+    for key, part in parts:
+        yield from leaves(part, (*path, key))
+
+
+def with_leaf(details: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+    if not path:
+        return change(details)
+    copied = list(details) if isinstance(details, list) else dict(details)
+    copied[path[0]] = with_leaf(details[path[0]], path[1:], change)
+    return copied
+
+
+FORGERIES: list[Callable[[Any], Any]] = [
+    lambda value: value * 0.9 if isinstance(value, float) else "other",
+    lambda value: value * 1.1 + 1e-9 if isinstance(value, float) else None,
+    lambda value: {**value, "more": 1} if isinstance(value, dict) else [value],
+    lambda value: value[1:] if isinstance(value, list) and value else {"a": value},
+]
+
+
+@pytest.mark.parametrize("name", ["unreachable", "linear", "feedforward", "attention", "transformer"])
+def test_no_claim_of_the_details_can_be_forged(name: str) -> None:
+    if name == "unreachable":
+        target = {"weight": 9 * draw(2, 3, seed=5)}
+        ticket = st.construct_linear(target["weight"], hidden_width=6)
+        assert ticket.certificate.details["unreachable"]["worst"]
+    else:
+        ticket, target = constructed()[name]
+    assert failures(ticket, target) == []
+    details = json.loads(json.dumps(ticket.certificate.details))
+    for path in leaves(details):
+        for forge in FORGERIES:
+            claimed = with_leaf(details, path, forge)
+            if claimed == details or not isinstance(claimed, dict):
+                continue
+            (failure,) = failures(forged(ticket, certificate=replace(ticket.certificate, details=claimed)), target)
+            assert "\n" not in failure
 
 
 def test_key_width_is_the_tensors_own() -> None:

@@ -113,6 +113,7 @@ def test_fig4_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> N
         target.attention,
         key_width=24,
         value_width=24,
+        assignment="equal",
         seed=point["sources"]["seed"][source],
         input_norm=target.input_norm(),
     )
@@ -174,6 +175,7 @@ def test_fig5_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> N
         target.attention,
         key_width=16,
         value_width=16,
+        assignment="equal",
         seed=line["sources"]["seed"][source],
         input_norm=target.input_norm(),
     )
@@ -194,9 +196,9 @@ def test_fig6_first_blocks_are_a_transformer_of_their_own(results: dict[str, Any
     two = Transformer(fig6._blocks_of(target)[:2])
     (point,) = (p for p in result["widths"] if p["width"] == 32)
     x = with_token(torch.zeros(2, dtype=torch.float64), draw_angular("test", 50).sequences(4))
-    ticket = construct_transformer(
-        two, key_width=32, value_width=32, hidden_width=32, seed=point["sources"]["seed"][1], samples=x
-    )
+    widths = {"key_width": 32, "value_width": 32, "hidden_width": 32}
+    seed = point["sources"]["seed"][1]
+    ticket = construct_transformer(two, **widths, seed=seed, assignment="equal", samples=x)
     errors = (ticket.build("literal", dtype=torch.float64)(x) - two(x)).norm(dim=-1).amax(dim=-1)
     assert math.isclose(errors.mean().item(), point["sources"]["error"][1][1], rel_tol=1e-9, abs_tol=1e-14)
     assert ticket.certificate is not None

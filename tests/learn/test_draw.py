@@ -32,6 +32,8 @@ UP = tensor_called(nano(), "blocks.0.mlp.up.weight")  # (256, 64)
         ("sign", "sign", 0.02),
         ("xavier", "uniform", math.sqrt(6 / (64 + 256))),
         ("kaiming", "uniform", math.sqrt(6 / 64)),
+        ("kaiming-normal", "normal", math.sqrt(2 / 64)),
+        ("kaiming-sign", "sign", math.sqrt(2 / 64)),
     ],
 )
 def test_distributions(init: Init, distribution: str, scale: float) -> None:

@@ -165,6 +165,7 @@ def test_describe_says_what_was_drawn() -> None:
         "shape": [64, 64],
         "distribution": "normal",
         "scale": pytest.approx(0.02 * 32**0.25),
+        "init": "own",
     }
     assert rows["blocks.1.mlp.up.bias"]["distribution"] == "constant"
     assert rows["blocks.1.mlp.up.bias"]["scale"] == 0.0

@@ -114,6 +114,58 @@ def test_a_ticket_brings_back_what_was_evaluated(rule: str, tmp_path: Path) -> N
         assert torch.equal(st.load_ticket(make(), ticket).eval()(POINTS), expected)
 
 
+@ANY_RULE
+def test_a_module_in_float64_computes_with_what_its_ticket_holds(rule: str) -> None:
+    hidden = st.hide(make().double().eval(), st.Policy(), seed=0, rule=rule)
+    hidden.model(POINTS.double()).square().sum().backward()
+    assert all(parameter.grad is not None for _, parameter in hidden.trainable())
+    rebuilt = st.load_ticket(make().double().eval(), hidden.to_ticket())
+    assert torch.equal(rebuilt(POINTS.double()), hidden.model(POINTS.double()))
+
+
+@pytest.mark.parametrize(
+    ("rule", "score"),
+    [
+        *((rule, 0.0) for rule in ("edge-popup", "iterand", "biprop", "signed", "multicoated", "gem-miner")),
+        ("partially-frozen:frozen=0.01,scale=true", 0.0),
+        ("signed:threshold=0.5", 0.0),
+        ("bernoulli:final=threshold,rescale=true", -9.0),
+        ("relaxed", -9.0),
+    ],
+)
+def test_a_tensor_of_which_nothing_is_kept(rule: str, score: float) -> None:
+    ranked = score == 0 and "threshold" not in rule
+    policy = st.Policy(density=0.3, scope="global" if ranked else "tensor")
+    hidden = st.hide(make().eval(), policy, seed=0, rule=rule)
+    (tensor,) = (tensor for tensor in hidden.tensors if tensor.name == "4.weight")
+    tensor.module.scores.detach().fill_(score)
+    hidden.after_step()
+    kept = int((hidden.rule.codes(tensor)[0] > 0).sum())
+    assert kept == 0 if "frozen" not in rule else kept < 5  # of which the seed keeps some
+    with torch.no_grad():
+        expected = hidden.model(POINTS)
+        assert expected.isfinite().all()
+        assert torch.equal(st.load_ticket(make().eval(), hidden.to_ticket())(POINTS), expected)
+
+
+def test_frozen_parts_take_no_bits() -> None:
+    sizes = [
+        len(st.hide(nn.Linear(200, 300), st.Policy(), seed=0, rule=rule).to_ticket().to_bytes())
+        for rule in ("edge-popup", "partially-frozen:frozen=0.7", "partially-frozen:frozen=0.9")
+    ]
+    bits_of_all, other = 200 * 300 / 8 * 0.8813, sizes[0] - 200 * 300 / 8 * 0.8813  # the entropy of density 0.3
+    assert [size - other for size in sizes[1:]] == pytest.approx([0.3 * bits_of_all, 0.1 * bits_of_all], abs=200)
+
+
+def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
+    search("signed", out=tmp_path, steps=2, validate_every=1)
+    told = rf"{tmp_path} holds a run of other settings \(rule.*name: \"?signed\"? there, \"?biprop\"? here\)"
+    with pytest.raises(st.StrongTicketError, match=told):
+        search("biprop", out=tmp_path, steps=2, validate_every=1)
+    with pytest.raises(st.StrongTicketError, match=r"other settings \(rule.*threshold: null there, 0.5 here\)"):
+        search(Signed(threshold=0.5), out=tmp_path, steps=2, validate_every=1)
+
+
 class Many(Signed):
     """More codes than a ticket has room for."""
 
@@ -184,6 +236,38 @@ def test_compiled(rule: str) -> None:
         results.append([p.grad for _, p in hidden.trainable()])
         hidden.model.zero_grad()
     torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@ANY_RULE
+def test_on_a_gpu_a_step_waits_for_nothing(rule: str) -> None:
+    here, there = (st.hide(make().to(device), st.Policy(), seed=3, rule=rule) for device in ("cpu", "cuda"))
+    for a, b in zip(here.tensors, there.tensors, strict=True):
+        if a.treatment == "masked":
+            assert torch.equal(here.rule.codes(a)[0], there.rule.codes(b)[0].cpu()), a.name
+    optimizer = torch.optim.AdamW([p for _, p in there.trainable()], lr=0.03, fused=True)
+    batch = [POINTS.cuda(), LABELS.cuda()]
+
+    def step() -> None:
+        classify(there.model, batch).backward()
+        there.before_step()
+        optimizer.step()
+        optimizer.zero_grad()
+        there.after_step()
+
+    for _ in range(4):
+        step()  # kernels are compiled
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(4):
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    there.model.eval()
+    for tensor in there.tensors:
+        if tensor.treatment == "masked":
+            assert torch.equal(next(tensor.values(there.model)), rebuilt(there, tensor)), tensor.name
 
 
 @ANY_RULE

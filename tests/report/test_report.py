@@ -383,6 +383,16 @@ def test_pictures_and_distributions_agree_with_the_weights(mask: Any) -> None:
     assert sum(histogram["kept"]) == mask.count()
 
 
+def test_weights_of_codes_are_counted_as_the_network_has_them() -> None:
+    tensors = Ticket.load(Path(__file__).parents[1] / "golden" / "codes.ticket")
+    for name in ("again", "levels", "fixed"):
+        shown = tickets._draw(tensors, tensors.tensors[name], tickets.Budget())
+        histogram, masked = shown["histogram"], tensors.materialize()[name]
+        edges = np.linspace(-histogram["reach"], histogram["reach"], tickets.BINS + 1)
+        assert histogram["kept"] == np.histogram(masked[masked != 0].numpy(), edges)[0].tolist()
+        assert sum(histogram["kept"]) == shown["kept"]
+
+
 def test_distribution_of_a_large_tensor_is_a_sample_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tickets, "SAMPLE", 64)
     tensor = RandomTensor(name="w", mask=PackedMask.random((100, 101), 0.25, seed=0))

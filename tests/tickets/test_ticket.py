@@ -167,7 +167,7 @@ def test_identity_is_of_the_content_alone() -> None:
 def test_identity_ignores_how_masks_are_coded(monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = small_ticket()
     coded = ticket.to_bytes()
-    monkeypatch.setattr("strongticket.tickets.format._encode", lambda mask: ("raw", [mask.bits.data]))
+    monkeypatch.setattr("strongticket.tickets.format.encode_mask", lambda mask: ("raw", [mask.bits.data]))
     raw = ticket.to_bytes()
     assert raw != coded
     assert Ticket.from_bytes(raw).identity == Ticket.from_bytes(coded).identity
@@ -217,6 +217,20 @@ def test_size(density: float, bits_a_weight: float) -> None:
     mask = PackedMask.random((weights,), density, seed=0)
     size = len(Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)]).to_bytes())
     assert 8 * (size - 4096) / weights <= bits_a_weight
+
+
+def test_no_thread_of_a_writer_waits_for_the_compiler() -> None:
+    """As if Ctrl-C had left the lock of numba's compiler locked: loading a kernel from the cache takes it as well."""
+    program = (
+        "from numba.core.compiler_lock import global_compiler_lock\n"
+        "from strongticket import *\n"
+        "mask = PackedMask.random((5000,), 0.1, seed=0)\n"
+        "ticket = Ticket(seed=0, tensors=[RandomTensor(name='w', mask=mask)])\n"
+        "with global_compiler_lock:\n"
+        "    print(Ticket.from_bytes(ticket.to_bytes()).tensors['w'].mask == mask)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_masks_of_several_chunks_are_coded_and_read_again() -> None:

@@ -118,7 +118,8 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
     ("edit", "reason"),
     [
         (lambda d: d["content"]["tensors"].append(dict(tensor(d, 0))), "must be unique; got 'head.0.query' twice"),
-        (lambda d: d["content"]["dense"][0].update(name="norm"), "table of tensors does not fit"),
+        (lambda d: d["content"]["dense"][0].update(name="norm"), "must be unique; got 'norm' twice"),
+        (lambda d: d["content"]["dense"][0].update(name="other"), "table of tensors does not fit"),
         (lambda d: tensor(d, 0).update(name="../../etc/passwd"), "a tensor's name has letters"),
         (lambda d: tensor(d, 0).update(name="/etc/passwd"), "a tensor's name has letters"),
         (lambda d: tensor(d, 0).update(name="a/b"), "a tensor's name has letters"),
@@ -302,6 +303,12 @@ def test_payloads_in_rans_that_lie_are_refused() -> None:
     refused(with_payload(b"\x80\x80\x04" + b"\0\0\2\0", "rans", 64), "does not end as it began")
     refused(with_payload(b"\x81\x80\x04" + state, "rans", 64), "frequencies add up to more than 65,536")
     refused(with_payload(b"\xff\xff\xff\xff" + state, "rans", 64), "more than three bytes")
+
+
+def test_a_payload_is_not_decoded_for_each_of_many_tensors_of_one_name() -> None:
+    data = with_payload(b"\x80\x80\x04" + (65_536).to_bytes(4, "little") * 8 + bytes(4000), "rans", 2048 * 4035)
+    assert Ticket.from_bytes(data).numel == 2048 * 4035
+    refused(edited(data, lambda d: d["content"].update(tensors=d["content"]["tensors"] * 500)), "got 'w' twice")
 
 
 def test_owners_in_order_are_blocks() -> None:

@@ -1,4 +1,4 @@
-r"""What it is worth to choose the input of each hidden unit: the same sources with equal blocks and with adaptive units.
+r"""What it is worth to choose the input of each hidden unit: the same sources, with equal blocks and adaptive units.
 
 Each row is one case and one assignment: medians over the seeds of the error's spectral norm and of its largest entry,
 entries out of reach, and how many times more units there are than any masks whatever need for that largest entry, by
@@ -19,6 +19,7 @@ from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.script import run_script
 from strongticket.bounds import counting_width
 from strongticket.construct import construct_attention, construct_transformer
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
@@ -30,7 +31,7 @@ from strongticket.experiments.targets import Target, make_target
 from strongticket.experiments.tasks import Task, token_errors
 from strongticket.tickets.ticket import Ticket
 
-ASSIGNMENTS = ("equal", "adaptive")
+ASSIGNMENTS: tuple[Assignment, ...] = ("equal", "adaptive")
 D = 32
 
 
@@ -46,7 +47,8 @@ def query_by_key(seed: int) -> Tensor:
     heads = 4
     query, key, _ = nn.MultiheadAttention(D, heads).in_proj_weight.detach().double().chunk(3)
     d_k = D // heads
-    return query[:d_k].T @ key[:d_k] / d_k**0.5
+    merged: Tensor = query[:d_k].T @ key[:d_k] / d_k**0.5
+    return merged
 
 
 def behind_relu(items: int) -> Product:

@@ -71,7 +71,7 @@ def information_limit(error: float) -> float:
 
 def collect(folder: Path, results: Path) -> None:
     """Put the runs together."""
-    runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    runs = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     runs.sort(key=lambda run: (run["what"], run["items"]))
     results.mkdir(parents=True, exist_ok=True)
     spent = [run.pop("run") for run in runs]

@@ -25,6 +25,7 @@ from strongticket.bounds.perturbation import block_drift as block_drift
 from strongticket.bounds.perturbation import largest_attention_input_error as largest_attention_input_error
 from strongticket.bounds.perturbation import largest_block_input_error as largest_block_input_error
 from strongticket.bounds.perturbation import largest_score_error as largest_score_error
+from strongticket.bounds.perturbation import small_softmax_error as small_softmax_error
 from strongticket.bounds.perturbation import softmax_error as softmax_error
 from strongticket.bounds.perturbation import softmax_shift as softmax_shift
 from strongticket.bounds.theorems import attention_bound as attention_bound

@@ -42,6 +42,18 @@ def softmax_error(score_error: float, *, input_norm: float, d_model: int, varian
     return (Up(input_norm) * up_softmax(Up(score_error), variant, d_model)).value
 
 
+def small_softmax_error(score_error: float, *, input_norm: float, d_model: int) -> float:
+    r"""Bound the same by $4 \sqrt{d_1} \alpha s$, which holds for $s \le 1/2$ (Lemma 5).
+
+    Arguments as in `softmax_error`.
+    """
+    check_norms(score_error=score_error, input_norm=input_norm)
+    check_counts(d_model=d_model)
+    if score_error > 0.5:
+        raise ValueError(f"Lemma 5 needs a score error of at most 1/2; got {score_error}. Lemma 8 has no such limit.")
+    return (4 * up_sqrt(d_model) * Up(input_norm) * Up(score_error)).value
+
+
 def largest_score_error(tol: float, *, input_norm: float, d_model: int, variant: Variant = "tight") -> float:
     r"""Give the score error $s$ at which `softmax_error` reaches `tol`, rounded down; infinity if none does.
 

@@ -7,6 +7,7 @@ entries, and error and probability kept apart. `docs/theory.md`, sections 5 and 
 Arguments are the same throughout:
     d_model, d_out: $d_1$ and $d_2$; blocks map $d_1$ to $d_1$.
     n_heads, layers, blocks: $H$, the layers $L$ of a target's feed-forward network, the blocks $B$ of a transformer.
+    hidden: the size of that network's hidden layers, $d_1$ if it is left out.
     input_norm: $\alpha$. The paper's theorems assume a large one; a smaller one is raised to that, and a note says so.
     constant: $C$. Its value is not known; left out, it is the least that is not ruled out for each width.
 """
@@ -118,11 +119,16 @@ def block_bound(
     d_model: int,
     n_heads: int = 1,
     layers: int = 1,
+    hidden: int | None = None,
     input_norm: float = 1.0,
     variant: Variant = "paper",
     constant: float | None = None,
 ) -> Bound:
-    r"""Theorem 11: a random block against a target block without normalisation, all of whose sizes are $d_1$.
+    r"""Theorem 11: a random block against a target block without normalisation.
+
+    The paper has a feed-forward network all of whose sizes are $d_1$; `hidden` $h$ is another size of its hidden
+    layers, as in $d \to 4d \to d$. Then $d_1^2$ of the last line is the largest $d_l d_{l+1}$, and the width is cut
+    into $\max(d_1, h)$ blocks.
 
     paper: $n_{MHA} \ge d_1 C \log(32 \alpha^3 H d_1^{3/2} / \varepsilon)$ for key and value, and
     $n_{FC} \ge d_1 C \log(24 \alpha L H d_1^{5/2} / \varepsilon)$, where $\alpha \ge \sqrt{d_1}$.
@@ -130,9 +136,10 @@ def block_bound(
     $n_{FC} \ge d_1 C \log(L \max((2 \alpha (1 + H) + 3/2) d_1, 4 d_1^2) / \varepsilon)$.
     """
     check_counts(d_model=d_model, n_heads=n_heads, layers=layers)
+    sizes = _network_sizes(d_model, layers, hidden)
     check_positive(input_norm=input_norm)
     alpha, notes = _covered_norm(input_norm, math.sqrt(d_model), "Theorem 11", variant)
-    lines = _block_lines(d_model, n_heads, layers, log(alpha), variant, constant)
+    lines = _block_lines(sizes, n_heads, log(alpha), variant, constant)
     return Bound(statement="Theorem 11", requirements=lines, input_norm=alpha, notes=notes)
 
 
@@ -142,6 +149,7 @@ def transformer_bound(
     blocks: int,
     n_heads: int = 1,
     layers: int = 1,
+    hidden: int | None = None,
     input_norm: float = 1.0,
     variant: Variant = "paper",
     constant: float | None = None,
@@ -155,6 +163,7 @@ def transformer_bound(
     product is $4 (1 + H + H a_j (2 a_j + 1/8))$.
     """
     check_counts(d_model=d_model, blocks=blocks, n_heads=n_heads, layers=layers)
+    sizes = _network_sizes(d_model, layers, hidden)
     check_positive(input_norm=input_norm)
     d, H, B = d_model, n_heads, blocks
     alpha, notes = _covered_norm(input_norm, math.sqrt(d), "Theorem 14", variant)
@@ -168,7 +177,7 @@ def transformer_bound(
             # The first block sees exact inputs; all others share their error with what the inputs were off by.
             log_input = log(2) + log_input if variant == "paper" else _log_sum(log_input, log(1 / 8))
             log_share += log(2)
-        lines = _block_lines(d, H, layers, log_input, variant, constant)
+        lines = _block_lines(sizes, H, log_input, variant, constant)
         lines = tuple(replace(line, log_scale=line.log_scale + log_share) for line in lines)
         parts.append(Bound(statement="Theorem 14", requirements=lines, input_norm=alpha, notes=notes))
     return Stack(statement="Theorem 14", parts=tuple(parts))
@@ -200,9 +209,16 @@ def _attention_lines(
     )
 
 
+def _network_sizes(d: int, layers: int, hidden: int | None) -> list[int]:
+    """List the sizes of a target's feed-forward network from d to d."""
+    check_counts(hidden=d if hidden is None else hidden)
+    return [d, *[d if hidden is None else hidden] * (layers - 1), d]
+
+
 def _block_lines(
-    d: int, H: int, L: int, log_alpha: float, variant: Variant, constant: float | None
+    sizes: Sequence[int], H: int, log_alpha: float, variant: Variant, constant: float | None
 ) -> tuple[Requirement, ...]:
+    d, L, layers = sizes[0], len(sizes) - 1, [d1 * d2 for d1, d2 in pairwise(sizes)]
     key, value = (
         replace(line, log_scale=line.log_scale + log(4))
         for line in _attention_lines(d, d, H, log_alpha, variant, constant)
@@ -210,11 +226,11 @@ def _block_lines(
     if variant == "paper":
         # The paper takes one n_MHA for both; what the keys ask for is the larger.
         value = replace(value, log_scale=key.log_scale)
-        log_hidden = log(24 * L * H) + log_alpha + 2.5 * log(d)
+        log_hidden = log(24 * L * H) + log_alpha + 0.5 * log(d) + log(max(layers))
     else:
         log_norm = _log_sum(log(2 + 2 * H) + log_alpha, log(1.5))
-        log_hidden = log(L * d) + max(log_norm, log(4 * d))
-    return key, value, _relu(blocks=d, sums=2 * L * d * d, log_scale=log_hidden, constant=constant)
+        log_hidden = log(L) + max(log_norm + 0.5 * log(max(layers)), log(4 * max(layers)))
+    return key, value, _relu(blocks=max(sizes), sums=2 * sum(layers), log_scale=log_hidden, constant=constant)
 
 
 def _log_magnification(d: int, H: int, log_norm: float, variant: Variant) -> float:

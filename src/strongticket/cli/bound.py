@@ -34,6 +34,11 @@ _ASKED: dict[str, tuple[Any, Any, Any]] = {
     "d_out": (int | None, None, typer.Option(help="Output dimension d_2.", show_default="as d-model")),
     "n_heads": (int, 1, typer.Option(help="Heads H.")),
     "layers": (int, 1, typer.Option(min=1, help="Layers L of the target's feed-forward network.")),
+    "hidden": (
+        int | None,
+        None,
+        typer.Option(min=1, help="Size of that network's hidden layers.", show_default="as d-model"),
+    ),
     "input_norm": (float, 1.0, typer.Option(help="No input is longer than this (alpha).")),
     "tol": (float | None, None, typer.Option(help="Error to promise; prints widths.", show_default=False)),
     **{
@@ -88,12 +93,12 @@ _add(
 )
 _add(
     "feedforward",
-    "d_out layers input_norm hidden_width variant",
+    "d_out layers hidden input_norm hidden_width variant",
     "--d-model 64 --layers 2 --tol 0.01",
     """A pruned random ReLU network against a given one (Lemma 2).
 
-    The random one has 2 L layers, the given one L, its hidden layers d-model units; from L = 2 this is Theorem 10. A
-    width is one number for all layers, or one for each, separated by commas.
+    The random one has 2 L layers, the given one L; from L = 2 this is Theorem 10. A width is one number for all layers,
+    or one for each, separated by commas.
     """,
 )
 _add(
@@ -107,7 +112,7 @@ _add(
 )
 _add(
     "block",
-    "n_heads layers input_norm key_width value_width hidden_width variant",
+    "n_heads layers hidden input_norm key_width value_width hidden_width variant",
     "--d-model 64 --tol 0.01 --variant tight",
     """A pruned random block against a given one (Theorem 11).
 
@@ -116,7 +121,7 @@ _add(
 )
 _add(
     "transformer",
-    "blocks n_heads layers input_norm key_width value_width hidden_width variant",
+    "blocks n_heads layers hidden input_norm key_width value_width hidden_width variant",
     "--d-model 64 --blocks 6 --tol 0.01",
     """A pruned random transformer against a given one (Theorem 14).
 
@@ -126,15 +131,71 @@ _add(
 )
 
 
+_OF = typer.Option(help="Of an attention (Lemma 12), or of a block (Lemma 13).")
+_MOVED = typer.Option(help="How far it moves at most; prints the error.", show_default=False)
+
+
+def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words: str) -> None:
+    """Add the command of a lemma on how far outputs move: forward by how far `moved` does, backward by a tolerance."""
+    options = {"d_model": _ASKED["d_model"], **more, "input_norm": _ASKED["input_norm"]}
+    options |= {moved: (float | None, None, _MOVED), "tol": (float | None, None, _ASKED["tol"][2])}
+    options |= {key: _ASKED[key] for key in ("variant", "as_json")}
+
+    def command(**given: Any) -> None:
+        from strongticket import bounds
+        from strongticket.cli.terminal import print_json
+
+        as_json, move, tol, of = given.pop("as_json"), given.pop(moved), given.pop("tol"), given.pop("of", None)
+        if (move is None) == (tol is None):
+            bad_usage(f"give --{moved.replace('_', '-')} to get the error, or --tol to get how far that may move.")
+        try:
+            if tol is None:
+                error = getattr(bounds, f"{of}_drift" if of else "softmax_error")(move, **given)
+            else:
+                backward = f"largest_{of}_input_error" if of else "largest_score_error"
+                move, error = getattr(bounds, backward)(tol, **given), tol
+        except ValueError as wrong:
+            bad_usage(wrong)
+        if as_json:
+            told = {"of": of} if of else {}
+            print_json({**told, **given, moved: move if math.isfinite(move) else None, "error": error})
+        else:
+            typer.echo(f"{moved.replace('_', ' ')} at most {move:.6g}: outputs move by at most {error:.6g}")
+
+    set_signature(command, options)
+    bound_app.command(name, cls=Command, help=words, epilog=f"Example: strongticket bound {name} {example}")(command)
+
+
+_add_lemma(
+    "softmax",
+    "score_error",
+    {},
+    "--d-model 64 --score-error 0.01",
+    """How far a softmax moves with its scores (Lemma 8).
+
+    Lemma 5 is the paper's form for score errors of at most 1/2; the tight form is below both.
+    """,
+)
+_add_lemma(
+    "drift",
+    "input_error",
+    {"of": (Literal["attention", "block"], "attention", _OF), "n_heads": _ASKED["n_heads"]},
+    "--d-model 64 --input-error 0.001",
+    """How far a target moves with its inputs (Lemmas 12, 13).""",
+)
+
+
 def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":
     from strongticket import bounds
 
     if name != "feedforward":
         found: Bound | Stack = getattr(bounds, f"{name}_bound")(**given)
         return found
-    if (layers := given.pop("layers")) == 1:
+    layers, hidden = given.pop("layers"), given.pop("hidden")
+    if layers == 1:
         return bounds.relu_bound(**given)
-    return bounds.feedforward_bound([given.pop("d_model")] * layers + [given.pop("d_out")], **given)
+    d_model, d_out = given.pop("d_model"), given.pop("d_out")
+    return bounds.feedforward_bound([d_model, *[hidden or d_model] * (layers - 1), d_out], **given)
 
 
 def _answer(

@@ -35,8 +35,9 @@ def construct_feedforward(
 
     Args:
         target: a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in).
-        hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. Half of the units
-            carry positive inputs and half negative ones, so n / (2 d_in) items meet each entry on average.
+        hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. In the
+            first layer half of the units carry positive inputs and half negative ones: n / (2 d_in) items meet each
+            entry. From the second on inputs are never negative, and n / d_in items do; with equal blocks half of these.
         seed: of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
         assignment: as in `construct_linear`.

@@ -1,17 +1,19 @@
 """The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_count
 from strongticket.construct import certify
 from strongticket.construct.attention import as_merged, plan_attention
 from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
 from strongticket.construct.feedforward import plan_network
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Plan, Wanted
-from strongticket.construct.product import Pruned
+from strongticket.construct.product import Miss, Pruned
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
@@ -19,6 +21,7 @@ from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
 from strongticket.tickets.build import check_blocks
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.tensors import Certificate, DenseTensor
 from strongticket.tickets.ticket import Ticket
 
@@ -26,6 +29,7 @@ Examined = PrunedNetwork | PrunedAttention | list[PrunedBlock]
 
 # The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
 TOLERANCE = 1e-9
+_MOST_ABOVE = 1.001
 
 
 def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
@@ -36,11 +40,11 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
         target: the target's tensors by name, as its `state_dict` gives them.
 
     Raises:
-        StrongTicketError: the ticket has no certificate, `examine` refuses it, or norms overflow.
+        StrongTicketError: `examine` refuses the ticket, or norms overflow.
     """
-    if ticket.certificate is None:
-        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
-    found, alpha, digest = examine(ticket, target), ticket.certificate.input_norm, digest_of_tensors(target)
+    found, digest = examine(ticket, target), digest_of_tensors(target)
+    assert ticket.certificate is not None
+    alpha = ticket.certificate.input_norm
     try:
         if isinstance(found, PrunedAttention):
             return certify.attention(*found, alpha, digest)
@@ -58,10 +62,12 @@ def examine(ticket: Ticket, target: Mapping[str, Tensor]) -> Examined:
     """Regenerate the masked weights and compare them with the target's, matrix by matrix.
 
     Raises:
-        StrongTicketError: the ticket's family cannot be certified, or the ticket is not one that is made from such a
+        StrongTicketError: the ticket has no certificate or no family that can have one, or it is not made from such a
             target. Its tensors must be those the target needs, its architecture must say of them what `build` finds,
             and its biases must be the target's, as every certificate takes them to be exact.
     """
+    if ticket.certificate is None:
+        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
     family = ticket.architecture.get("family")
     if not isinstance(family, str) or family not in _FAMILIES:
         raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")
@@ -88,7 +94,26 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [str(error)]
     if recomputed.error > stored.error * (1 + TOLERANCE):
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
-    return []
+    wrong = _first_wrong("details", stored.details, recomputed.details)
+    return [f"the certificate's {wrong}"] if wrong else []
+
+
+def _first_wrong(place: str, said: Json, found: Json) -> str | None:
+    """Name the first claim of a certificate's details that is not what was found."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
+        if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
+            found = {**found, "count": max(said["count"], certify.LISTED)}  # the others are only counted
+        parts = [(f"{place}.{name}", said[name], found[name]) for name in sorted(said)]
+    elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
+        parts = [(f"{place}.{i}", *pair) for i, pair in enumerate(zip(said, found, strict=True))]
+    elif isinstance(said, float) and isinstance(found, float):
+        # Stored numbers are rounded up, and norms are bounded in another way on a GPU.
+        fits = found * (1 - TOLERANCE) <= said <= found * _MOST_ABOVE
+        return None if fits else f"{place} is {said:.6e}, the masks and the target give {found:.6e}"
+    else:
+        same = type(said) is type(found) and said == found
+        return None if same else f"{place} is {said!r:.60}, the masks and the target give {found!r:.60}"
+    return next(filter(None, (_first_wrong(*part) for part in parts)), None)
 
 
 def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping[str, Tensor] | None = None) -> None:
@@ -147,9 +172,10 @@ def _transformer(ticket: Ticket, target: dict[str, Tensor]) -> list[PrunedBlock]
     _check(ticket, [plan for *_, first, second in blocks for plan in (first, second)], {"blocks": settings})
     return [
         PrunedBlock(
-            PrunedAttention(merged, _compare_all(ticket, first)), PrunedNetwork(network, _compare_all(ticket, second))
+            PrunedAttention(merged, _compare_all(ticket, first, f"block.{b}.")),
+            PrunedNetwork(network, _compare_all(ticket, second, f"block.{b}.")),
         )
-        for merged, network, first, second in blocks
+        for b, (merged, network, first, second) in enumerate(blocks)
     ]
 
 
@@ -203,8 +229,27 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
         )
 
 
-def _compare_all(ticket: Ticket, plan: Plan) -> dict[str, Pruned]:
-    return {name: _compare(ticket, wanted) for name, wanted in plan.products.items()}
+def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
+    """Hold all products against the target; of entries said to be out of reach, find how far off they are."""
+    assert ticket.certificate is not None
+    said, examined = ticket.certificate.details, {}
+    for name, wanted in plan.products.items():
+        found = _compare(ticket, wanted)
+        misses = [
+            Miss(row, column, float(found.error[row, column].abs()))
+            for row, column in _said_to_be_missed(said, prefix + name)
+        ]
+        # Chosen units may happen to lie as equal blocks do, but not the other way round.
+        adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
+            "assignment" in said and prefix + name not in said["assignment"]["equal"]
+        )
+        examined[name] = replace(found, unreachable=misses, assigned="adaptive" if adaptive else "equal")
+    return examined
+
+
+def _said_to_be_missed(said: Mapping[str, Json], product: str) -> list[tuple[int, int]]:
+    listed = (miss for miss in said["unreachable"]["worst"] if miss["matrix"] == product)
+    return [(as_count("row", miss["row"]), as_count("column", miss["column"])) for miss in listed]
 
 
 def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:

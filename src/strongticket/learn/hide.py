@@ -178,6 +178,7 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
             hidden.module if hidden.scales is None else Scaled(hidden.module, hidden.scales) for hidden in pieces
         ]
         joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
+        joined = joined if pieces[0].parameter.dtype == torch.float32 else InFloat32(joined)
         for place in places[name]:
             register_parametrization(place.holder, place.attribute, joined)
 
@@ -192,6 +193,19 @@ def _check_weights(rule: Rule, hidden: HiddenTensor) -> None:
             f"{tuple(value.shape)}; a rule keeps shape and type."
         )
     check_finite(rule, hidden, value)
+
+
+class InFloat32(nn.Module):
+    """What a rule put over a float64 parameter: products are rounded as those of a ticket are."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Give float32 numbers as float64."""
+        value: Tensor = self.inner(weight.float())
+        return value.to(weight.dtype)
 
 
 class Joined(nn.Module):

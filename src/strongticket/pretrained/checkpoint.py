@@ -16,7 +16,7 @@ from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
 from strongticket.pretrained.pieces import Piece, Solved
-from strongticket.tickets.mask import Bits
+from strongticket.tickets.symbols import Bits
 
 _SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
 

@@ -20,7 +20,8 @@ from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.construct.source import Init, RandomMatrix, owners_in
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.random_maps import multiply_out
-from strongticket.tickets.mask import Bits, PackedMask
+from strongticket.tickets.mask import PackedMask
+from strongticket.tickets.symbols import Bits
 from strongticket.tickets.tensors import RandomTensor
 from strongticket.tickets.ticket import Ticket
 

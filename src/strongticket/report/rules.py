@@ -72,23 +72,28 @@ def _cases(rows: Iterable[RuleRun]) -> dict[Case, list[RuleRun]]:
 
 
 def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
-    rules = list(dict.fromkeys(rule for rule, _ in cases))
-    # Ours have the colours; the trained network is what they are held against.
+    rules = dict.fromkeys(rule for rule, _ in cases if rule != _TRAINED)
     styles = [(colour, dash) for dash in _DASHES for colour in SERIES]
     series = []
-    for rule, (colour, dash) in zip(sorted(rules, key=_TRAINED.__eq__), styles, strict=False):
+    for rule, (colour, dash) in zip(rules, styles, strict=False):
         groups = sorted((runs for (name, _), runs in cases.items() if name == rule), key=_bytes)
         series.append(
             Series(
                 name=rule,
-                points=[(_bytes(runs), _accuracy(runs)) for runs in groups],
-                each=[[row.accuracy for row in runs] for runs in groups],
+                points=[(_bytes(runs), 100 * _accuracy(runs)) for runs in groups],
+                each=[[100 * row.accuracy for row in runs] for runs in groups],
                 notes=[f"density {runs[0].density:g}" for runs in groups],
-                colour="ink" if rule == _TRAINED else colour,
+                colour=colour,
                 dash=dash,
             )
         )
-    return View(name=network, x="bytes", y="accuracy", series=series, x_scale="log", y_scales=("linear",), percent=True)
+    # A line from side to side: in float32 it is far larger than any ticket.
+    for runs in (runs for (rule, _), runs in cases.items() if rule == _TRAINED and series):
+        ends = [x for each in series for x, _ in each.points]
+        name = f"{_TRAINED}, {_bytes(runs):,.0f} bytes in float32"
+        points = [(x, 100 * _accuracy(runs)) for x in (min(ends), max(ends))]
+        series.append(Series(name=name, points=points, colour="ink", dash="dotted", marks=False))
+    return View(name=network, x="bytes", y="accuracy, %", series=series, x_scale="log", y_scales=("linear",))
 
 
 def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:

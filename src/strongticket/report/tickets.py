@@ -18,8 +18,10 @@ from strongticket.report.find import SearchRun
 from strongticket.report.origin import origin
 from strongticket.report.product import draw_product
 from strongticket.report.records import Made, typed
+from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.mask import FullMask, PackedMask
-from strongticket.tickets.summary import Summary, summarize
+from strongticket.tickets.summary import Summary, mask_words, summarize
+from strongticket.tickets.table import draws_of
 from strongticket.tickets.tensors import Certificate, RandomTensor
 from strongticket.tickets.ticket import Ticket
 
@@ -30,6 +32,7 @@ MOST_ROWS = 2**14  # read one by one
 SAMPLES, SAMPLE = 16, 2**14  # a distribution is of at most 16 stretches of this many weights
 
 Bits = npt.NDArray[np.uint8]
+Weights = npt.NDArray[np.float32]
 
 
 @dataclass(slots=True)
@@ -128,7 +131,7 @@ def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> dict[str, Jso
         "name": tensor.name,
         "shape": " × ".join(f"{side:,}" for side in tensor.shape) or "scalar",
         "drawn": f"{tensor.distribution}, scale {tensor.scale:.4g}",
-        "kind": tensor.mask.kind,
+        "kind": mask_words(tensor.mask),
         "kept": tensor.mask.count(),
         "density": tensor.density,
     }
@@ -213,16 +216,32 @@ def _distribution(seed: int, tensor: RandomTensor) -> dict[str, Json]:
     starts = [0] if whole else [k * (tensor.numel - SAMPLE) // (SAMPLES - 1) // 8 * 8 for k in range(SAMPLES)]
     stops = [tensor.numel] if whole else [start + SAMPLE for start in starts]
     stretches = list(zip(starts, stops, strict=True))
-    weights = np.concatenate(
-        [random_chunk(seed, tensor.name, a, b, tensor.distribution, tensor.scale).numpy() for a, b in stretches]
-    )
-    kept = np.concatenate([bits_of(tensor, a, b) for a, b in stretches]).astype(bool)
-    reach = float(np.abs(weights).max()) or 1.0
+    first = draws_of(tensor.mask.table)[0]
+    weights = np.concatenate([_drawn(seed, tensor, a, b, first) for a, b in stretches])
+    kept = np.concatenate([_kept(seed, tensor, a, b) for a, b in stretches])
+    reach = float(np.abs(np.concatenate([weights, kept])).max()) or 1.0
     edges = np.linspace(-reach, reach, BINS + 1)
     return {
         "reach": reach,
         "all": np.histogram(weights, edges)[0].tolist(),
-        "kept": np.histogram(weights[kept], edges)[0].tolist(),
+        "kept": np.histogram(kept, edges)[0].tolist(),
         "of": len(weights),
         "numel": tensor.numel,
     }
+
+
+def _kept(seed: int, tensor: RandomTensor, start: int, stop: int) -> Weights:
+    """Give what a network computes with of some weights: those kept, each times its coefficient."""
+    chosen = bits_of(tensor, start, stop)
+    if isinstance(tensor.mask, CodeMask):
+        chosen = tensor.mask.codes().flatten().numpy()[start:stop]
+    parts = []
+    for code, (coefficient, draw) in enumerate(tensor.mask.table):
+        if coefficient and (chosen == code).any():
+            drawn = _drawn(seed, tensor, start, stop, draw)
+            parts.append(drawn[chosen == code] * np.float32(coefficient))
+    return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+
+def _drawn(seed: int, tensor: RandomTensor, start: int, stop: int, draw: int) -> Weights:
+    return random_chunk(seed, tensor.name, start, stop, tensor.distribution, tensor.scale, draw=draw).numpy()

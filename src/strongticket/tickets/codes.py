@@ -23,7 +23,7 @@ from torch import Tensor
 from strongticket.checks import as_real, as_seed, as_sizes
 from strongticket.files import Json
 from strongticket.ops.rng import random_chunk, stream_of
-from strongticket.tickets.mask import FullMask, Mask, PackedMask, density
+from strongticket.tickets.mask import FullMask, Mask, PackedMask
 from strongticket.tickets.symbols import Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table, draws_of
 
@@ -72,7 +72,11 @@ class Frozen:
 
     def free(self, numel: int) -> int:
         """Count the weights that are free."""
-        return _count_free(self, numel)
+        return self.counts(numel)[-1]
+
+    def counts(self, numel: int) -> tuple[int, ...]:
+        """Count the weights frozen at each code, and last those that are free."""
+        return _counts(self, numel)
 
     def _parts(self, numel: int, device: torch.device | str | None) -> Iterator[Tensor]:
         edges = torch.tensor([2 * total - 1 for total in accumulate(self.shares)], dtype=torch.float64, device="cpu")
@@ -83,10 +87,15 @@ class Frozen:
 
 
 @lru_cache(maxsize=64)
-def _count_free(frozen: Frozen, numel: int) -> int:
-    return sum(int((part == FREE).sum()) for part in frozen._parts(numel, None))
+def _counts(frozen: Frozen, numel: int) -> tuple[int, ...]:
+    codes = range(len(frozen.shares) + 1)
+    counts = torch.zeros(len(codes), dtype=torch.int64, device="cpu")
+    for part in frozen._parts(numel, None):
+        counts += torch.bincount(torch.where(part == FREE, codes[-1], part).int(), minlength=len(codes))
+    return tuple(counts.tolist())
 
 
+@dataclass(frozen=True, slots=True)
 class CodeMask:
     """A code for each weight, of up to 16, and a table of what they mean; `coded_mask` makes one.
 
@@ -98,32 +107,27 @@ class CodeMask:
     """
 
     kind: ClassVar[str] = "codes"
-    __slots__ = ("frozen", "shape", "symbols", "table")
+    shape: tuple[int, ...]
+    table: Table
+    symbols: Symbols
+    frozen: Frozen | None = None
 
-    def __init__(self, shape: tuple[int, ...], table: Table, symbols: Symbols, frozen: Frozen | None = None) -> None:
-        self.shape, self.table = as_sizes("a shape", shape), as_table(table)
-        self.symbols, self.frozen = symbols, frozen
-        if len(set(self.table)) < len(self.table):
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+        object.__setattr__(self, "table", as_table(self.table))
+        codes, frozen = len(self.table), self.frozen
+        if len(set(self.table)) < codes:
             raise ValueError(f"the codes of a table differ; got {self.table!s:.80}.")
         if self.table == KEEP_OR_DROP and not frozen:
             raise ValueError("a mask that keeps or drops is a PackedMask.")
-        if frozen and len(frozen.shares) != len(self.table):
-            raise ValueError(f"{len(self.table)} codes need as many frozen shares; got {len(frozen.shares)}.")
-        free = self._free()
-        if (symbols.alphabet, symbols.count) != (len(self.table), free):
+        if frozen and len(frozen.shares) != codes:
+            raise ValueError(f"{codes} codes need as many frozen shares; got {len(frozen.shares)}.")
+        free = frozen.free(math.prod(self.shape)) if frozen else math.prod(self.shape)
+        if (self.symbols.alphabet, self.symbols.count) != (codes, free):
             raise ValueError(
-                f"a mask of {free} free weights and {len(self.table)} codes needs as many; "
-                f"got {symbols.count} below {symbols.alphabet}."
+                f"a mask of {free} free weights and {codes} codes needs as many; "
+                f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
-
-    def _free(self) -> int:
-        numel = math.prod(self.shape)
-        return self.frozen.free(numel) if self.frozen else numel
-
-    @property
-    def density(self) -> float:
-        """The fraction kept."""
-        return density(self)
 
     def rule(self) -> dict[str, Json]:
         """Give table and frozen parts."""
@@ -134,8 +138,7 @@ class CodeMask:
         """Count the weights whose coefficient is not 0."""
         counts = self.symbols.counts()
         if self.frozen:
-            for part in self.frozen._parts(math.prod(self.shape), None):
-                counts += np.bincount(part[part != FREE], minlength=len(counts))
+            counts += self.frozen.counts(math.prod(self.shape))[:-1]
         return sum(int(number) for number, (coefficient, _) in zip(counts, self.table, strict=True) if coefficient)
 
     def codes(self, device: torch.device | str | None = None) -> Tensor:
@@ -149,23 +152,8 @@ class CodeMask:
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Say which weights have a coefficient other than 0."""
-        codes = self.codes(device)
-        dropped = [codes == code for code, (coefficient, _) in enumerate(self.table) if not coefficient]
-        return ~dropped[0] if dropped else torch.ones_like(codes, dtype=torch.bool)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, CodeMask):
-            return NotImplemented
-        return self._parts_of() == other._parts_of()
-
-    def __hash__(self) -> int:
-        return hash(self._parts_of())
-
-    def _parts_of(self) -> tuple[object, ...]:
-        return self.shape, self.table, self.symbols, self.frozen
-
-    def __repr__(self) -> str:
-        return f"CodeMask(shape={self.shape}, codes={len(self.table)}, density={self.density:.4f})"
+        kept = torch.tensor([coefficient != 0 for coefficient, _ in self.table], device=device or "cpu")
+        return kept[self.codes(device).int()]
 
 
 def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> PackedMask | CodeMask:
@@ -218,5 +206,7 @@ def weights_under(mask: Mask, draw: Callable[[int], Tensor]) -> Tensor:
 def _check_codes(codes: Tensor, count: int) -> None:
     if codes.is_floating_point() or codes.is_complex():
         raise ValueError(f"codes are whole numbers; got {codes.dtype}.")
-    if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < count:
-        raise ValueError(f"codes are below {count}, the length of their table; got {codes.min()} to {codes.max()}.")
+    whole = codes.to(torch.uint8) if codes.dtype == torch.bool else codes
+    least, most = (int(end) for end in whole.aminmax()) if codes.numel() else (0, 0)
+    if not 0 <= least <= most < count:
+        raise ValueError(f"codes are below {count}, the length of their table; got {least} to {most}.")

@@ -1,5 +1,6 @@
 """Symbols as payloads: as they are packed, or in one of two codes that take fewer bytes where some symbols are rare."""
 
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -30,18 +31,16 @@ def encode(symbols: Symbols, mapped: int = 0) -> tuple[str, list[Piece]]:
         symbols: what a mask stores.
         mapped: how many weights they are the free part of, if others are frozen.
     """
-    raw, table = symbols.packed.data, _table(symbols)
+    raw, pieces = symbols.packed.data, list[Piece]()
     # Expected, not tried: masks that keep about half, as constructions do, gain nothing, and coding takes time.
-    expected = {"raw": float(len(raw)), "huffman": _expected_huffman(raw)}
-    if table:
-        expected["rans"] = _expected_rans(symbols, table)
+    rans_bytes, table = _expected_rans(symbols)
+    expected = {"raw": len(raw), "huffman": _expected_huffman(raw), "rans": rans_bytes}
     coding = min(expected, key=lambda coding: expected[coding])
-    pieces: list[Piece] = [raw]
     if coding == "huffman":
         pieces = _huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
-    elif table and coding == "rans":
+    elif coding == "rans":
         pieces = _rans(symbols, table, mapped)
-    return (coding, pieces) if _length(pieces) < len(raw) else ("raw", [raw])
+    return (coding, pieces) if pieces and _length(pieces) < len(raw) else ("raw", [raw])
 
 
 def decode(
@@ -75,22 +74,18 @@ def _expected_huffman(raw: memoryview) -> float:
     return _length(_huffman(tried)) * len(raw) / max(_length(tried), 1)
 
 
-def _table(symbols: Symbols) -> list[int] | None:
-    """Give the frequencies to code by: as they are, or with one for all symbols but the first if that is smaller."""
+def _expected_rans(symbols: Symbols) -> tuple[float, list[int]]:
+    """Give the bytes to expect and the frequencies to code by: as they are, or one for all symbols but the first."""
     if not symbols.count or symbols.alphabet > rans.MAX_ALPHABET:
-        return None
-    counts, others = symbols.counts().tolist(), symbols.alphabet - 1
-    tables = [rans.frequencies(counts)]
+        return math.inf, []
+    counts, others = symbols.counts(), symbols.alphabet - 1
+    tables = [rans.frequencies(counts.tolist())]
     if others > _FEW:
-        tables.append(rans.frequencies([counts[0] * others, *[symbols.count - counts[0]] * others]))
-    return min(tables, key=lambda table: _expected_rans(symbols, table))
-
-
-def _expected_rans(symbols: Symbols, table: list[int]) -> float:
-    counts = symbols.counts()
+        tables.append(rans.frequencies([int(counts[0]) * others, *[symbols.count - int(counts[0])] * others]))
     used = counts > 0
-    bits = counts[used] @ (16 - np.log2(np.array(table)[used]))
-    return float(bits) / 8 + len(rans.table_to_bytes(table)) + 3 * rans.lanes_of(symbols.count)
+    bits = [float(counts[used] @ (16 - np.log2(np.array(table)[used]))) for table in tables]
+    heads = [len(rans.table_to_bytes(table)) + 3 * rans.lanes_of(symbols.count) for table in tables]
+    return min((each / 8 + head, table) for each, head, table in zip(bits, heads, tables, strict=True))
 
 
 def _rans(symbols: Symbols, table: list[int], mapped: int) -> list[Piece]:
@@ -98,7 +93,7 @@ def _rans(symbols: Symbols, table: list[int], mapped: int) -> list[Piece]:
 
     coded = cpu.encode(symbols.packed, symbols.count, symbols.width, table)
     if coded is None:
-        return [symbols.packed.data]
+        return []
     head, words = coded
     fill = max(_least_bytes(symbols.packed.size, mapped) - len(head) - words.size, 0)
     return [head, words.data, bytes(fill)]

@@ -54,7 +54,7 @@ class Content:
         self.metadata = plain_json(metadata or {}, "metadata")
         # What the file said when this ticket was loaded; `verify` holds the recomputed values against it.
         self.stored_digests: Digests | None = None
-        _check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
+        check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
         for name, scales in self.scales.items():
             check_scales(name, scales, self.tensors[name].shape)
         if self.numel + sum(tensor.value.numel() for tensor in exact) > MAX_ELEMENTS:
@@ -219,9 +219,10 @@ def _update_with_masks(digest: "hashlib._Hash", ticket: Content) -> None:
             digest.update(tensor.mask.symbols.packed.data)
 
 
-def _check_unique(names: list[str]) -> None:
+def check_unique(names: list[str]) -> None:
+    """Refuse a name that occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"tensor names must be unique; got {name!r} twice.")
+            raise ValueError(f"tensor names must be unique; got {name!r:.80} twice.")
         seen.add(name)

@@ -1,27 +1,30 @@
 """Tickets as bytes: `docs/ticket-format.md`, line for line. Nothing in a file is trusted before it is checked."""
 
 import hashlib
-import math
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 import torch
 
 from strongticket.errors import TicketFormatError
 from strongticket.files import Json, canonical_json, parse_canonical_json
-from strongticket.tickets import coding
-from strongticket.tickets.codes import CodeMask, Frozen
+from strongticket.tickets.coding import compile_kernels
 from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of
-from strongticket.tickets.content import Content, content_of
-from strongticket.tickets.mask import BlockMask, FullMask, Mask, PackedMask
-from strongticket.tickets.owners import OwnerMask
-from strongticket.tickets.symbols import Symbols
-from strongticket.tickets.table import MAX_CODES, as_table
-from strongticket.tickets.tensors import MAX_ELEMENTS, Certificate, DenseTensor, Digests, RandomTensor, check_shape
+from strongticket.tickets.content import Content, check_unique, content_of
+from strongticket.tickets.kinds import (
+    Payload,
+    check_fields,
+    check_rule,
+    check_sizes,
+    encode_mask,
+    has_payload,
+    read_mask,
+)
+from strongticket.tickets.tensors import Certificate, DenseTensor, Digests, RandomTensor, check_shape
 
 VERSION = 1
 MAX_HEADER_BYTES = 8 << 20
@@ -40,9 +43,9 @@ def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
     masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if tensor.mask.symbols}
     # Coding holds no lock, so the masks of a large ticket are coded on all cores.
     if masks:
-        coding.compile_kernels()
+        compile_kernels()
     with ThreadPoolExecutor() as pool:
-        coded = dict(zip(masks, pool.map(_encode, masks.values()), strict=True))
+        coded = dict(zip(masks, pool.map(encode_mask, masks.values()), strict=True))
     content = content_of(ticket)
     description = {
         "certificate": asdict(ticket.certificate) if ticket.certificate else None,
@@ -78,12 +81,6 @@ def _dense_bytes(ticket: Content) -> Iterator[bytes]:
     return (tensor.to_bytes() for tensor in ticket.dense.values())
 
 
-def _encode(mask: Mask) -> tuple[str, list[coding.Piece]]:
-    assert mask.symbols
-    frozen = isinstance(mask, CodeMask) and mask.frozen
-    return coding.encode(mask.symbols, mapped=math.prod(mask.shape) if frozen else 0)
-
-
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
@@ -99,20 +96,22 @@ def read_ticket(file: BinaryIO, size: int, source: str) -> tuple[Content, Digest
 def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
     header, data_start = _read_header(file, size)
     description = _description_of(header)
-    content = _fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
+    content = check_fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
     random = [_random_fields(value) for value in content["tensors"]]
     dense = [_dense_fields(value) for value in content["dense"]]
-    stored = [r["name"] for r in random if _KINDS[r["mask"]["kind"]].stored]
+    # Before any payload is decoded, lest one be decoded for each of many tensors of one name.
+    check_unique([each["name"] for each in (*random, *dense)])
+    stored = [r["name"] for r in random if has_payload(r["mask"])]
     if set(description["coding"]) != set(stored):
         raise ValueError("coding must name the tensors whose masks are stored, and no others")
 
     offsets = _checked_offsets(header, dense, stored, size - data_start)
     _check_digest(file, size)
 
-    def payload(name: str) -> _Payload:
+    def payload(name: str) -> Payload:
         begin, end = offsets[name]
         how = description["coding"].get(name.removeprefix("mask."))
-        return _Payload(how, end - begin, _chunks(file, data_start + begin, data_start + end))
+        return Payload(how, end - begin, _chunks(file, data_start + begin, data_start + end))
 
     found = Content(
         seed=content["seed"],
@@ -125,7 +124,7 @@ def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
     # One comparison refuses every second way to say the same thing, so that equal content has equal bytes.
     if canonical_json(content_of(found)) != canonical_json(content):
         raise ValueError("content is not in canonical form (scales as float32, equal block sizes as one number)")
-    digests = _fields(description["sha256"], "sha256", masks=str, weights=str)
+    digests = check_fields(description["sha256"], "sha256", masks=str, weights=str)
     return found, Digests(masks=digests["masks"], weights=digests["weights"])
 
 
@@ -157,7 +156,7 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
         raise ValueError(
             f"version {str(version)[:20]} is newer than this release reads (up to {VERSION}). Upgrade strongticket."
         )
-    return _fields(
+    return check_fields(
         description,
         "the description",
         certificate=(dict, type(None)),
@@ -169,43 +168,23 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
     )
 
 
-def _fields(value: Json, what: str, **kinds: type | tuple[type, ...]) -> dict[str, Json]:
-    """Check that a JSON object has exactly these fields, each of its kind (a bool is no int)."""
-    if not isinstance(value, dict) or set(value) != set(kinds):
-        got = ", ".join(map(str, value))[:80] if isinstance(value, dict) else type(value).__name__
-        raise ValueError(f"{what} needs the fields {', '.join(kinds)}; got {got}")
-    for name, kind in kinds.items():
-        if type(value[name]) not in (kind if isinstance(kind, tuple) else (kind,)):
-            raise ValueError(f"{what}: {name} is a {type(value[name]).__name__}")
-    return value
-
-
 def _random_fields(value: Json) -> dict[str, Json]:
-    fields = _fields(value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list)
+    fields = check_fields(value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list)
     if fields["dtype"] != "F32":
         raise ValueError(f"a random tensor's dtype is F32; got {fields['dtype']!r:.20}")
-    kind = fields["mask"].get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"unknown mask kind {kind!r:.40}")
-    _fields(fields["mask"], f"a mask of kind {kind}", kind=str, **_KINDS[kind].fields)
+    check_rule(fields["mask"])
     return {**fields, "shape": _shape(fields)}
 
 
 def _dense_fields(value: Json) -> dict[str, Json]:
-    fields = _fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
+    fields = check_fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
     if fields["dtype"] not in DTYPES:
         raise ValueError(f"unknown dtype {fields['dtype']!r:.20}")
     return {**fields, "shape": _shape(fields)}
 
 
-def _sizes(value: Json, what: str) -> tuple[int, ...]:
-    if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in value):
-        raise ValueError(f"{what} is a list of whole numbers from 0 to 2^40")
-    return tuple(value)
-
-
 def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
-    shape = _sizes(fields["shape"], "a shape")
+    shape = check_sizes(fields["shape"], "a shape")
     # Before anything is multiplied: a product of many large numbers would take minutes.
     check_shape(fields["name"][:80], shape)
     return shape
@@ -248,76 +227,10 @@ def _chunks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
         yield chunk
 
 
-class _Payload(NamedTuple):
-    """Bytes in a file, read when they are asked for, and how they are coded."""
-
-    coding: Json
-    stored: int
-    pieces: Iterator[bytes]
-
-    def symbols(self, alphabet: int, count: int, mapped: int = 0) -> Symbols:
-        return coding.decode(self.coding, self.pieces, self.stored, alphabet=alphabet, count=count, mapped=mapped)
-
-
-def _random_tensor(fields: dict[str, Json], payload: Callable[[str], _Payload]) -> RandomTensor:
-    name, rule = fields["name"], fields["mask"]
-    kind = _KINDS[rule["kind"]]
-    try:
-        mask = kind.read(fields["shape"], rule, *([payload(f"mask.{name}")] if kind.stored else []))
-    except (ValueError, zlib.error) as error:
-        raise ValueError(f"the mask of {name:.80}: {error}") from error
+def _random_tensor(fields: dict[str, Json], payload: Callable[[str], Payload]) -> RandomTensor:
+    name = fields["name"]
+    mask = read_mask(name, fields["shape"], fields["mask"], lambda: payload(f"mask.{name}"))
     return RandomTensor(name=name, mask=mask, distribution=fields["distribution"], scale=fields["scale"])
-
-
-def _bits(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
-    return PackedMask(shape, payload.symbols(2, math.prod(shape)).packed, copy=False)
-
-
-def _ones(shape: tuple[int, ...], rule: dict[str, Json]) -> Mask:
-    return FullMask(shape)
-
-
-def _blocks(shape: tuple[int, ...], rule: dict[str, Json]) -> Mask:
-    sizes = rule["sizes"] if isinstance(rule["sizes"], int) else _sizes(rule["sizes"], "block sizes")
-    return BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
-
-
-def _owners(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
-    if len(shape) != 2 or rule["unit_axis"] not in (0, 1):
-        raise ValueError("owners need a matrix and unit_axis 0 or 1")
-    units, coordinates = shape[rule["unit_axis"]], shape[1 - rule["unit_axis"]]
-    return OwnerMask(shape, rule["unit_axis"], payload.symbols(coordinates + 1, units))
-
-
-def _codes(shape: tuple[int, ...], rule: dict[str, Json], payload: _Payload) -> Mask:
-    if not all(isinstance(e, list) and [*map(type, e)] == [float, int] for e in rule["table"][: MAX_CODES + 1]):
-        raise ValueError("a table is a list of pairs, each a float and a whole number")
-    table, numel = as_table(tuple(map(tuple, rule["table"][: MAX_CODES + 1]))), math.prod(shape)
-    if rule["frozen"] is None:
-        return CodeMask(shape, table, payload.symbols(len(table), numel))
-    fields = _fields(rule["frozen"], "frozen", seed=int, shares=list)
-    if not all(type(share) is float for share in fields["shares"]) or len(fields["shares"]) != len(table):
-        raise ValueError(f"frozen shares are {len(table)} floats, one for each code")
-    frozen = Frozen(fields["seed"], tuple(fields["shares"]))
-    coding.check_mapped(numel, payload.stored)
-    return CodeMask(shape, table, payload.symbols(len(table), frozen.free(numel), numel), frozen)
-
-
-class _Kind(NamedTuple):
-    """What a file says of a mask of one kind, whether it stores something for it, and what becomes of that."""
-
-    read: Callable[..., Mask]
-    stored: bool
-    fields: dict[str, type | tuple[type, ...]]
-
-
-_KINDS = {
-    PackedMask.kind: _Kind(_bits, True, {}),
-    FullMask.kind: _Kind(_ones, False, {}),
-    BlockMask.kind: _Kind(_blocks, False, {"sizes": (int, list), "unit_axis": int}),
-    OwnerMask.kind: _Kind(_owners, True, {"unit_axis": int}),
-    CodeMask.kind: _Kind(_codes, True, {"frozen": (dict, type(None)), "table": list}),
-}
 
 
 def _dense_tensor(fields: dict[str, Json], data: bytes) -> DenseTensor:
@@ -329,4 +242,4 @@ def _certificate(value: Json) -> Certificate | None:
     if value is None:
         return None
     kinds = {"details": dict, "error": float, "input_norm": float, "target_sha256": str}
-    return Certificate(**_fields(value, "a certificate", **kinds))
+    return Certificate(**check_fields(value, "a certificate", **kinds))

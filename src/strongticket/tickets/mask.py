@@ -15,8 +15,6 @@ from strongticket.ops.rng import random_weights
 from strongticket.tickets.symbols import Bits, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
 
-__all__ = ["Bits", "BlockMask", "FullMask", "Mask", "PackedMask", "density"]
-
 
 @runtime_checkable
 class Mask(Protocol):

@@ -1,5 +1,6 @@
 """Masks in which each hidden unit keeps one weight, or none: the first mask of Lemma 7, for any assignment of units."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -8,11 +9,12 @@ from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes
 from strongticket.files import Json
-from strongticket.tickets.mask import BlockMask, density, keep_own
+from strongticket.tickets.mask import BlockMask, keep_own
 from strongticket.tickets.symbols import Numbers, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
 
 
+@dataclass(frozen=True, slots=True)
 class OwnerMask:
     """Each hidden unit keeps only the weight to its owner, a coordinate of its own choice; `owner_mask` makes one.
 
@@ -24,25 +26,21 @@ class OwnerMask:
 
     kind: ClassVar[str] = "owners"
     table: ClassVar[Table] = KEEP_OR_DROP
-    __slots__ = ("shape", "symbols", "unit_axis")
+    shape: tuple[int, ...]
+    unit_axis: int
+    symbols: Symbols
 
-    def __init__(self, shape: tuple[int, ...], unit_axis: int, symbols: Symbols) -> None:
-        self.shape, self.unit_axis = as_sizes("a shape", shape), as_count("unit_axis", unit_axis)
-        self.symbols = symbols
-        _check_matrix(self.shape, self.unit_axis)
-        units, coordinates = self.shape[self.unit_axis], self.shape[1 - self.unit_axis]
-        if (symbols.alphabet, symbols.count) != (coordinates + 1, units):
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
+        object.__setattr__(self, "unit_axis", as_count("unit_axis", self.unit_axis))
+        units, coordinates = sides(self.shape, self.unit_axis)
+        if (self.symbols.alphabet, self.symbols.count) != (coordinates + 1, units):
             raise ValueError(
                 f"{units} units of {coordinates} coordinates need as many owners; "
-                f"got {symbols.count} below {symbols.alphabet}."
+                f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
-        if _in_blocks(symbols.unpack()):
+        if _in_blocks(self.symbols.unpack()):
             raise ValueError("owners in order, one block for each coordinate, are a BlockMask.")
-
-    @property
-    def density(self) -> float:
-        """The fraction kept."""
-        return density(self)
 
     def rule(self) -> dict[str, Json]:
         """Say where the units lie."""
@@ -59,17 +57,6 @@ class OwnerMask:
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Spell it out."""
         return keep_own(self.owners(), self.shape, self.unit_axis, device)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OwnerMask):
-            return NotImplemented
-        return (self.shape, self.unit_axis, self.symbols) == (other.shape, other.unit_axis, other.symbols)
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.unit_axis, self.symbols))
-
-    def __repr__(self) -> str:
-        return f"OwnerMask(shape={self.shape}, unit_axis={self.unit_axis}, density={self.density:.4f})"
 
 
 def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockMask | OwnerMask:
@@ -92,8 +79,7 @@ def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockM
         BlockMask(shape=(2, 4), unit_axis=1, sizes=(2, 1))
     """
     shape, unit_axis = as_sizes("a shape", shape), as_count("unit_axis", unit_axis)
-    _check_matrix(shape, unit_axis)
-    units, coordinates = shape[unit_axis], shape[1 - unit_axis]
+    units, coordinates = sides(shape, unit_axis)
     if owners.shape != (units,) or owners.is_floating_point():
         raise ValueError(f"{units} units need as many owners; got {owners.dtype} of shape {tuple(owners.shape)}.")
     given = owners.detach().cpu().numpy().astype(np.int64)
@@ -111,6 +97,8 @@ def _in_blocks(symbols: Numbers) -> bool:
     return bool((first != 0).all() and (first[1:] >= first[:-1]).all())
 
 
-def _check_matrix(shape: tuple[int, ...], unit_axis: int) -> None:
+def sides(shape: tuple[int, ...], unit_axis: int) -> tuple[int, int]:
+    """Give the number of units and of coordinates."""
     if len(shape) != 2 or unit_axis not in (0, 1):
         raise ValueError(f"owners need a matrix and unit_axis 0 or 1; got shape {shape}, unit_axis {unit_axis}.")
+    return shape[unit_axis], shape[1 - unit_axis]

@@ -1,7 +1,5 @@
 """Small whole numbers in few bits: what a mask stores, in memory and under a ticket's identity."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +8,7 @@ Numbers = npt.NDArray[np.integer]
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)
 MAX_ALPHABET = 1 << _WIDTHS[-1]
-_AT_ONCE = 1 << 20  # symbols unpacked where all are looked at
+_AT_ONCE = 1 << 20  # counted at a time: NumPy makes eight bytes of each
 
 
 class Symbols:
@@ -44,8 +42,7 @@ class Symbols:
             raise ValueError(f"the padding after the last of {count} symbols must be 0; got a set bit.")
         self.packed = packed.copy() if copy or not packed.flags.c_contiguous else packed.view()
         self.packed.flags.writeable = False
-        # Where every pattern of bits is a symbol, there is nothing to look at.
-        if alphabet < 1 << self.width and any(part.max() >= alphabet for part in self._parts()):
+        if alphabet < 1 << self.width and self._largest() >= alphabet:
             raise ValueError(f"symbols must be below {alphabet}; got larger ones.")
 
     @classmethod
@@ -85,17 +82,27 @@ class Symbols:
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Count how often each symbol occurs."""
-        if self.alphabet == 2:
-            whole = self.packed[: self.packed.size // 8 * 8].view(np.uint64)
-            ones = int(np.bitwise_count(whole).sum()) + int(np.bitwise_count(self.packed[whole.size * 8 :]).sum())
-            return np.array([self.count - ones, ones])
-        total = np.zeros(self.alphabet, np.int64)
-        for part in self._parts():
-            total += np.bincount(part, minlength=self.alphabet)
+        return self._occurrences()[: self.alphabet]
+
+    def _occurrences(self) -> npt.NDArray[np.int64]:
+        """Count every pattern of bits there could be, of several in a byte by counting bytes."""
+        patterns = np.arange(1 << min(self.width, 8))
+        found = np.zeros(max(self.alphabet, 256), np.int64)
+        units = self.packed if self.width <= 8 else self.unpack()
+        for start in range(0, units.size, _AT_ONCE):
+            found += np.bincount(units[start : start + _AT_ONCE], minlength=found.size)
+        if self.width >= 8:
+            return found
+        each = 8 // self.width
+        inside = (np.arange(256)[:, None] >> (self.width * np.arange(each))) & (patterns.size - 1)  # (bytes, each)
+        total: npt.NDArray[np.int64] = (inside[:, :, None] == patterns).sum(axis=1).T @ found
+        total[0] -= each * units.size - self.count  # the padding
         return total
 
-    def _parts(self) -> Iterator[Numbers]:
-        return (self.unpack(i, min(i + _AT_ONCE, self.count)) for i in range(0, self.count, _AT_ONCE))
+    def _largest(self) -> int:
+        if self.width >= 8:
+            return int(self.unpack().max(initial=0))
+        return int(np.flatnonzero(self._occurrences()).max(initial=0))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Symbols):
@@ -105,6 +112,9 @@ class Symbols:
 
     def __hash__(self) -> int:
         return hash((self.alphabet, self.count, self.packed.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Symbols(alphabet={self.alphabet}, count={self.count})"
 
     def __reduce__(self) -> tuple[type["Symbols"], tuple[int, int, Bits]]:
         return Symbols, (self.alphabet, self.count, self.packed)

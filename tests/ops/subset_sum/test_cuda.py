@@ -1,6 +1,5 @@
 """The GPU kernels against the reference: on a CPU through the emulator, on a GPU where there is one."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from tests.cuda_emulator import emulated
 from torch import Tensor
 
 from strongticket.ops.subset_sum import Status, SubsetSumResult, cpu, cuda, reference
+from strongticket.ops.subset_sum.result import empty_result
 
 ONE_OF_EACH_PATH = [0, 3, 8, 11, 12, 16, 17, 20, 26]
 PROPERTY_SIZES = [5, 11, 12, 16]
@@ -59,11 +59,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(cuda, "_solve_on_cpu", counted)
     # What a kernel does not write must not look right by chance.
-    monkeypatch.setattr(cuda, "_empty_result", lambda *args: _poisoned(empty_result(*args)))
+    monkeypatch.setattr(cuda, "empty_result", lambda *args: _poisoned(empty_result(*args)))
     return Backend(device, left_open)
-
-
-empty_result: Callable[..., SubsetSumResult] = cuda._empty_result
 
 
 def _poisoned(result: SubsetSumResult) -> SubsetSumResult:

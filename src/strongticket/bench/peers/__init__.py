@@ -98,7 +98,7 @@ def solve_apart(
 def read_answers(path: Path, n: int, failure: str | None) -> Answers:
     """Read what a worker wrote, whether it ended well or not."""
     # A killed worker can leave half a line at the end.
-    lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
     masks = np.zeros((len(lines), n), dtype=np.bool_)
     for row, line in enumerate(lines):
         masks[row, line["chosen"]] = True

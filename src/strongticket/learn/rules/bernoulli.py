@@ -50,9 +50,9 @@ class Bernoulli(Rule):
         return Sampled(scores + math.log(odds / (1 - odds)), self)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Draw the mask that follows a step: a number on [-1, 1] is below tanh(s / 2) with that probability."""
+        """Draw the mask that follows a step: a number on [-1, 1] is below 2 p - 1 with the probability p."""
         for tensor in tensors:
-            tensor.module.mask.copy_(tensor.uniform(f"sample-{step}") < (tensor.module.scores.detach() / 2).tanh())
+            tensor.module.mask.copy_(tensor.uniform(f"sample-{step}") < 2 * tensor.module.scores.detach().sigmoid() - 1)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Give the mask, and what it is multiplied by."""

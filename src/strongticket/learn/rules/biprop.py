@@ -27,7 +27,7 @@ class Binary(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Give each sign times alpha, or 0."""
-        return weight * straight_through(self.ranked * self.magnitudes, self.alpha * self.mask)
+        return weight * straight_through(self.ranked * self.magnitudes, self.alpha * self.ones)
 
 
 class Biprop(EdgePopup):
@@ -52,7 +52,7 @@ class Biprop(EdgePopup):
         """Rank the scores and take the means; in float64, so that the order of the sum does not show."""
         super().after_restore(tensors, step)
         for binary in (tensor.module for tensor in tensors):
-            total = torch.where(binary.mask, binary.magnitudes, 0.0).sum(dtype=torch.float64)
+            total = (binary.magnitudes * binary.ones).sum(dtype=torch.float64)
             binary.alpha.copy_(total / binary.mask.sum().clamp(min=1))
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:

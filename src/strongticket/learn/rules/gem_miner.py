@@ -40,15 +40,15 @@ class GemMiner(EdgePopup):
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Pull scores towards 0; frozen ones have no gradient."""
         for module in with_gradients(tensors):
-            module.scores.grad.add_(module.scores.detach(), alpha=self.l2).mul_(module.mask)
+            module.scores.grad.add_(module.scores.detach(), alpha=self.l2).mul_(module.ones)
 
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Bring the scores back to where they belong, and freeze the lowest if it is time to."""
         for freezing in (False, True) if step % self.every == 0 else (False,):
             if freezing:
                 super().after_restore(tensors, step)
-            for tensor in tensors:  # frozen scores rank below all others
-                tensor.module.scores.data.clamp_(0, 1).masked_fill_(~tensor.module.mask, -1)
+            for module in (tensor.module for tensor in tensors):  # frozen scores are -1, below all others
+                module.scores.data.clamp_(0, 1).mul_(module.ones).add_(module.ones.float() - 1)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Tell the frozen ones by their scores."""

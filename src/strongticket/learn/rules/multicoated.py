@@ -48,7 +48,7 @@ class Multicoated(EdgePopup):
                 tensor.module.density = self.density_at(tensor, step) * self.shrink**coat
             self.rank()
             for tensor in tensors:
-                tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.mask)
+                tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.ones)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Give the levels, which are their own coefficients."""

@@ -21,7 +21,7 @@ class Rest(Supermask):
     def __init__(self, scores: Tensor, fixed: Tensor, density: float, signed: bool, scaled: bool) -> None:
         free = (fixed == FREE).nonzero().squeeze(1)
         super().__init__(scores.flatten()[free], density, signed=signed)
-        self.free, self.always = nn.Buffer(free, persistent=False), nn.Buffer(fixed == 1, persistent=False)
+        self.free, self.always = nn.Buffer(free, persistent=False), nn.Buffer((fixed == 1).byte(), persistent=False)
         self.scaled = scaled
 
     def chosen(self, kept: Tensor) -> tuple[Tensor, Tensor | float]:

@@ -25,7 +25,7 @@ class SignedMask(Supermask):
     def signs(self) -> Tensor:
         """Give 1, 0 or -1 for each weight."""
         scores = self.scores.detach()
-        return scores.sign() * (self.mask if self.threshold is None else scores.tanh().abs() > self.threshold)
+        return scores.sign() * (self.ones if self.threshold is None else scores.tanh().abs() > self.threshold)
 
     def forward(self, weight: Tensor) -> Tensor:
         """Give the signed weight."""

@@ -28,6 +28,9 @@ def subset_sum(
     Up to 32 items the answer is proved optimal. Beyond, on the CPU alone, it is at least as good as the best over the
     first 32 items. More items after those of a row never make its error larger, and neither does more effort.
 
+    Any number of rows may go into one call, and any number of threads may call at once; each call uses as many threads
+    as numba is set to, and less than 256 MiB beside its tensors. Calls work in a forked process, too, on the CPU.
+
     Args:
         targets: $w$, shape (rows,), float32 or float64.
         items: $a$, shape (rows, n), float32 or float64. Rows are independent problems.

@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.ops.subset_sum.birthday import levels_for, make_lists, solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
-from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
+from strongticket.ops.subset_sum.result import Effort, SubsetSumResult, empty_result
 from strongticket.ops.subset_sum.surplus import solve_surplus
 from strongticket.parallel import numba_threads
 
@@ -38,7 +37,7 @@ Floats = NDArray[np.float64]
 def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     """Solve row by row; the tensors are on the CPU and have been checked."""
     rows, n = items.shape
-    result = _empty_result(items.shape, targets.shape)
+    result = empty_result(items.shape, targets.shape, "cpu")
     mask, error, status = (x.numpy() for x in result)
     all_targets, all_items = targets.numpy(), items.numpy()
 
@@ -55,7 +54,7 @@ def solve_products(
     targets: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor: float, effort: Effort
 ) -> SubsetSumResult:
     """Solve problem (i, j) over the products of block j; the tensors are on the CPU and have been checked."""
-    result = _empty_result(v.shape, targets.shape)
+    result = empty_result(v.shape, targets.shape, "cpu")
     all_masks, all_errors, all_statuses = (x.numpy() for x in result)
     all_targets, first, second = (x.numpy() for x in (targets, u, v))
     starts = (sizes.cumsum(0) - sizes).numpy()
@@ -129,10 +128,3 @@ def rows_a_chunk(rows: int, n: int, threads: int) -> int:
     size = min(MOST_ROWS, max(64, (1 << 22) >> min(n, EXACT_ITEMS) // 2), CHUNK_BYTES // (BYTES_AN_ITEM * max(n, 1)))
     share = -(-rows // (threads * LANES)) * LANES
     return max(1, min(size, share))
-
-
-def _empty_result(mask_shape: torch.Size, shape: torch.Size) -> SubsetSumResult:
-    # The device is named because a caller may have set another one as torch's default.
-    mask = torch.empty(mask_shape, dtype=torch.bool, device="cpu")
-    error = torch.empty(shape, dtype=torch.float64, device="cpu")
-    return SubsetSumResult(mask, error, torch.empty(shape, dtype=torch.uint8, device="cpu"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strongticket.ops import nvrtc
-from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
+from strongticket.ops.subset_sum.result import Effort, SubsetSumResult, empty_result
 
 MAX_ITEMS = 32
 ENUMERATED_ITEMS = 11  # up to here trying all subsets is as quick as the sieve
@@ -27,7 +27,7 @@ OPEN_CHUNK = 1 << 16  # open problems brought to the CPU at a time
 def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     """Solve row by row; the tensors are on one CUDA device and have been checked."""
     rows, n = items.shape
-    result = _empty_result(items, items.shape, targets.shape)
+    result = empty_result(items.shape, targets.shape, items.device)
     unsettled = torch.zeros(1, dtype=torch.int32, device=items.device)
     arguments = (targets, *_i64(*targets.stride()), items, *_i64(*items.stride(), rows))
     _launch("solve_rows", n, rows, targets.dtype, items.dtype, items.device, *arguments, *result, unsettled)
@@ -43,7 +43,7 @@ def solve_products(
 ) -> SubsetSumResult:
     """Solve problem (i, j) over the products of block j; the tensors are on one CUDA device and have been checked."""
     outputs, units = v.shape
-    result = _empty_result(v, v.shape, targets.shape)
+    result = empty_result(v.shape, targets.shape, v.device)
     unsettled = torch.zeros(1, dtype=torch.int32, device=v.device)
     u, starts = u.contiguous(), sizes.cumsum(0) - sizes
     for n in sorted(set(sizes.tolist())):
@@ -149,12 +149,6 @@ def _source(file: str) -> str:
 
 def _i64(*values: int) -> tuple[ctypes.c_int64, ...]:
     return tuple(map(ctypes.c_int64, values))
-
-
-def _empty_result(like: Tensor, mask_shape: torch.Size, shape: torch.Size) -> SubsetSumResult:
-    mask = torch.empty(mask_shape, dtype=torch.bool, device=like.device)
-    error = torch.empty(shape, dtype=torch.float64, device=like.device)
-    return SubsetSumResult(mask, error, torch.empty(shape, dtype=torch.uint8, device=like.device))
 
 
 # --- Problems the kernel left open -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from strongticket.ops.subset_sum.bisection import solve_by_bisection
 from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
 from strongticket.ops.subset_sum.lockstep import set_up_lane, solve_group
 from strongticket.ops.subset_sum.result import Status
-from strongticket.ops.subset_sum.rows import error_of, error_of_mask, reach_of, settle_if_unreachable, write_bits
+from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable, write_bits
 from strongticket.ops.subset_sum.workspace import MIN_ITEMS, Workspace, make_workspace
 
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
@@ -57,6 +57,5 @@ def solve_exactly(
     for row in range(len(w)):
         if status[row] == OPTIMAL:
             if bits[row] < 0:
-                bits[row] = solve_by_bisection(w[row], a[row])
-                error[row] = error_of(w[row], a[row], bits[row])
+                bits[row], error[row] = solve_by_bisection(w[row], a[row])
             write_bits(bits[row], mask[row])

@@ -7,6 +7,7 @@ machine has 512-bit registers and into two or four where they are narrower. The 
 Buffers are arrays of shape (length, lanes), int32 with 16 lanes or int64 with 8; see `lane_buffer`.
 """
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -44,6 +45,16 @@ def operation(build: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
+def lane_by_lane(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `emit(builder, vectors) -> vector`, all of one type, callable from compiled code with the vectors alone."""
+
+    def build(typingctx: Any, *lanes: Lanes) -> Any:
+        return lanes[0](*lanes), lambda context, builder, signature, args: emit(builder, *args)
+
+    build.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba asks how many there are
+    return operation(build)
+
+
 def lane_buffer(length: int, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
     """An uninitialised buffer of `length` vectors, aligned so that no vector straddles two cache lines."""
     size = np.dtype(dtype).itemsize
@@ -54,10 +65,6 @@ def lane_buffer(length: int, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]
 
 def _vector(lanes: Lanes) -> ir.VectorType:
     return ir.VectorType(ir.IntType(lanes.dtype.bitwidth), lanes.count)
-
-
-def _floats(lanes: Lanes) -> ir.VectorType:
-    return ir.VectorType(ir.FloatType() if lanes.dtype.bitwidth == 32 else ir.DoubleType(), lanes.count)
 
 
 def _address(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: Any) -> Any:
@@ -90,14 +97,14 @@ def store(typingctx: Any, buffer: Any, index: Any, lanes: Lanes) -> Any:
     return types.void(buffer, types.intp, lanes), codegen
 
 
-@operation
-def _add(typingctx: Any, a: Lanes, b: Lanes) -> Any:
-    return a(a, b), lambda context, builder, signature, args: builder.add(*args)
+@lane_by_lane
+def _add(builder: Any, a: Any, b: Any) -> Any:
+    return builder.add(a, b)
 
 
-@operation
-def _subtract(typingctx: Any, a: Lanes, b: Lanes) -> Any:
-    return a(a, b), lambda context, builder, signature, args: builder.sub(*args)
+@lane_by_lane
+def _subtract(builder: Any, a: Any, b: Any) -> Any:
+    return builder.sub(a, b)
 
 
 @overload(operator.add)
@@ -116,85 +123,61 @@ def _overload_subtract(a: Any, b: Any) -> Callable[[Any, Any], Any] | None:
     return implementation if isinstance(a, Lanes) else None
 
 
-def _compare_as_floats(name: str, builder: Any, lanes: Lanes, args: Any) -> Any:
+def _call(name: str, builder: Any, *args: Any, **options: Any) -> Any:
+    """Call one of LLVM's own functions on vectors, all of one type."""
+    vector = args[0].type
+    function_type = ir.FunctionType(vector, [vector] * len(args))
+    full_name = f"llvm.{name}.v{vector.count}{vector.element.intrinsic_name}"
+    return builder.call(builder.module.declare_intrinsic(full_name, fnty=function_type), args, **options)
+
+
+def _compare_as_floats(name: str, builder: Any, *args: Any) -> Any:
     # A call, since LLVM would take a comparison and a selection apart again; there is no NaN to look out for.
-    floats = _floats(lanes)
-    function_type = ir.FunctionType(floats, [floats, floats])
-    function = builder.module.declare_intrinsic(
-        f"llvm.{name}.v{lanes.count}f{lanes.dtype.bitwidth}", fnty=function_type
-    )
-    result = builder.call(function, [builder.bitcast(x, floats) for x in args], fastmath=("nnan", "nsz"))
-    return builder.bitcast(result, _vector(lanes))
+    vector = args[0].type
+    floats = ir.VectorType(ir.FloatType() if vector.element.width == 32 else ir.DoubleType(), vector.count)
+    vectors = [builder.bitcast(x, floats) for x in args]
+    return builder.bitcast(_call(name, builder, *vectors, fastmath=("nnan", "nsz")), vector)
 
 
-@operation
-def lower(typingctx: Any, a: Lanes, b: Lanes) -> Any:
-    """The smaller of two, lane by lane, for integers whose bits are those of a positive normal float.
+@lane_by_lane
+def lower(builder: Any, a: Any, b: Any) -> Any:
+    """The smaller of two, for integers whose bits are those of a positive normal float.
 
     Such integers are ordered as the floats are, and 512-bit registers compare floats at twice the rate of integers.
     """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _compare_as_floats("minnum", builder, signature.args[0], args)
-
-    return a(a, b), codegen
+    return _compare_as_floats("minnum", builder, a, b)
 
 
-@operation
-def upper(typingctx: Any, a: Lanes, b: Lanes) -> Any:
-    """The larger of two, lane by lane, under the same condition as `lower`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _compare_as_floats("maxnum", builder, signature.args[0], args)
-
-    return a(a, b), codegen
+@lane_by_lane
+def upper(builder: Any, a: Any, b: Any) -> Any:
+    """The larger of two, under the same condition as `lower`."""
+    return _compare_as_floats("maxnum", builder, a, b)
 
 
-@operation
-def magnitude(typingctx: Any, a: Lanes) -> Any:
-    """The absolute value, lane by lane."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        negative = builder.icmp_signed("<", args[0], ir.Constant(args[0].type, None))
-        return builder.select(negative, builder.neg(args[0]), args[0])
-
-    return a(a), codegen
+@lane_by_lane
+def magnitude(builder: Any, a: Any) -> Any:
+    """The absolute value."""
+    return builder.select(builder.icmp_signed("<", a, ir.Constant(a.type, None)), builder.neg(a), a)
 
 
-@operation
-def least_odd(typingctx: Any, best: Lanes, candidate: Lanes) -> Any:
+@lane_by_lane
+def least_odd(builder: Any, best: Any, candidate: Any) -> Any:
     """The smaller of `best` and `candidate` where the candidate is odd, else `best`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = args[0].type
-        width = signature.args[0].dtype.bitwidth
-        one = ir.Constant(vector, [ir.Constant(vector.element, 1)] * vector.count)
-        odd = builder.icmp_signed("!=", builder.and_(args[1], one), ir.Constant(vector, None))
-        name = f"llvm.smin.v{vector.count}i{width}"
-        smin = builder.module.declare_intrinsic(name, fnty=ir.FunctionType(vector, [vector, vector]))
-        return builder.select(odd, builder.call(smin, [args[0], args[1]]), args[0])
-
-    return best(best, candidate), codegen
+    one = ir.Constant(best.type, [ir.Constant(best.type.element, 1)] * best.type.count)
+    odd = builder.icmp_signed("!=", builder.and_(candidate, one), ir.Constant(best.type, None))
+    return builder.select(odd, _call("smin", builder, best, candidate), best)
 
 
-@operation
-def smaller(typingctx: Any, a: Lanes, b: Lanes) -> Any:
-    """The smaller of two, lane by lane, for any integers."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.icmp_signed("<", args[0], args[1]), args[0], args[1])
-
-    return a(a, b), codegen
+@lane_by_lane
+def smaller(builder: Any, a: Any, b: Any) -> Any:
+    """The smaller of two, for any integers."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
-@operation
-def where_equal(typingctx: Any, a: Lanes, b: Lanes, chosen: Lanes, otherwise: Lanes) -> Any:
+@lane_by_lane
+def where_equal(builder: Any, a: Any, b: Any, chosen: Any, otherwise: Any) -> Any:
     """`chosen` in the lanes where a equals b, else `otherwise`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.icmp_signed("==", args[0], args[1]), args[2], args[3])
-
-    return a(a, b, chosen, otherwise), codegen
+    return builder.select(builder.icmp_signed("==", a, b), chosen, otherwise)
 
 
 @operation

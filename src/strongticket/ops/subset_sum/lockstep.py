@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from strongticket.ops.subset_sum.lanes import load, spread
 from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
 from strongticket.ops.subset_sum.pairs import collect_pairs, decide, set_limits
-from strongticket.ops.subset_sum.rows import Reach
+from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF, Reach
 from strongticket.ops.subset_sum.workspace import CENTRE, TARGET, Workspace, largest, zero_of
 
-UNIT_ROUNDOFF = 2.0**-53
 # Between a gap and its error in float64 lie fewer roundings than this times (n + 8), each at most a unit of the sum of
 # all magnitudes: 2 n in adding up the chosen items (a gap is twice the error), n in W, fewer than 8 in the rest.
 ROUNDINGS = 4.0
@@ -116,7 +115,7 @@ def solve_group(
 
     A row with -1 has to be solved otherwise.
     """
-    items, first, second, merged, least, lows, highs, vectors, lanes, pairs = work
+    items, first, second, merged, least, _, _, vectors, lanes, pairs = work
     n = len(items)
     h = n // 2
     fill_lanes(used, items, vectors, lanes)
@@ -130,4 +129,4 @@ def solve_group(
         sort_runs_and_find_gaps(merged, len(merged) // 8, largest(merged), least)
         set_limits(least, vectors, lanes, pairs)
         collect_pairs(out, least, merged, vectors, lanes, pairs)
-    decide(w, a, used, items, lows, highs, vectors, lanes, pairs, error, bits)
+    decide(w, a, used, work, error, bits)

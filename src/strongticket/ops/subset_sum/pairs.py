@@ -17,12 +17,15 @@ from strongticket.ops.subset_sum.workspace import (
     FOUND_FIRST,
     FOUND_SECOND,
     LIMIT,
-    MAX_PAIRS,
     TARGET,
     WANTED_FIRST,
     WANTED_SECOND,
+    Workspace,
     largest,
 )
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 
 @njit(nogil=True, cache=True)
@@ -46,10 +49,14 @@ def collect_pairs(
 ) -> None:
     """Note, in every lane, all pairs whose gap matters; `out` is 1 if the item out is chosen."""
     limit = load(vectors, LIMIT)
+    room = -1  # a bit for each lane that has room for more
     for i in range(len(least)):
-        close = bits_not_above(load(least, i), limit)
+        close = bits_not_above(load(least, i), limit) & room
         while close:
-            collect_from_eight(8 * i, lowest_bit(close), out, merged, vectors, lanes, pairs)
+            index = lowest_bit(close)
+            collect_from_eight(8 * i, index, out, merged, vectors, lanes, pairs)
+            if lanes[index].pairs > pairs.shape[1]:
+                room &= ~(1 << index)
             close &= close - 1
 
 
@@ -83,7 +90,7 @@ def collect_from_eight(
                 if (x[high] - x[low]) & 1:
                     note_pair(x[low], x[high], out, centre, target, lane, pairs[index])
                 # Among equal values there would be millions.
-                if lane.pairs > MAX_PAIRS:
+                if lane.pairs > pairs.shape[1]:
                     return
                 high += 1
             low -= 1
@@ -92,8 +99,8 @@ def collect_from_eight(
 @njit(nogil=True, cache=True)
 def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: NDArray[np.void]) -> None:
     """Insert a pair by its gap, as the two signed sums it stands for."""
-    if lane.pairs >= MAX_PAIRS:
-        lane.pairs = MAX_PAIRS + 1
+    if lane.pairs >= len(pairs):
+        lane.pairs = len(pairs) + 1
         return
     # Values of the second list have the parity of its items.
     low_is_second = (low - centre - lane.total_second) & 1 == 0
@@ -161,8 +168,8 @@ def want_pairs(
     vectors: Buffer,
     lanes: NDArray[np.void],
     pairs: NDArray[np.void],
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
+    error: Floats,
+    bits: Places,
     active: NDArray[np.bool_],
 ) -> bool:
     """Ask for the subsets of each lane's pair of that place, if it can be as good as the best; say if there is any."""
@@ -182,30 +189,19 @@ def want_pairs(
 
 
 @njit(nogil=True, cache=True)
-def decide(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    used: int,
-    items: Buffer,
-    lows: Buffer,
-    highs: Buffer,
-    vectors: Buffer,
-    lanes: NDArray[np.void],
-    pairs: NDArray[np.void],
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
-) -> None:
+def decide(w: Floats, a: Floats, used: int, work: Workspace, error: Floats, bits: Places) -> None:
     """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
+    items, vectors, lanes, pairs = work.items, work.vectors, work.lanes, work.pairs
     h = len(items) // 2
     active = np.empty(used, np.bool_)
     for index in range(used):
         lane = lanes[index]
         error[lane.row] = np.inf
-        bits[lane.row] = -1 if lane.pairs > MAX_PAIRS else 0
+        bits[lane.row] = -1 if lane.pairs > pairs.shape[1] else 0
     place = int(np.int64(0))
-    while place < MAX_PAIRS and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
-        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], lows, highs)
-        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], lows, highs)
+    while place < pairs.shape[1] and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
+        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], work.lows, work.highs)
+        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], work.lows, work.highs)
         for index in range(used):
             if active[index]:
                 row = lanes[index].row

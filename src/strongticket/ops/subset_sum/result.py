@@ -3,6 +3,7 @@
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 Effort = Literal["default", "high"]
@@ -22,3 +23,9 @@ class SubsetSumResult(NamedTuple):
     mask: Tensor  # bool, the shape of the items
     error: Tensor  # float64, |target - sum of the chosen items|, summed in item order
     status: Tensor  # uint8, `Status`
+
+
+def empty_result(mask_shape: torch.Size, shape: torch.Size, device: torch.device | str) -> SubsetSumResult:
+    """Room for a result, not yet written. The device is named: a caller may have set another as torch's default."""
+    kinds = (mask_shape, torch.bool), (shape, torch.float64), (shape, torch.uint8)
+    return SubsetSumResult(*(torch.empty(size, dtype=dtype, device=device) for size, dtype in kinds))

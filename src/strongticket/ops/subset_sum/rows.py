@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+UNIT_ROUNDOFF = 2.0**-53
+
 
 class Reach(NamedTuple):
     """The sums of the negative and of the positive items in item order: the ends of what can be reached."""

@@ -7,8 +7,6 @@ exactly; where it takes more, all but 32 of the first `start` are settled greedi
 can be reached is hard to meet, so such a row is solved again 1, 2, 4, 8, ... items further on.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable
 from strongticket.ops.subset_sum.workspace import Workspace
 
-BINADES = 64  # powers of two told apart, from the largest item down
 NEAR, UNREACHABLE = int(Status.NEAR), int(Status.UNREACHABLE)
 
 Floats = NDArray[np.float64]
@@ -99,13 +96,13 @@ def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, e
 
 @njit(nogil=True, cache=True)
 def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
-    """Decide all but about the smallest items; return what remains of w, and in `left` the places of those undecided.
+    """Decide all but the smallest items; return what remains of w, and in `left` the places of those undecided.
 
     Seen from the middle of all sums, choosing an item moves the sum by half of it one way, and dropping it by as much
     the other way. Taking the items from large to small and always moving towards the target leaves a remainder near
     the middle of what the small items can reach, where their sums lie densest.
     """
-    order = by_magnitude(a)
+    order = np.argsort(-np.abs(a), kind="mergesort")
     decided = len(a) - len(left)
     gap = w - 0.5 * a.sum()
     for k in order[:decided]:
@@ -115,21 +112,3 @@ def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
             w -= a[k]
     left[:] = order[decided:]
     return w
-
-
-@njit(nogil=True, cache=True)
-def by_magnitude(a: Floats) -> Integers:
-    """The places of the items from large to small, to a factor of two: sorted by their power of two alone."""
-    top = math.frexp(np.abs(a).max())[1]
-    binade = np.empty(len(a), np.int64)
-    ends = np.zeros(BINADES + 1, np.int64)
-    for k in range(len(a)):
-        binade[k] = min(top - math.frexp(a[k])[1], BINADES - 1) if a[k] else BINADES - 1
-        ends[binade[k] + 1] += 1
-    for b in range(BINADES):
-        ends[b + 1] += ends[b]
-    order = np.empty(len(a), np.int64)
-    for k in range(len(a)):
-        order[ends[binade[k]]] = k
-        ends[binade[k]] += 1
-    return order

@@ -10,7 +10,8 @@ from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.network import Buffer
 
 MIN_ITEMS = 8  # the network lists the sums of at least four items
-MAX_PAIRS = 96  # a row with more close pairs is left to `bisection`
+# A row with more close pairs is left to `bisection`. Many are usual only where 32 bits begin to be too few.
+FEW_PAIRS, MANY_PAIRS = 12, 96
 
 # What is known of the problem in each lane.
 LANE = np.dtype(
@@ -22,7 +23,7 @@ LANE = np.dtype(
         ("total_first", np.int64),  # the sum of the first half of the items
         ("total_second", np.int64),
         ("flipped", np.bool_),  # whether the target is negative; the lists are then read mirrored
-        ("pairs", np.int64),  # how many have been noted; more than MAX_PAIRS: too many
+        ("pairs", np.int64),  # how many have been noted; more than there is room for: too many
     ],
     align=True,
 )
@@ -44,7 +45,7 @@ class Workspace(NamedTuple):
     highs: Buffer  # (2^(h-h//2), lanes), of the next quarter
     vectors: Buffer  # (VECTORS, lanes)
     lanes: NDArray[np.void]  # (lanes,) LANE
-    pairs: NDArray[np.void]  # (lanes, MAX_PAIRS) PAIR, by gap
+    pairs: NDArray[np.void]  # (lanes, FEW_PAIRS or MANY_PAIRS) PAIR, by gap
 
 
 def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
@@ -53,7 +54,8 @@ def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
     sizes = n, 1 << h - 1, 1 << h - 1, 2 << h, 1 << h - 2, 1 << h // 2, 1 << h - h // 2, VECTORS
     buffers = [lane_buffer(size, dtype) for size in sizes]
     lanes = buffers[0].shape[1]
-    return Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, MAX_PAIRS), PAIR)])
+    pairs = MANY_PAIRS if dtype is np.int32 and n > 24 else FEW_PAIRS
+    return Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, pairs), PAIR)])
 
 
 @njit(nogil=True, cache=True)

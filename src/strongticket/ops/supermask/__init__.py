@@ -5,6 +5,7 @@ and calls one `Refresh` after each optimizer step; forward passes only multiply.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -97,7 +98,13 @@ def _cpu_kernels(*tensors: Tensor) -> Any | None:
     if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
         return None
     plain = all(t.is_cpu and t.is_contiguous() and t.dtype in (torch.float32, torch.bool) for t in tensors)
-    return import_module(f"{__name__}.cpu") if plain else None
+    return _kernels("cpu") if plain else None
+
+
+@cache
+def _kernels(device: str) -> Any:
+    # Imported on first use: numba and the GPU tool chain are slow to load.
+    return import_module(f"{__name__}.{device}")
 
 
 class Supermask(nn.Module):
@@ -125,6 +132,11 @@ class Supermask(nn.Module):
         self.density, self.signed = density, signed
         self.scores = nn.Parameter(_float32(scores).clone())
         self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
+
+    @property
+    def ones(self) -> Tensor:
+        """The mask as bytes, 1 and 0, which a CPU multiplies faster than bools."""
+        return self.mask.view(torch.uint8)
 
     @property
     def ranked(self) -> Tensor:
@@ -201,8 +213,7 @@ def _selection(
     sizes = [sum(s.numel() for s in group) for group in scores]
     if max(sizes) > MAX_SCORES:
         raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
-    # Imported on first use: numba and the GPU tool chain are slow to load.
-    kernels = import_module(f"{__name__}.{devices.pop().type}")
+    kernels = _kernels(devices.pop().type)
     refresh: Callable[[Sequence[int]], None] = kernels.selection(scores, masks, signed)
     return lambda densities: refresh(list(map(dropped_count, sizes, densities)))
 

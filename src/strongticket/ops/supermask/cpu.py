@@ -1,7 +1,7 @@
 """Exact top-density masks with Numba.
 
-A sample of the scores says between which two values the threshold lies. One pass settles all scores outside; the few
-inside are ranked. Should the sample mislead, the pass is made again with nothing outside.
+A sample of the scores says between which two values the threshold lies, and how many lie between them says it closer.
+All scores outside are settled by that; the few inside are ranked. Should the sample mislead, nothing is outside.
 """
 
 import math
@@ -18,18 +18,22 @@ from torch import Tensor
 
 U32 = npt.NDArray[np.uint32]
 I32 = npt.NDArray[np.int32]
+U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 Map = Callable[..., Iterable[Any]]
 
 # So many scores, evenly taken, tell about where the threshold lies.
-_SAMPLE = 4096
+_SAMPLE = 1024
+# More scores than this between two keys are worth a second look.
+_MANY = 1024
 # A thread is worth starting for this many scores.
 _CHUNK = 1 << 18
 
 _U = np.uint32
-_EIGHT_TWOS = np.uint64(0x0202020202020202)
+_ONES, _TWOS = np.uint64(0x0101010101010101), np.uint64(0x0202020202020202)
+_ONE, _FIRST_BYTE = np.uint64(1), np.uint64(56)
 _NAN_KEY, _INFINITY, _MAGNITUDE, _SIGN = _U(0xFFFFFFFF), _U(0x7F800000), _U(0x7FFFFFFF), _U(0x80000000)
 
 
@@ -92,19 +96,38 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, signed: bool, run: Map)
         for piece in kept:
             piece[:] = 0
         return
-    for low, high in (_bracket(bits, rank, total, signed), (_U(0), _NAN_KEY)):
-        settled = list(run(_settle, kept, bits, repeat(signed), repeat(low), repeat(high)))
-        place = rank - sum(below for below, _, _ in settled)
-        near = np.concatenate([keys for _, keys, _ in settled])
-        if 0 <= place < len(near):
-            break
-    threshold = np.partition(near, place)[place]
-    chosen = near > threshold
-    ties = np.flatnonzero(near == threshold)
+    near: list[int] = []  # scores of each piece that lie between two keys
+
+    def place_between(low: np.uint32, high: np.uint32) -> int:
+        """Mark what lies between, and give the place there of the score at `rank`, if it is one of them."""
+        nonlocal near
+        below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
+        return rank - int(sum(below))
+
+    keys = _bracket(bits, rank, total, signed)
+    place = place_between(*keys)
+    if not 0 <= place < sum(near):
+        keys = _U(0), _NAN_KEY
+        place = place_between(*keys)
+    if sum(near) > _MANY:
+        inner = place_between(*_narrowed(*keys, place / sum(near)))
+        place = inner if 0 <= inner < sum(near) else place_between(*keys)
+    found = list(run(_marked, kept, bits, repeat(signed), near))
+    ranked = np.concatenate([keys for keys, _ in found])
+    threshold = np.partition(ranked, place)[place]
+    chosen = ranked > threshold
+    ties = np.flatnonzero(ranked == threshold)
     # Of equal scores the first are dropped.
-    chosen[ties[place - np.count_nonzero(near < threshold) :]] = True
-    for piece, (_, keys, places) in zip(kept, settled, strict=True):
-        piece[places], chosen = chosen[: len(keys)], chosen[len(keys) :]
+    chosen[ties[place - np.count_nonzero(ranked < threshold) :]] = True
+    for piece, (_, places) in zip(kept, found, strict=True):
+        piece[places], chosen = chosen[: len(places)], chosen[len(places) :]
+
+
+def _narrowed(low: np.uint32, high: np.uint32, share: float) -> tuple[np.uint32, np.uint32]:
+    """Guess a 16th of the keys between two, around the one with a share of the scores below it."""
+    width = int(high) - int(low)
+    middle, margin = int(low) + round(share * width), width // 32 + 1
+    return _U(max(int(low), middle - margin)), _U(min(int(high), middle + margin))
 
 
 def _bracket(bits: list[U32], rank: int, total: int, signed: bool) -> tuple[np.uint32, np.uint32]:
@@ -136,27 +159,39 @@ def _keys(bits: U32, signed: bool) -> U32:
 
 
 @njit(nogil=True, cache=True)
-def _settle(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[np.int32, U32, I32]:
-    """Write the mask, but for the scores between the two keys: count those below, give keys and places of the others.
-
-    Those are marked with a 2, so that they are found eight scores at a time.
-    """
-    below, near = np.int32(0), np.int32(0)
+def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[np.int64, np.int64]:
+    """Write 0 for scores below two keys, 1 above and 2 between them; count those below and those between."""
     for i in range(bits.size):
         key = _key(bits[i], signed)
-        is_near = (key >= low) & (key <= high)
-        marks[i] = np.uint8(key > high) | np.uint8(is_near) << np.uint8(1)
-        below += np.int32(key < low)
-        near += np.int32(is_near)
-    keys, places, found = np.empty(near, np.uint32), np.empty(near, np.int32), 0
-    words = marks[: marks.size // 8 * 8].view(np.uint64)
+        marks[i] = np.uint8((key >= low) << 1) - np.uint8(key > high)
+    # Eight marks at a time: the product adds up the bytes of a word in its first one.
+    words, between, above = _words(marks), np.int64(0), np.int64(0)
+    for word in words:
+        between += np.int64(((word & _TWOS) >> _ONE) * _ONES >> _FIRST_BYTE)
+        above += np.int64((word & _ONES) * _ONES >> _FIRST_BYTE)
+    for i in range(8 * words.size, marks.size):
+        between += marks[i] == 2
+        above += marks[i] == 1
+    return bits.size - between - above, between
+
+
+@njit(nogil=True, cache=True)
+def _marked(marks: U8, bits: U32, signed: bool, count: int) -> tuple[U32, I32]:
+    """Give keys and places of the scores that are marked with a 2, of which there are so many."""
+    keys, places, found = np.empty(count, np.uint32), np.empty(count, np.int32), 0
+    words = _words(marks)
     for word in range(words.size + 1):
-        if word == words.size or words[word] & _EIGHT_TWOS:
-            for i in range(8 * word, min(8 * word + 8, bits.size)):
-                if marks[i] & 2:
+        if word == words.size or words[word] & _TWOS:
+            for i in range(8 * word, min(8 * word + 8, marks.size)):
+                if marks[i] == 2:
                     keys[found], places[found] = _key(bits[i], signed), i
                     found += 1
-    return below, keys, places
+    return keys, places
+
+
+@njit(inline="always")
+def _words(marks: U8) -> U64:
+    return marks[: marks.size // 8 * 8].view(np.uint64)
 
 
 @njit(nogil=True, cache=True)
