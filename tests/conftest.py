@@ -1,9 +1,10 @@
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -48,22 +49,45 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
+class DaskProcesses(NamedTuple):
+    address: str
+    scheduler: "subprocess.Popen[bytes]"
+    workers: list["subprocess.Popen[bytes]"]
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
-    """A scheduler and two workers, each a process."""
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    file = tmp_path / "scheduler.json"
+def start_cluster(tmp_path: Path) -> Iterator[Callable[..., DaskProcesses]]:
+    """Start a scheduler and so many workers, each a process; its workers may import from elsewhere."""
+    distributed = pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
+    processes: list[subprocess.Popen[bytes]] = []
     dask = [sys.executable, "-m", "dask"]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    at = ["--scheduler-file", str(file), "--no-dashboard"]
-    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)]
-    try:
-        wait_until(file.exists)
+
+    def start(workers: int = 2, python_path: Path | None = None) -> DaskProcesses:
+        file = tmp_path / f"scheduler {len(processes)}.json"
+        path = os.pathsep.join(os.path.abspath(place) for place in (python_path, *sys.path) if place)
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+        quiet["env"] = {**os.environ, "PYTHONPATH": path}  # absolute, since they start elsewhere
+        at = ["--scheduler-file", str(file), "--no-dashboard"]
+        scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", "--host", "127.0.0.1", *at], **quiet)
+        processes.append(scheduler)
+        wait_until(lambda: file.exists() and file.stat().st_size > 0)
         # Without a nanny, so that a killed worker stays dead.
         worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *at]
-        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
-        yield json.loads(file.read_text())["address"], processes[1:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        started = [subprocess.Popen(worker, **quiet) for _ in range(workers)]
+        processes.extend(started)
+        address = json.loads(file.read_text())["address"]
+        with distributed.Client(address, set_as_default=False) as client:
+            wait_until(lambda: len(client.nthreads()) == workers)
+        return DaskProcesses(address, scheduler, started)
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def cluster(start_cluster: Callable[..., DaskProcesses]) -> tuple[str, list["subprocess.Popen[bytes]"]]:
+    """The address of a scheduler with two workers, and these."""
+    address, _, workers = start_cluster()
+    return address, workers

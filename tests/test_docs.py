@@ -30,7 +30,7 @@ def test_examples_run_one_after_another_without_a_warning(
     monkeypatch.chdir(tmp_path)
     # Its messages do not reach the root logger.
     monkeypatch.setattr(logging.getLogger("transformers"), "handlers", [caplog.handler])
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     names: dict[str, object] = {}
     for example in EXAMPLES:
         exec(compile(example, "search.md", "exec"), names)

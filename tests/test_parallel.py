@@ -4,7 +4,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numba
 import pytest
 import torch
 
-from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.errors import StrongTicketError
 from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks
 from tests.waiting import wait_until
 
@@ -190,35 +189,6 @@ def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Pa
             os.killpg(parent.pid, signal.SIGKILL)
     assert told.count("Traceback") == 1, told
     assert told.rstrip().endswith("KeyboardInterrupt")
-
-
-def test_dask_address_that_does_not_answer_is_told_within_ten_seconds() -> None:
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    start = time.monotonic()
-    with pytest.raises(StrongTicketError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'") as caught:
-        list(run_tasks(abs, [1], dask="tcp://127.0.0.1:9"))
-    assert time.monotonic() - start < 10
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("address", ["nonsense", "http://127.0.0.1:9", "tcp://127.0.0.1:no-port"])
-def test_dask_address_that_is_none_is_told(address: str) -> None:
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    with pytest.raises(StrongTicketError, match="no Dask scheduler answers at"):
-        list(run_tasks(abs, [1], dask=address))
-
-
-def test_dask_takes_large_tasks_without_a_word(cluster: tuple[str, list["subprocess.Popen[bytes]"]]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # Dask warns of 10 MB and more; the same bytes twice would travel once.
-        assert list(run_tasks(len, [bytes(6_000_000), bytes(6_000_001)], dask=cluster[0])) == [6_000_000, 6_000_001]
-
-
-def test_missing_dask_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'strongticket\[cluster\]'"):
-        list(run_tasks(abs, [1], dask="tcp://127.0.0.1:9"))
 
 
 def _alive(pid: int) -> bool:

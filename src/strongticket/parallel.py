@@ -4,27 +4,23 @@ Every task runs on one thread, wherever it runs. That keeps processes from fight
 order, so results are the same bits for any number of workers.
 """
 
-import gc
 import multiprocessing
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from strongticket.errors import MissingExtraError, StrongTicketError, first_line
+from strongticket.cluster import Cluster, run_on_cluster
+from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
     import torch
 
-CONNECT_SECONDS = 5
-RETRIES = 3  # of a task on a cluster that loses workers or connections
 FEW_WEIGHTS = 1_000_000  # GPT-2 nano on bytes has 0.1 million of them, on GPT-2's tokens 3, the next size 13 or more
 
 T = TypeVar("T")
@@ -36,7 +32,7 @@ def run_tasks(
     tasks: Sequence[T],
     *,
     workers: int = 1,
-    dask: str | None = None,
+    dask: str | Cluster | None = None,
     progress: Callable[[int, R], object] | None = None,
 ) -> Iterator[R]:
     """Apply a pure function to every task and yield the results in task order.
@@ -45,8 +41,8 @@ def run_tasks(
         function: importable by name, so that other processes find it.
         tasks: what it is applied to.
         workers: local processes; 1 runs in this one.
-        dask: address of a Dask scheduler, for example "tcp://10.0.0.1:8786"; `workers` is then not used. The cluster
-            needs the same version of this package.
+        dask: a cluster, or the address of its Dask scheduler; `workers` is then not used. It needs the same source of
+            this package.
         progress: called with a task's index and result as soon as it is done, in whatever order that happens: the
             place to save results, since an interruption may come before their turn.
 
@@ -56,8 +52,9 @@ def run_tasks(
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1; got {workers}.")
-    if dask is not None:
-        finished = _on_dask(function, tasks, dask)
+    if dask is not None and tasks:
+        cluster = Cluster(dask) if isinstance(dask, str) else dask
+        finished = run_on_cluster(partial(_on_one_thread, function), tasks, cluster)
     elif workers == 1 or len(tasks) < 2:
         finished = _here(function, tasks)
     else:
@@ -203,38 +200,3 @@ def _die_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
-
-
-def _on_dask(function: Callable[[T], R], tasks: Sequence[T], address: str) -> Iterator[tuple[int, R]]:
-    try:
-        distributed: Any = import_module("distributed")  # it has no types
-    except ModuleNotFoundError:
-        raise MissingExtraError("running on Dask needs distributed: pip install 'strongticket[cluster]'") from None
-    client = _connect(distributed, address)
-    with client:
-        with warnings.catch_warnings():
-            # Each task's numbers go to one worker, once. Dask's advice to scatter them would leave them on workers
-            # alone, and those of a dead one would be lost; with the task, the scheduler can send them again.
-            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-            # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
-            futures = client.map(partial(_on_one_thread, function), tasks, pure=False, retries=RETRIES)
-        places = {future.key: index for index, future in enumerate(futures)}
-        try:
-            for future, result in distributed.as_completed(futures, loop=client.loop, with_results=True):
-                yield places[future.key], result
-        finally:
-            client.cancel(futures)
-
-
-def _connect(distributed: Any, address: str) -> Any:
-    try:
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        reason = first_line(error)
-    # The half-made client closes itself when it is collected. Left to chance, that can happen while the next client
-    # holds the lock it needs, and both wait for ever.
-    gc.collect()
-    raise StrongTicketError(
-        f"no Dask scheduler answers at {address!r} ({reason}). "
-        "Start one with `dask scheduler` and give the address it prints."
-    )

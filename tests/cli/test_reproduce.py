@@ -5,15 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import DaskProcesses
 from tests.experiments.runs import UNTRAINED, command, run, run_small
 from tests.waiting import wait_until
 from typer.testing import CliRunner
 
-from strongticket import parallel
 from strongticket.cli.main import app
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig4, fig6
@@ -102,6 +103,8 @@ def test_another_configuration_in_the_folder_is_refused_in_one_line(uninterrupte
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("fig4", "--dask-timeout", 9), "--dask-timeout is for --dask, which is not given"),
+        (("fig7", "--dask-timeout", 9), "--dask-timeout is for Figures 4 to 6"),
         (("fig4", "--workers", 2, "--dask", "tcp://127.0.0.1:9"), "--workers and --dask exclude each other"),
         (("fig4", "fig6", "--target", "trained"), "fig6 has untrained targets, as in the paper"),
         (("fig9",), "'fig9' is not one of"),
@@ -130,7 +133,7 @@ def test_missing_extra_is_told_before_any_work(tmp_path: Path, monkeypatch: pyte
 
 def test_dask_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="needs distributed: pip install 'strongticket[cluster]'")
-    monkeypatch.setattr(parallel, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr("strongticket.cluster.CONNECT_SECONDS", 1)
     arguments = ["reproduce", "fig6", "--quick", "--dask", "tcp://127.0.0.1:9", "--out", str(tmp_path)]
     told = CliRunner().invoke(app, arguments).exception
     assert isinstance(told, StrongTicketError)
@@ -141,11 +144,7 @@ def test_dask_address_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
 def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
     cluster: tuple[str, list["subprocess.Popen[bytes]"]], tmp_path: Path
 ) -> None:
-    from distributed import Client
-
     address, workers = cluster
-    with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=90)
     figure = replace(fig4.FIGURE, plan=replace(fig4.FIGURE.plan, sources_a_task=3))  # type: ignore[type-var]
     config = fig4.Config(sources=30, widths=(8, 16, 24), inputs=2000, target=UNTRAINED)
     alive_before: list[int] = []
@@ -164,6 +163,27 @@ def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
     one, other = ((tmp_path / where / "fig4" / "result.json").read_bytes() for where in ("dask", "here"))
     assert one == other
     assert json.loads((tmp_path / "dask" / "fig4" / "run.json").read_text())["dask"] is True
+
+
+def test_a_scheduler_killed_mid_run_ends_the_command_and_another_cluster_resumes_it(
+    start_cluster: Callable[..., DaskProcesses], uninterrupted: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out" / "fig6"
+    first = start_cluster(1)
+    arguments = (*QUICK, "--out", folder.parent, "--dask")
+    broken = subprocess.Popen(command(*arguments, first.address), stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: finished_tasks(folder) >= 2)
+    first.scheduler.kill()
+    _, told = broken.communicate(timeout=30)
+    assert broken.returncode == 1
+    (line,) = told.splitlines()
+    assert line.startswith(f"Error: the Dask scheduler at {first.address} went away. Run the same command again")
+    assert (kept := finished_tasks(folder)) >= 2
+    assert not (folder / "result.json").exists()
+
+    run(*arguments, start_cluster(1).address)
+    assert json.loads((folder / "run.json").read_text())["tasks_resumed"] == kept
+    assert (folder / "result.json").read_bytes() == (uninterrupted / "result.json").read_bytes()
 
 
 def test_a_violated_certificate_fails_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,11 +196,7 @@ def test_pieces_are_small_to_send() -> None:
 def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(
     cluster: tuple[str, list["subprocess.Popen[bytes]"]],
 ) -> None:
-    from distributed import Client
-
     address, workers = cluster
-    with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=90)
     model = randomize(make_bert(hidden_size=32, num_attention_heads=16))
     calls: list[int] = []
 

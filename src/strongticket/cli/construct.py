@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from strongticket.cli.options import AsJson, Dask, Families, chosen_device, load_families, refuse_both
+from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 
@@ -41,6 +41,7 @@ def construct(
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
     ] = None,
     dask: Dask = None,
+    dask_timeout: DaskTimeout = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,8 +52,8 @@ def construct(
     Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
     depend on --device, --workers or --dask.
     """
-    refuse_both(workers, dask)
-    if dask is None:  # whose workers may have what this machine has not
+    cluster = chosen_cluster(workers, dask, dask_timeout)
+    if cluster is None:  # whose workers may have what this machine has not
         chosen_device(device)
     from strongticket.cli.terminal import rate_bar
     from strongticket.parallel import available_cores
@@ -73,7 +74,7 @@ def construct(
     ticket = _finished(loaded, out, settings)
     if ticket is None:
         work = Target(loaded, what).pieces(items, seed).values()
-        means: dict[str, Any] = {"device": device, "dask": dask, "checkpoint": partial}
+        means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial}
         means["workers"] = workers or (1 if device == "cuda" else available_cores())
         try:
             with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:

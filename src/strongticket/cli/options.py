@@ -4,11 +4,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, tell
+
+if TYPE_CHECKING:
+    from strongticket.cluster import Cluster
 
 TicketFile = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
@@ -21,6 +24,15 @@ Families = Annotated[
 ]
 Dask = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
+]
+DaskTimeout = Annotated[
+    float | None,
+    typer.Option(
+        min=1,
+        metavar="SECONDS",
+        show_default="120",
+        help="Give up when no task has ended and no worker has answered for so long.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -143,10 +155,16 @@ def refuse_in_vain(vain: Sequence[str], about: str) -> None:
         bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
 
 
-def refuse_both(workers: int | None, dask: str | None) -> None:
-    """Refuse local workers beside a cluster's."""
-    if dask is not None and workers is not None:
+def chosen_cluster(workers: int | None, dask: str | None, timeout: float | None) -> "Cluster | None":
+    """Give the cluster that was asked for; local workers beside it are refused."""
+    from strongticket.cluster import TIMEOUT_SECONDS, Cluster
+
+    if dask is None:
+        refuse_in_vain(["--dask-timeout"] if timeout is not None else [], "--dask, which is not given")
+        return None
+    if workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")
+    return Cluster(dask, timeout or TIMEOUT_SECONDS, tell)
 
 
 def load_families(file: Path | None) -> None:

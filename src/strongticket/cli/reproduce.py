@@ -11,10 +11,11 @@ import typer
 
 from strongticket.cli.options import (
     Dask,
+    DaskTimeout,
+    chosen_cluster,
     chosen_device,
     device_option,
     given_options,
-    refuse_both,
     refuse_in_vain,
     with_settings,
 )
@@ -44,6 +45,7 @@ def reproduce(
         int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with --quick")
     ] = None,
     dask: Dask = None,
+    dask_timeout: DaskTimeout = None,
     data: Annotated[
         str | None,
         _on_text(
@@ -88,7 +90,7 @@ def reproduce(
     if unknown := [name for name in chosen if name not in FIGURES]:
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
-    refuse_both(workers, dask)
+    cluster = chosen_cluster(workers, dask, dask_timeout)
     # Before anything is begun: a figure may take a while.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
@@ -98,7 +100,7 @@ def reproduce(
         bad_usage(str(error))
     quick = options.quick
     data = data or ("sample" if quick else None)
-    how = How(workers=workers or (1 if quick else available_cores()), dask=dask)
+    how = How(workers=workers or (1 if quick else available_cores()), dask=cluster)
     results: dict[str, Any] = {}
     for figure, config in zip(loaded, configs, strict=True):
         on_text = figure.name in TEXT_FIGURES
@@ -126,14 +128,18 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
         (len(on_text) == len(chosen), "Figures 4 to 6", [n for n in panels if not panels[n] and n not in for_any]),
     ):
         if unused:
-            refuse_in_vain([f"--{name}" for name in vain if name in given], f"{about}, none of which is asked for")
+            refuse_in_vain([_flag(name) for name in vain if name in given], f"{about}, none of which is asked for")
     if context.params["quick"]:
         if "schedule" in given:
             bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
     elif context.params["data"] is None:
         refuse_in_vain(
-            [f"--{name}" for name in _RUN_OPTIONS if name in given], "runs to do, and without --data none is done"
+            [_flag(name) for name in _RUN_OPTIONS if name in given], "runs to do, and without --data none is done"
         )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:

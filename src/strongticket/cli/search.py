@@ -107,7 +107,6 @@ def search(
             "deterministic": deterministic,
             "checkpoint_seconds": checkpoint_seconds,
             "keep": keep,
-            "tell": tell,
         },
         place,
         as_json,
@@ -173,7 +172,7 @@ def _run_seeds(
             text = load_text(data[0], tokenizer=data[1], progress=progress)
         one_thread_for_small(config.weights(text.tokenizer.vocabulary), share.device)
         for seed in seeds:
-            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), **means)
+            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), tell=tell, **means)
             with watched(f"{config.size} {config.mode}, seed {seed}", share.rank == 0) as watch:
                 result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})

@@ -231,8 +231,8 @@ def _check_settings(place: str, said: Json, made: Json) -> None:
 
 def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
     """Hold all products against the target; of entries said to be out of reach, find how far off they are."""
-    assert ticket.certificate is not None
-    said, examined = ticket.certificate.details, {}
+    said: Mapping[str, Json] = ticket.certificate.details if ticket.certificate else {"unreachable": {"worst": []}}
+    examined = {}
     for name, wanted in plan.products.items():
         found = _compare(ticket, wanted)
         misses = [

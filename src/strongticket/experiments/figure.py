@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from strongticket.charts import picture
 from strongticket.charts.parts import Section
+from strongticket.cluster import Cluster
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments.options import Options as Options
 from strongticket.experiments.results import RESULT, naming
@@ -32,7 +33,7 @@ class How:
     """By what means a figure's work is done, which its numbers do not depend on."""
 
     workers: int = 1  # local processes
-    dask: str | None = None  # address of a Dask scheduler, instead of local processes
+    dask: str | Cluster | None = None  # a Dask cluster, or its address, instead of local processes
     work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
     progress: Progress = lambda done, total, name: None
     watch: "Watch" = lambda moment: None  # called while a run on text is under way

@@ -11,6 +11,7 @@ from torch import nn
 
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_seed
+from strongticket.cluster import Cluster
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.certify import as_stored, describe_assignment, describe_unreachable
 from strongticket.construct.source import as_width, check_option
@@ -44,7 +45,7 @@ def construct_pretrained(
     assignment: Assignment = "adaptive",
     device: torch.device | str = "cpu",
     workers: int = 1,
-    dask: str | None = None,
+    dask: str | Cluster | None = None,
     checkpoint: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Ticket:
@@ -62,7 +63,7 @@ def construct_pretrained(
         assignment: as in `construct_linear`.
         device: where subset sums are solved.
         workers: local processes, one thread each.
-        dask: address of a Dask scheduler to run on instead.
+        dask: a Dask cluster to run on instead, or the address of its scheduler.
         checkpoint: folder in which finished parts are kept, so that a second call goes on from there; the caller
             removes it once the ticket is safe.
         progress: called with the number of sums just done.
@@ -109,7 +110,7 @@ def construct_pretrained(
 
 
 def _solve_all(
-    pieces: list[Piece], kept: Checkpoint, workers: int, dask: str | None, progress: Progress | None
+    pieces: list[Piece], kept: Checkpoint, workers: int, dask: str | Cluster | None, progress: Progress | None
 ) -> dict[str, Solved]:
     report = progress or (lambda done: None)
     found: dict[str, Solved] = {}

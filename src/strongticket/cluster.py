@@ -1,0 +1,235 @@
+"""Independent tasks on a Dask cluster the caller brings, which may lose workers, stop answering or die at any moment.
+
+A worker with another source of this package would return other numbers, so every task is held against the caller's.
+"""
+
+import functools
+import gc
+import hashlib
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strongticket._version import __version__
+from strongticket.errors import MissingExtraError, StrongTicketError, first_line
+
+TIMEOUT_SECONDS = 120.0
+CONNECT_SECONDS = 5
+TELL_SECONDS = 10.0  # between lines that say what is waited for
+POLL_SECONDS = 0.02
+RETRIES = 3  # of a task on a cluster that loses workers or connections
+AGAIN = "Run the same command again, on this cluster or another: it resumes from the tasks that are finished."
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Dask scheduler, and how long to bear with it."""
+
+    address: str  # for example "tcp://10.0.0.1:8786"
+    timeout: float = TIMEOUT_SECONDS  # seconds without a finished task or a sign of life of any worker
+    tell: Callable[[str], object] = warnings.warn  # called every ten seconds with what is waited for
+
+
+@functools.cache
+def package() -> str:
+    """Name what computes here: this package's version, and the start of a hash over its source.
+
+    Cached, so that a worker answers for the source it has loaded, not for what has taken its place on disk since.
+    """
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
+    return f"{__version__}, source {digest.hexdigest()[:12]}"
+
+
+def run_on_cluster(function: Callable[[T], R], tasks: Sequence[T], cluster: Cluster) -> Iterator[tuple[int, R]]:
+    """Apply a function to tasks on a cluster; yield (index, result) pairs as they finish."""
+    with _connected(cluster) as (distributed, client):
+        patience = _Patience(client, cluster)
+        while not patience.workers():
+            time.sleep(POLL_SECONDS)
+        _refuse_other_packages(client, cluster)
+        with warnings.catch_warnings():
+            # Each task's numbers go to one worker, once. Dask's advice to scatter them would leave them on workers
+            # alone, and those of a dead one would be lost; with the task, the scheduler can send them again.
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
+            futures = client.map(partial(_with_package, package(), function), tasks, pure=False, retries=RETRIES)
+        places = {future.key: index for index, future in enumerate(futures)}
+        finished = distributed.as_completed(futures, loop=client.loop, with_results=True)
+        while places:
+            for future, result in finished.next_batch(block=False):
+                _raise_failure(future.status, result, client, cluster)
+                yield places.pop(future.key), result
+                patience.renew()
+            patience.workers()
+            time.sleep(POLL_SECONDS)
+
+
+def _with_package(expected: str, function: Callable[[T], R], task: T) -> R:
+    """Run a task on a worker; one that joined late was not asked before."""
+    if package() != expected:
+        raise StrongTicketError(f"this worker has strongticket {package()}")
+    return function(task)
+
+
+def _raise_failure(status: str, result: Any, client: Any, cluster: Cluster) -> None:
+    """Raise what a task raised. Dask hands a failure over as a result: a cancellation, or (type, error, traceback).
+
+    The status alone does not tell: a result that is here may be lost on its worker by now.
+    """
+    match result:
+        case BaseException():
+            raise _lost(cluster)
+        case (_, BaseException() as error, traceback) if status == "error":
+            _refuse_other_packages(client, cluster)
+            if type(error).__module__.partition(".")[0] == "distributed":  # such as KilledWorker
+                raise StrongTicketError(f"the Dask cluster at {cluster.address} failed: {first_line(error)} {AGAIN}")
+            raise error.with_traceback(traceback)
+
+
+def _lost(cluster: Cluster) -> StrongTicketError:
+    return StrongTicketError(f"the Dask scheduler at {cluster.address} went away. {AGAIN}")
+
+
+class _Patience:
+    """How long nothing was heard of a cluster's workers; says so now and then, and has an end."""
+
+    def __init__(self, client: Any, cluster: Cluster) -> None:
+        self._client, self._cluster = client, cluster
+        self._pause = min(TELL_SECONDS, cluster.timeout / 4)  # between questions, and for an answer
+        self._heartbeats: dict[str, float] = {}  # by worker, as the scheduler's clock has them
+        self._next = self._told = self._heard = time.monotonic()
+
+    def renew(self) -> None:
+        """Begin to wait anew, after a task was finished."""
+        self._heard = time.monotonic()
+        self._next = self._heard + self._pause
+
+    def workers(self) -> bool:
+        """Say whether a worker was there when last looked; look again when it is time, and raise if it is too late."""
+        if self._client.status != "running":
+            raise _lost(self._cluster)
+        if time.monotonic() >= self._next:
+            missing = self._missing()
+            if missing is None:
+                self.renew()
+            else:
+                self._bear(missing)
+        return bool(self._heartbeats)
+
+    def _missing(self) -> str | None:
+        """Ask the scheduler for workers that live, and say what is wrong if there is none."""
+        try:
+            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=self._pause)
+        except OSError:  # timeouts and broken connections
+            return "the scheduler does not answer"
+        before, now = self._heartbeats, answer["workers"]
+        self._heartbeats = {worker: about["last_seen"] for worker, about in now.items()}
+        if any(heard > before.get(worker, -1.0) for worker, heard in self._heartbeats.items()):
+            return None
+        return "none of its workers answers" if now else "it has no workers"
+
+    def _bear(self, missing: str) -> None:
+        now, address, limit = time.monotonic(), self._cluster.address, self._cluster.timeout
+        if now - self._heard >= limit:
+            raise StrongTicketError(f"waited {limit:g} s for the Dask cluster at {address}: {missing}. {AGAIN}")
+        if now - self._told >= TELL_SECONDS:
+            self._cluster.tell(f"waiting for the Dask cluster at {address}: {missing} ({now - self._heard:.0f} s)")
+            self._told = now
+        self._next = min(now + self._pause, self._heard + limit)
+
+
+def _refuse_other_packages(client: Any, cluster: Cluster) -> None:
+    """Raise if a worker's package is not the caller's: its numbers could be others."""
+    try:
+        answers = _within(cluster.timeout, lambda: client.run(package, on_error="return"))
+    except OSError as error:
+        raise StrongTicketError(
+            f"workers of the Dask cluster at {cluster.address} do not answer ({first_line(error)}). {AGAIN}"
+        ) from None
+    for worker, theirs in answers.items():
+        # One that has died meanwhile does no harm, and one that cannot even answer has no release like this.
+        if theirs != package() and not isinstance(theirs, OSError):
+            has = first_line(theirs) if isinstance(theirs, Exception) else theirs
+            raise StrongTicketError(
+                f"worker {worker} has another strongticket ({has}) than this machine ({package()}): "
+                "its numbers could be others. Install the same there and start it again."
+            )
+
+
+@contextmanager
+def _connected(cluster: Cluster) -> Iterator[tuple[Any, Any]]:
+    try:
+        distributed: Any = import_module("distributed")  # it has no types
+    except ModuleNotFoundError:
+        raise MissingExtraError("running on Dask needs distributed: pip install 'strongticket[cluster]'") from None
+    with _quiet():
+        client = _connect(distributed, cluster.address)
+        try:
+            yield distributed, client
+        finally:
+            # Closing takes back what nobody waits for. A scheduler that does not answer is left to itself.
+            with suppress(OSError):
+                _within(CONNECT_SECONDS, client.close)
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = first_line(error)
+    # The half-made client closes itself when it is collected. Left to chance, that can happen while the next client
+    # holds the lock it needs, and both wait for ever.
+    gc.collect()
+    raise StrongTicketError(
+        f"no Dask scheduler answers at {address!r} ({reason}). "
+        "Start one with `dask scheduler` and give the address it prints."
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Dask from writing about lost connections: what they mean for us is an error of ours."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _within(seconds: float, call: Callable[[], R]) -> R:
+    """Call what may never return; raise a TimeoutError if it takes longer than this."""
+    outcome: list[R | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
