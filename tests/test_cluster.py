@@ -1,5 +1,6 @@
 """Clusters as they are on a bad day: schedulers and workers that die, stop, never come, or have other source."""
 
+import os
 import shutil
 import signal
 import sys
@@ -135,6 +136,16 @@ def test_dask_address_that_is_none_is_told(address: str) -> None:
 def test_an_error_in_a_task_on_a_cluster_comes_up(start_cluster: Start) -> None:
     with pytest.raises(ValueError, match="sleep length must be non-negative"):
         list(run_tasks(time.sleep, [-1.0], dask=start_cluster(1).address))
+
+
+def test_a_task_that_kills_its_worker_is_told(start_cluster: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
+    address = start_cluster(workers=1).address
+    with pytest.raises(
+        StrongTicketError, match=f"the Dask cluster at {address} failed: Attempted to run task"
+    ) as caught:
+        list(run_tasks(os._exit, [1], dask=address))
+    assert "\n" not in str(caught.value)
 
 
 def test_dask_takes_large_tasks_without_a_word(start_cluster: Start) -> None:

@@ -1,12 +1,17 @@
 """How files are written: whole or not at all, where a link leads, under any name the disk takes."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from strongticket.files import atomic_write, waiting_lock
+from strongticket.errors import StrongTicketError
+from strongticket.files import atomic_write, discard, lock, lock_file, sweep, waiting_lock
+from tests.waiting import wait_until
 
 
 def write(path: Path, content: bytes) -> None:
@@ -77,4 +82,115 @@ def test_a_lock_is_waited_for(tmp_path: Path) -> None:
         order.append("first")
     other.join()
     assert order == ["first", "second"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def parts(folder: Path) -> list[Path]:
+    return list(folder.glob(".strongticket-*.part"))
+
+
+def start_writing(path: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that stays in the middle of writing a file."""
+    script = (
+        "import pathlib, sys, time; from strongticket.files import atomic_write\n"
+        "with atomic_write(pathlib.Path(sys.argv[1])) as file: file.write(b'theirs'); file.flush(); time.sleep(60)"
+    )
+    before = len(parts(path.parent))
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(parts(path.parent)) > before and any(part.stat().st_size for part in parts(path.parent)))
+    return process
+
+
+def test_what_a_killed_writer_left_goes_when_its_folder_is_written_to_again(tmp_path: Path) -> None:
+    killed = start_writing(tmp_path / "file")
+    killed.kill()
+    killed.wait()
+    assert len(parts(tmp_path)) == 1
+    write(tmp_path / "file", b"new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_a_living_writer_has_begun_stays(stopped: bool, tmp_path: Path) -> None:
+    writer = start_writing(tmp_path / "file")
+    try:
+        if stopped:
+            writer.send_signal(signal.SIGSTOP)
+        begun = parts(tmp_path)
+        write(tmp_path / "file", b"ours")
+        sweep(tmp_path)
+        assert parts(tmp_path) == begun
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_other_files_are_not_swept(tmp_path: Path) -> None:
+    others = {tmp_path / ".other.part", tmp_path / "strongticket.part", tmp_path / ".strongticket-notes"}
+    for other in others:
+        other.touch()
+    write(tmp_path / "file", b"new")
+    assert set(tmp_path.iterdir()) == {*others, tmp_path / "file"}
+
+
+def test_many_writers_of_one_file_and_a_sweeper_do_not_meet(tmp_path: Path) -> None:
+    """Parts are made, locked, swept and renamed at the same time; whoever ends has written, and nothing is left."""
+    contents = [bytes([k]) * 1000 for k in range(4)]
+    failed: list[BaseException] = []
+
+    def writer(content: bytes) -> None:
+        try:
+            for _ in range(60):
+                write(tmp_path / "file", content)
+                sweep(tmp_path)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=writer, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert (tmp_path / "file").read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_folder_is_gone_at_one_stroke_and_its_rest_is_swept(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "deeper").mkdir(parents=True)
+    discard(folder)
+    discard(folder)  # which is no longer there
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".strongticket-0123.part" / "half").mkdir(parents=True)  # as a kill leaves it
+    write(tmp_path / "file", b"new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path: Path) -> None:
+    """The run before has ended and tidied up between our opening the file and locking it."""
+    path = tmp_path / "lock"
+    with open(path, "ab") as file:
+        path.unlink()
+        with pytest.raises(StrongTicketError, match="another run has just ended in this folder; start this one again"):
+            lock(file, tmp_path)
+
+
+def test_a_lock_file_goes_with_the_lock_and_one_left_by_a_kill_with_the_next(tmp_path: Path) -> None:
+    path, inside, most = tmp_path / "a.lock", [0], [0]
+    path.touch()  # as a kill leaves it
+
+    def one() -> None:
+        for _ in range(20):
+            with lock_file(path):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
     assert list(tmp_path.iterdir()) == []

@@ -24,6 +24,7 @@ from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 TIMEOUT_SECONDS = 120.0
 CONNECT_SECONDS = 5
 TELL_SECONDS = 10.0  # between lines that say what is waited for
+ASK_SECONDS = 2.0  # between questions to the scheduler, while no task ends
 POLL_SECONDS = 0.02
 RETRIES = 3  # of a task on a cluster that loses workers or connections
 AGAIN = "Run the same command again, on this cluster or another: it resumes from the tasks that are finished."
@@ -43,13 +44,13 @@ class Cluster:
 
 @functools.cache
 def package() -> str:
-    """Name what computes here: this package's version, and the start of a hash over its source.
+    """Name what computes here: this package's version, and the start of a hash over its source and its table.
 
     Cached, so that a worker answers for the source it has loaded, not for what has taken its place on disk since.
     """
     root = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu")):
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu", ".npy")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
     return f"{__version__}, source {digest.hexdigest()[:12]}"
@@ -110,7 +111,7 @@ class _Patience:
 
     def __init__(self, client: Any, cluster: Cluster) -> None:
         self._client, self._cluster = client, cluster
-        self._pause = min(TELL_SECONDS, cluster.timeout / 4)  # between questions, and for an answer
+        self._pause = min(ASK_SECONDS, cluster.timeout / 4)
         self._heartbeats: dict[str, float] = {}  # by worker, as the scheduler's clock has them
         self._next = self._told = self._heard = time.monotonic()
 
@@ -134,7 +135,9 @@ class _Patience:
     def _missing(self) -> str | None:
         """Ask the scheduler for workers that live, and say what is wrong if there is none."""
         try:
-            answer = self._client.sync(self._client.scheduler.identity, callback_timeout=self._pause)
+            answer = self._client.sync(
+                self._client.scheduler.identity, callback_timeout=min(TELL_SECONDS, self._cluster.timeout / 4)
+            )
         except OSError:  # timeouts and broken connections
             return "the scheduler does not answer"
         before, now = self._heartbeats, answer["workers"]
@@ -147,7 +150,7 @@ class _Patience:
         now, address, limit = time.monotonic(), self._cluster.address, self._cluster.timeout
         if now - self._heard >= limit:
             raise StrongTicketError(f"waited {limit:g} s for the Dask cluster at {address}: {missing}. {AGAIN}")
-        if now - self._told >= TELL_SECONDS:
+        if now - max(self._told, self._heard) >= TELL_SECONDS:
             self._cluster.tell(f"waiting for the Dask cluster at {address}: {missing} ({now - self._heard:.0f} s)")
             self._told = now
         self._next = min(now + self._pause, self._heard + limit)

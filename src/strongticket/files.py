@@ -3,13 +3,20 @@
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from strongticket.errors import StrongTicketError
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows has no such locks: two processes there should not share a folder
+    fcntl = None  # type: ignore[assignment]
+
+_PART = ".strongticket-{}.part"
 # A JSON value as Python's json module reads and writes it.
 Json = Any
 
@@ -18,23 +25,69 @@ Json = Any
 def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file that takes `path`'s place only when the block ends well; otherwise nothing is left behind.
 
-    `durable=False` does not wait for the disk: after a power cut the file may be there and damaged.
+    A kill leaves a part, which goes when the folder is written to again. `durable=False` does not wait for the disk:
+    after a power cut the file may be there and damaged.
     """
     place = Path(os.path.realpath(path))  # a link goes on leading to the file
-    temporary = place.with_name(f".{secrets.token_hex(6)}.part")  # short, whatever the length of the name
+    sweep(place.parent)
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, place)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        with _locked_part(place) as part:
+            with open(part, "r+b") as file:
+                yield file
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(part, place)
+    except OSError as error:
         # A full disk names no file at all, and a missing folder one that nobody asked for.
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+        if error.filename is None or Path(error.filename).match(_PART.format("*")):
             error.filename = str(path)
         raise
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder: at one stroke for whoever looks for it; what a kill leaves of it goes with the next `sweep`."""
+    part = _part_beside(folder)
+    with suppress(FileNotFoundError):
+        os.rename(folder, part)
+    sweep(folder.parent)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left of `atomic_write` and `discard`; parts of living ones are locked, and stay."""
+    for part in folder.glob(_PART.format("*")):
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        elif fcntl is not None:
+            # Written to its end meanwhile, another user's, or on a disk without locks: then it is left alone.
+            with suppress(OSError), open(part, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink()
+
+
+@contextmanager
+def _locked_part(place: Path) -> Iterator[Path]:
+    """Make a part beside a file, remove it if the block fails, and hold its lock: `sweep` takes parts nobody holds."""
+    while True:
+        part = _part_beside(place)
+        with open(part, "xb") as holder:
+            if fcntl is None:
+                holder.close()  # Windows gives no open file another name
+            else:
+                with suppress(OSError):  # a disk without locks: `sweep` cannot take them there either
+                    fcntl.flock(holder, fcntl.LOCK_EX)
+            if not part.exists():  # swept before it was locked
+                continue
+            try:
+                yield part
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            return
+
+
+def _part_beside(place: Path) -> Path:
+    return place.with_name(_PART.format(secrets.token_hex(6)))  # short, whatever the length of the name
 
 
 def canonical_json(value: Json) -> str:
@@ -94,32 +147,60 @@ def difference(theirs: Json, ours: Json, path: str = "") -> str:
     return f"{path or 'config'}: {json.dumps(theirs)} there, {json.dumps(ours)} here"
 
 
+class BusyError(StrongTicketError):
+    """Another process works in a folder."""
+
+
 def lock(file: IO[bytes], folder: Path) -> None:
     """Keep a second run out of a folder; the lock goes when the process does, however it ends."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows has none, and runs there without this protection
+    if fcntl is None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise StrongTicketError(f"{folder}: another run is working in this folder.") from None
+        raise BusyError(f"{folder}: another run is working in this folder.") from None
+    if not _is_at(file.fileno(), Path(file.name)):
+        raise BusyError(f"{folder}: another run has just ended in this folder; start this one again.")
 
 
 @contextmanager
-def waiting_lock(place: Path) -> Iterator[None]:
-    """Let one process at a time change what is in a folder, or what a file stands for; the others wait."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows has none, and two processes there should not share a folder
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time change what is in a folder; the others wait."""
+    if fcntl is None:
         yield
         return
-    descriptor = os.open(place, os.O_RDONLY)  # a folder itself: no file is left behind
+    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself: no file is left behind
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Let one process at a time do what a file stands for, which is there meanwhile; the others wait."""
+    if fcntl is None:
+        yield
+        return
+    while True:
+        with open(path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(file.fileno(), path):  # removed by the one we waited for
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Say whether an open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lines(value: Json, indent: str) -> str:

@@ -34,6 +34,7 @@ from typer.testing import CliRunner
 from strongticket import Ticket
 from strongticket.cli.main import app
 from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.files import lock
 from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
@@ -136,8 +137,13 @@ def test_a_run_killed_and_then_interrupted_is_finished_by_the_same_command(tmp_p
     assert Ticket.load(out) == construct_pretrained(model, items=21)
     assert not partial.exists()
     partial.mkdir()  # as if it had been killed just after it wrote the ticket
+    with open(partial / "lock", "ab") as file:
+        lock(file, partial)  # another run is at work there
+        assert invoke(*arguments).exit_code == 0
+        assert partial.exists()
+    (tmp_path / ".strongticket-0123.part").mkdir()  # as if it had been killed while it removed the folder
     assert invoke(*arguments).exit_code == 0
-    assert not partial.exists()
+    assert set(tmp_path.iterdir()) == {folder, out}
 
 
 def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Path) -> None:

@@ -194,6 +194,11 @@ def test_what_a_killed_process_left_is_cleared(data: Path, cache: Path, words: s
     load(data, cache, words)
     assert entry.is_dir()
     assert not left.exists()
+    lock = entry.with_name(f".{entry.name}.lock")
+    assert not lock.exists()
+    lock.touch()
+    load(data, cache, words)
+    assert not lock.exists()
 
 
 LOAD = """

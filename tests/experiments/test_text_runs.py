@@ -17,7 +17,7 @@ from strongticket.cli.main import app
 from strongticket.data.text import load_text
 from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
-from strongticket.experiments import fig7, fig8, schedules
+from strongticket.experiments import fig7, fig8, language, schedules
 from strongticket.experiments.figure import Figure, How, Options, reproduce_figure
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import Choice
@@ -95,6 +95,32 @@ def test_a_run_is_not_thrown_away_before_its_row_is_kept(
     row = Rows(tmp_path).find(TINY)
     assert row is not None
     assert row["run"]["date"] == json.loads((tmp_path / ROWS).read_text())["run"]["date"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_folder_that_a_kill_left_beside_its_row_goes_unless_it_was_to_be_kept(
+    keep: bool, work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go() -> None:
+        run_missing([TINY], Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    under_way = tmp_path / "under-way"
+    if keep:
+        kept = replace(work, means=replace(work.means, keep=True))
+        run_missing([TINY], Rows(tmp_path), kept, progress=lambda *_: None, watch=lambda moment: None)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(language, "discard", killed)
+            with pytest.raises(KeyboardInterrupt):
+                go()
+    assert Rows(tmp_path).find(TINY) is not None
+    assert len(list(under_way.iterdir())) == 1
+    (under_way / ".strongticket-0123.part" / "half").mkdir(parents=True)  # as a kill leaves what it was removing
+    go()
+    assert [path.name for path in under_way.iterdir()] == [name_of(TINY)] if keep else not under_way.exists()
 
 
 def test_runs_are_told_apart_by_name(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +23,7 @@ from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json, waiting_lock
+from strongticket.files import Json, canonical_json, lock_file
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1
@@ -133,15 +134,18 @@ def find_or_make_entry(
     """Open a text's entry below `root`, making it first if it is not there or not whole."""
     key, splits = _key(files, tokenizer), tuple(files)
     folder = root / "tokens" / key
+    lock = folder.with_name(f".{key}.lock")
     try:
-        return open_entry(folder, splits, key=key)
+        entry = open_entry(folder, splits, key=key)
+        if lock.exists():  # left by a process that was killed as soon as the entry was there
+            with suppress(OSError), lock_file(lock):
+                pass
+        return entry
     except BrokenEntryError:
         pass  # most often: not made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f".{key}.lock")
-        lock.touch()
-        with waiting_lock(lock):
+        with lock_file(lock):
             try:
                 return open_entry(folder, splits, key=key)
             except BrokenEntryError:

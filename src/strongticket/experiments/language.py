@@ -7,7 +7,6 @@ import gc
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, as_json, atomic_write, canonical_json, read_json, waiting_lock
+from strongticket.files import Json, as_json, atomic_write, canonical_json, discard, read_json, sweep, waiting_lock
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RUN
 from strongticket.learn.policy import Policy
@@ -28,6 +27,7 @@ from strongticket.settings import filled, value_before
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
+DONE_WITH = "done-with"  # in the folder of a run that has its row, and is not to be kept
 # The settings there were when runs were first named. A name has a hash of these in full, so that it stays whatever
 # becomes of a default; one that was added since counts only where it differs from what runs did before.
 FIRST_SETTINGS: Mapping[type[Any], str] = {
@@ -104,25 +104,36 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
     """Do the runs of a plan that have no row yet, in order, as far as the time goes."""
     rows.check_text(work.text)
     machine = environment(str(work.means.share.device))
+    _tidy(rows.folder / UNDER_WAY)
     for done, config in enumerate(plan):
         progress(done, len(plan), name_of(config))
+        path = rows.folder / UNDER_WAY / name_of(config)
         if rows.find(config) is not None:
+            if (path / DONE_WITH).exists():  # a kill came before it was removed
+                discard(path)
+                _tidy(path.parent)
             continue
         # With a tenth to spare; where no run like it is known, only what is not steps.
         speed = rows.speed(config, machine)
         needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
-        path = rows.folder / UNDER_WAY / name_of(config)
         found = run(config, work.text, path, work.means, watch=watch)
         measured = {key: value for key, value in found.items() if key != "config"}
         made = {"text": work.text.describe(), **measured, "run": read_json(path / RUN)}
+        if not work.means.keep:
+            (path / DONE_WITH).touch()
         rows.keep({"config": config.as_json(), **made})
         if not work.means.keep:
-            shutil.rmtree(path)
-            with suppress(OSError):  # which says that another run is under way there
-                path.parent.rmdir()
+            discard(path)
+            _tidy(path.parent)
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
+
+
+def _tidy(under_way: Path) -> None:
+    sweep(under_way)
+    with suppress(OSError):  # there is none, or another run is under way in it
+        under_way.rmdir()
 
 
 def name_of(config: RunConfig) -> str:

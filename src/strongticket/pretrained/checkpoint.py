@@ -2,10 +2,9 @@
 
 import io
 import json
-import shutil
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, atomic_write, difference, lock, read_json, write_json
+from strongticket.files import BusyError, Json, atomic_write, difference, discard, lock, read_json, sweep, write_json
 from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.tickets.symbols import Bits
 
@@ -46,7 +45,7 @@ class Checkpoint:
                 yield self
             except BaseException:
                 if not any(self._folder.glob("*.npz")):
-                    remove_checkpoint(self._folder)
+                    discard(self._folder)
                 raise
 
     def load(self, piece: Piece) -> Solved | None:
@@ -97,6 +96,9 @@ class Checkpoint:
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove a folder that is no longer needed; one that is not there is fine."""
+    """Remove a folder that is no longer needed, if it is there; another run at work in it removes it in its turn."""
+    sweep(folder.parent)  # where a kill may have left half of one
     if folder.exists():
-        shutil.rmtree(folder)
+        with suppress(BusyError), open(folder / _LOCK, "ab") as file:
+            lock(file, folder)
+            discard(folder)
