@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import strongticket as st
-from strongticket.construct.places import Place, through_attention, through_network
+from strongticket.construct.places import Place, through_attention, through_network, through_norm
 from strongticket.construct.recertify import examine
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention, causal_mask
@@ -274,3 +274,29 @@ def test_words_for_people() -> None:
     told = str(st.certify(ticket, target, samples[:1], radius=0.5))
     assert told.startswith("output error at most ")
     assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs are up to " in told
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("distance", [0.0, 1e-3, 0.5, 30.0])
+def test_norms_are_opened_by_the_length_the_samples_have_there(distance: float, centred: bool) -> None:
+    d, eps = 6, 1e-3
+    weight, bias, c = draw(d, seed=1), draw(d, seed=2), draw(40, d, seed=3) * torch.logspace(-2, 1, 40)[:, None]
+    norm = nn.LayerNorm(d, eps, dtype=torch.float64) if centred else nn.RMSNorm(d, eps, dtype=torch.float64)
+    norm.weight.data = weight
+    if centred:
+        norm.bias.data = bias
+    off = torch.full((40,), distance, dtype=torch.float64)
+    place = through_norm(Place(c, off, off), weight, bias if centred else None, eps, centred=centred)
+    torch.testing.assert_close(place.centre, norm(c).detach(), rtol=0, atol=1e-13)
+    # By hand: the slope where the vector is shortest, and never more than from one end of the sphere to the other.
+    y = c - c.mean(dim=1, keepdim=True) if centred else c
+    for found, moved in ((place.radius, distance), (place.error, 2 * distance)):
+        slope = ((y.norm(dim=1) - moved).clamp(min=0) ** 2 / d + eps).rsqrt()
+        by_hand = weight.abs().max() * (distance * slope).clamp(max=2 * math.sqrt(d))
+        torch.testing.assert_close(found, by_hand, rtol=1e-9, atol=1e-11)
+        assert (found >= by_hand).all()
+    for seed in range(20):
+        target = shaken(c, distance, seed)
+        source = shaken(target, distance, seed + 100)
+        assert ((norm(target) - place.centre).norm(dim=1) <= place.radius).all()
+        assert ((norm(source) - norm(target)).norm(dim=1) <= place.error).all()

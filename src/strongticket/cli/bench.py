@@ -142,7 +142,7 @@ def rules_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Try every rule on handwritten digits: accuracy, bytes of the ticket, seconds.
+    """Try every rule on digits: accuracy, bytes, seconds.
 
     Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
 

@@ -3,6 +3,7 @@ r"""How far apart source and target are along the way of given samples: the recu
 All lengths and norms are upper bounds, rounded upward; rows are vectors, so a matrix (d_in, d_out) takes x to x M.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -91,6 +92,31 @@ def through_network(place: Place, network: FeedForward, layers: Mapping[str, Pru
             _up(place.error * target.norm + own + (place.radius + place.error) * error.norm),
         )
     return place
+
+
+def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, *, centred: bool) -> Place:
+    r"""Follow the samples through a LayerNorm (`centred`) or an RMSNorm, which both networks have alike.
+
+    $y / \sqrt{\|y\|^2 / d + \epsilon}$ has no slope above $1 / \sqrt{\|y\|^2 / d + \epsilon}$, and no value longer than
+    $\sqrt d$.
+    """
+    c, d = place.centre, place.centre.shape[-1]
+    weight = weight.detach().double().cpu()
+    added = bias.detach().double().cpu() if bias is not None else torch.zeros_like(weight)
+    y = c - c.mean(dim=-1, keepdim=True) if centred else c
+    size = _up(weight.abs().max())
+    # Centring is a projection: it enlarges no distance, and rounds like a sum of d numbers.
+    radius = place.radius + (d + 3) * UNIT_ROUNDOFF * row_norms(c)
+
+    def moved(distance: Tensor, off: Tensor) -> Tensor:
+        # From below, so the lengths themselves are taken with a margin, and no step upward.
+        shortest = (y.norm(dim=-1) * (1 - d * 2.0**-50) - off * _STRETCH).clamp(min=0)
+        slope = 1 / (shortest.square() / d * (1 - 2.0**-50) + eps * (1 - 2.0**-50)).sqrt()
+        return _up(size * torch.minimum(distance * slope, torch.full_like(distance, 2 * math.sqrt(d))))
+
+    centre = y / (y.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight + added
+    rounding = (d + 16) * UNIT_ROUNDOFF * (size * math.sqrt(d) + row_norms(added))
+    return Place(centre, _up(moved(radius, radius) + rounding), moved(place.error, radius + place.error))
 
 
 def through_attention(

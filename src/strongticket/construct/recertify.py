@@ -40,11 +40,11 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
         target: the target's tensors by name, as its `state_dict` gives them.
 
     Raises:
-        StrongTicketError: the ticket has no certificate, `examine` refuses it, or norms overflow.
+        StrongTicketError: `examine` refuses the ticket, or norms overflow.
     """
-    if ticket.certificate is None:
-        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
-    found, alpha, digest = examine(ticket, target), ticket.certificate.input_norm, digest_of_tensors(target)
+    found, digest = examine(ticket, target), digest_of_tensors(target)
+    assert ticket.certificate is not None
+    alpha = ticket.certificate.input_norm
     try:
         if isinstance(found, PrunedAttention):
             return certify.attention(*found, alpha, digest)
@@ -62,10 +62,12 @@ def examine(ticket: Ticket, target: Mapping[str, Tensor]) -> Examined:
     """Regenerate the masked weights and compare them with the target's, matrix by matrix.
 
     Raises:
-        StrongTicketError: the ticket's family cannot be certified, or the ticket is not one that is made from such a
+        StrongTicketError: the ticket has no certificate or no family that can have one, or it is not made from such a
             target. Its tensors must be those the target needs, its architecture must say of them what `build` finds,
             and its biases must be the target's, as every certificate takes them to be exact.
     """
+    if ticket.certificate is None:
+        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
     family = ticket.architecture.get("family")
     if not isinstance(family, str) or family not in _FAMILIES:
         raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")

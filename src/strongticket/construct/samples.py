@@ -70,7 +70,7 @@ def certify(
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
     The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
-    one follows the samples through the target and takes what they meet there, so it goes on saying something through many blocks.
+    one follows the samples through the target and takes what they meet there: it does not grow as fast.
 
     Args:
         ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
