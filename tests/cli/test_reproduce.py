@@ -187,7 +187,7 @@ def test_a_scheduler_killed_mid_run_ends_the_command_and_another_cluster_resumes
 
 
 def test_a_violated_certificate_fails_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fig6.measure, "ROUNDING", -1e9)
+    monkeypatch.setattr(fig6.tasks, "ROUNDING", -1e9)
     result = CliRunner().invoke(app, ["reproduce", "fig6", "--quick", "--sources", "1", "--out", str(tmp_path)])
     assert isinstance(result.exception, StrongTicketError)
     assert "errors exceed their certificate" in str(result.exception)
