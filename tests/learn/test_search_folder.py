@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
         ({"seed": 1}, "seed: 0 there, 1 here"),
         ({"density": 0.4}, "policy.density"),
         ({"validate_every": 4}, "validate_every"),
-        ({"policy": st.Policy(mlp="trained")}, "policy.mlp"),
+        ({"policy": st.Policy(init="kaiming-sign", rescale=True, density=0.5, mlp="trained")}, "policy.mlp"),
     ],
 )
 def test_a_folder_of_other_settings_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:

@@ -58,9 +58,8 @@ def as_samples(samples: Tensor, width: int) -> Tensor:
     if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (width,):
         got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
         raise ValueError(f"samples must be a tensor (..., {width}) with at least one input; got {got}.")
-    inputs = samples.detach().double().cpu()
-    check_target("samples", inputs)
-    return inputs
+    check_target("samples", inputs := samples.detach().double())
+    return inputs.cpu()
 
 
 def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: int, default: float) -> float:
