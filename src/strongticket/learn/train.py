@@ -135,9 +135,8 @@ class Training:
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse, by a ValueError, what `state` cannot have given."""
         # Tasks are missing in checkpoints of earlier releases.
-        if missing := sorted(
-            {"step", "best_loss", "best_step", "losses", "learned", "best", "optimizer"} - state.keys()
-        ):
+        fields = {"step", "best_loss", "best_step", "losses", "learned", "best", *self._updates.state()}
+        if missing := sorted(fields - state.keys()):
             raise ValueError(f"it has no {missing[0]}")
         step, best_step, best_loss, losses = (state[name] for name in ("step", "best_step", "best_loss", "losses"))
         if type(step) is not int or not 0 <= step <= self.schedule.steps:
