@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from strongticket.construct import construct_transformer as construct_transformer
     from strongticket.construct.samples import SampleCertificate as SampleCertificate
     from strongticket.construct.samples import certify as certify
+    from strongticket.construct.width_for import width_for as width_for
     from strongticket.learn.hidden import Hidden as Hidden
     from strongticket.learn.hide import hide as hide
     from strongticket.learn.modules import search as search
@@ -47,6 +48,7 @@ else:
     _NAMES = {
         "construct": "construct_attention construct_feedforward construct_linear construct_transformer",
         "construct.samples": "SampleCertificate certify",
+        "construct.width_for": "width_for",
         "learn.hide": "hide",
         "learn.hidden": "Hidden",
         "learn.modules": "search",

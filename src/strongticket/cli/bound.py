@@ -1,12 +1,13 @@
 """`strongticket bound`: the theorems from the command line, either way: widths for an error, or the error of widths."""
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import set_signature
+from strongticket.cli.options import AsJson, set_signature
 from strongticket.cli.terminal import bad_usage, say_error
 
 if TYPE_CHECKING:
@@ -183,6 +184,63 @@ _add_lemma(
     "--d-model 64 --input-error 0.001",
     """How far a target moves with its inputs (Lemmas 12, 13).""",
 )
+
+
+@bound_app.command(
+    "given",
+    cls=Command,
+    epilog="Example: strongticket bound given --target target.safetensors --tol 0.01",
+)
+def given(
+    target: Annotated[
+        Path, typer.Option(show_default=False, help="Safetensors file of a matrix, a ReLU network or an attention.")
+    ],
+    tol: Annotated[float, typer.Option(show_default=False, help="A certificate above this is a failure.")],
+    failure: Annotated[float, typer.Option(min=0, help="Share of random networks that may fail.")] = 0.05,
+    sources: Annotated[int, typer.Option(min=1, help="Random networks to try at each width.")] = 100,
+    assignment: Annotated[
+        Literal["adaptive", "equal"], typer.Option(help="How hidden units are shared out.")
+    ] = "adaptive",
+    input_norm: Annotated[float, typer.Option(help="No input is longer than this (alpha).")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Find the width for a given target by trying (no constant C).
+
+    A theorem speaks of all targets; yours may be easier. Random networks are constructed from many seeds, and the share
+    that fails is counted. Beside it stands the chance that some entry is out of reach of equal blocks: it is computed,
+    and a lower bound of the chance that these fail.
+    """
+    from dataclasses import asdict
+
+    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.construct.target import load_target
+    from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
+
+    settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
+    with count_bar("random networks") as tell:
+        try:
+            answer = width_for(
+                target_of(load_target(target)),
+                **settings,
+                input_norm=input_norm,
+                progress=lambda items, done, total: tell(done, total),
+            )
+        except ValueError as error:
+            bad_usage(error)
+    if as_json:
+        print_json({**settings, "input_norm": input_norm, **asdict(answer)})
+        return
+    typer.echo(f"{'items':>5}  {'failed':>10}  {'chance of that':<18}  {'out of reach of equal blocks'}")
+    for tried in sorted(answer.tried, key=lambda tried: tried.items):
+        found = tried.failures
+        counted, chance = f"{found.count} of {found.sources}", f"{found.low:.2g} to {found.high:.2g}"
+        typer.echo(f"{tried.items:>5}  {counted:>10}  {chance:<18}  {tried.out_of_reach:.2g} or more")
+    if answer.found is None:
+        say_error(f"{MOST_ITEMS} items an entry are not enough; allow a larger --tol or --failure.")
+        raise typer.Exit(1)
+    widths = ", ".join(f"{name.replace('_', ' ')} {width}" for name, width in answer.found.widths.items())
+    typer.echo(f"{answer.found.items} items are enough: {widths}.")
+    typer.echo(f"For all targets with weights of norm at most 1 the theorem asks for {answer.theorem_items} items.")
 
 
 def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":

@@ -149,7 +149,7 @@ def _linear(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
 
 
 def _feedforward(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
-    network = _network(target)
+    network = network_of(target)
     plan = _network_plan(ticket, network, "")
     _check(ticket, [plan], plan.settings)
     return PrunedNetwork(network, _compare_all(ticket, plan))
@@ -166,7 +166,7 @@ def _transformer(ticket: Ticket, target: dict[str, Tensor]) -> list[PrunedBlock]
     blocks = []
     for b, (attention, feedforward) in enumerate(_blocks(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
-        merged, network = _merged(ticket, attention, at), _network(feedforward)
+        merged, network = _merged(ticket, attention, at), network_of(feedforward)
         blocks.append((merged, network, _attention_plan(ticket, merged, at), _network_plan(ticket, network, ff)))
     settings = [{"attention": first.settings, "feedforward": second.settings} for *_, first, second in blocks]
     _check(ticket, [plan for *_, first, second in blocks for plan in (first, second)], {"blocks": settings})
@@ -305,7 +305,8 @@ def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAtt
     return as_merged(Attention(q, k, v, o, target.get("output_bias")))
 
 
-def _network(target: dict[str, Tensor]) -> FeedForward:
+def network_of(target: Mapping[str, Tensor]) -> FeedForward:
+    """Take a ReLU network from its tensors."""
     if "weight" in target:
         _check_target_names(target, {"weight", "bias"})
         return FeedForward([target["weight"]], [target.get("bias")])
@@ -324,7 +325,7 @@ def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str
     return [(_below(target, attention), _below(target, feedforward)) for attention, feedforward in prefixes]
 
 
-def _check_target_names(target: dict[str, Tensor], known: set[str]) -> None:
+def _check_target_names(target: Mapping[str, Tensor], known: set[str]) -> None:
     """Refuse a target of which something would not be looked at."""
     if others := sorted(target.keys() - known):
         raise ValueError(f"the target has a tensor {others[0]:.80}, which the ticket does not stand for")

@@ -1,0 +1,118 @@
+r"""How wide a random network must be for a given target: chances that are computed or counted, and no constant C.
+
+An entry w is out of reach where the items of its sign add up to less than $|w|$. With equal blocks its items are
+independent of the target, so the chance of that is known: an item $uv$ with both factors uniform on [-1, 1] has
+$P(uv > x) = \frac12 (1 - x + x \log x)$, behind a ReLU half of that. Whether all errors together exceed a tolerance is
+found by trying: construct from many seeds, and count.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strongticket.construct.plan import Plan
+from strongticket.construct.slots import Signs
+from strongticket.construct.source import equal_blocks
+
+CONFIDENCE = 0.95
+MOST_ITEMS = 64
+_GRID = 1024  # steps of 1 in which an item is counted; more make the bound closer
+_FFT_ERROR = 1e-12
+
+
+def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False) -> float:
+    """Bound from below the chance that n random items fall short of a sum, in units of the largest item.
+
+    Items are rounded up to a grid, so that what falls short there falls short.
+
+    Example:
+        >>> chance_out_of_reach(0.0, 8), chance_out_of_reach(9.0, 8)
+        (0.0, 1.0)
+        >>> 0.001 < chance_out_of_reach(0.5, 8) < 0.5
+        True
+    """
+    cells = math.ceil(abs(wanted) * _GRID)  # sums of fewer cells than these fall short
+    if cells == 0:
+        return 0.0
+    if items < abs(wanted):
+        return 1.0
+    return max(0.0, float(_short(items, relu)[: min(cells, items * _GRID + 1)].sum()) - _FFT_ERROR)
+
+
+def chance_some_is_out_of_reach(plan: Plan) -> float:
+    """Bound from below the chance that some entry of a target is out of reach of equal blocks.
+
+    Columns of a target have blocks of their own, so they are independent; of the entries of a column only the worst
+    one is counted.
+    """
+    in_reach = 1.0
+    for product, target, _ in plan.products.values():
+        blocked, signs = product.blocked, product.signs
+        sizes = equal_blocks(product.width, blocked.units, blocked.coordinates)
+        unit = blocked.scale * product.free.scale / product.divisor
+        columns = (target if not product.transposed else target.T).abs().amax(dim=0) / unit
+        for wanted, items in zip(columns.tolist(), sizes, strict=True):
+            in_reach *= (1 - chance_out_of_reach(wanted, items, relu=signs is not Signs.EITHER)) ** signs.slots
+    return 1 - in_reach
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """How many of so many constructions missed a tolerance, and between what the chance of it lies."""
+
+    count: int
+    sources: int
+    low: float
+    high: float
+
+
+def count_failures(errors: Sequence[float], tol: float) -> Failures:
+    """Count errors above a tolerance; the interval is Clopper and Pearson's, for a confidence of 95 %.
+
+    Example:
+        >>> found = count_failures([0.0] * 99 + [1.0], tol=0.5)
+        >>> found.count, round(found.low, 5), round(found.high, 4)
+        (1, 0.00025, 0.0545)
+    """
+    count, sources, tail = sum(error > tol for error in errors), len(errors), (1 - CONFIDENCE) / 2
+    low = 0.0 if count == 0 else _bisected(lambda p: _at_least(count, sources, p) < tail)
+    high = 1.0 if count == sources else _bisected(lambda p: 1 - _at_least(count + 1, sources, p) > tail)
+    return Failures(count=count, sources=sources, low=low, high=high)
+
+
+def _short(items: int, relu: bool) -> NDArray[np.float64]:
+    """Give the distribution of a sum of items, each rounded up to the grid: the chance of each number of cells."""
+    edges = np.arange(_GRID + 1) / _GRID
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.where(edges > 0, 1 - edges + edges * np.log(edges), 1.0) / (4 if relu else 2)
+    one = np.concatenate([[1 - above[0]], above[:-1] - above[1:]])  # the chance of 0, 1, ... cells
+    size = 1 << (items * _GRID).bit_length()
+    summed: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(one, size) ** items, size)
+    return np.maximum(summed[: items * _GRID + 1], 0.0)
+
+
+def _at_least(count: int, sources: int, p: float) -> float:
+    """Give the chance of so many successes or more, each with probability p."""
+    if not 0 < p < 1:
+        return float(p >= 1 or count == 0)
+    logs = [
+        math.lgamma(sources + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(sources - k + 1)
+        + k * math.log(p)
+        + (sources - k) * math.log1p(-p)
+        for k in range(count, sources + 1)
+    ]
+    return min(1.0, math.fsum(map(math.exp, logs)))
+
+
+def _bisected(below: Callable[[float], bool]) -> float:
+    """Find where a statement about a chance, true at 0, becomes false."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return high

@@ -1,0 +1,166 @@
+"""The least width at which a given target is met, found by trying."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from strongticket.bounds import Bound, Stack, attention_bound, feedforward_bound, linear_bound
+from strongticket.construct.assignment import Assignment
+from strongticket.construct.attention import as_merged, construct_attention, plan_attention
+from strongticket.construct.chance import Failures, chance_some_is_out_of_reach, count_failures
+from strongticket.construct.feedforward import as_feedforward, construct_feedforward, plan_network, sizes_of
+from strongticket.construct.linear import construct_linear, plan_linear
+from strongticket.construct.plan import Plan
+from strongticket.construct.recertify import network_of
+from strongticket.construct.source import check_target
+from strongticket.errors import StrongTicketError
+from strongticket.models.attention import Attention, MergedAttention
+from strongticket.models.transformer import FeedForward
+from strongticket.tickets.ticket import Ticket
+
+MOST_ITEMS = 64
+
+Target = Tensor | nn.Linear | FeedForward | Attention | MergedAttention | nn.MultiheadAttention
+# Called with the items that are being tried, the sources done of them, and all.
+Progress = Callable[[int, int, int], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of one width."""
+
+    items: int  # hidden units for each input
+    widths: Mapping[str, int | list[int]]
+    failures: Failures
+    out_of_reach: float  # with equal blocks, the chance that some entry is, at least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthForTarget:
+    """The fewest items that were enough, all that was tried, and what the theorem asks for."""
+
+    found: Tried | None  # None if `MOST_ITEMS` are not enough
+    tried: list[Tried]
+    theorem_items: int  # for any target of its kind with weights of norm at most 1, at the least constant
+
+
+def width_for(
+    target: Target,
+    *,
+    tol: float,
+    failure: float = 0.05,
+    sources: int = 100,
+    assignment: Assignment = "adaptive",
+    input_norm: float = 1.0,
+    progress: Progress = lambda items, done, all_of_them: None,
+) -> WidthForTarget:
+    """Find how wide a random network must be to contain a given one: no constant is assumed, seeds are tried.
+
+    Args:
+        target: a matrix, a ReLU network or an attention.
+        tol: a construction fails if its certificate is above this.
+        failure: how many may, as a fraction.
+        sources: seeds for each width, 0, 1 and so on.
+        assignment: how hidden units are shared out.
+        input_norm: of the inputs the certificate is for.
+        progress: called after each construction.
+
+    Example:
+        >>> import torch
+        >>> answer = width_for(torch.tensor([[0.5, -0.3], [0.2, 0.9]]), tol=0.01, sources=10)
+        >>> answer.found.items < answer.theorem_items
+        True
+    """
+    if not 0 < tol < float("inf") or not 0 <= failure < 1 or sources < 1:
+        raise ValueError(
+            f"tol must be positive, failure in [0, 1) and sources at least 1; got {tol}, {failure} and {sources}."
+        )
+    given = _given(target, input_norm)
+    tried: list[Tried] = []
+    low, high, items = 0, MOST_ITEMS + 1, 8
+    while high - low > 1:
+        errors, widths = [], given.widths(items)
+        for seed in range(sources):
+            ticket = given.make(target, **widths, seed=seed, assignment=assignment, input_norm=input_norm)
+            assert ticket.certificate is not None
+            errors.append(ticket.certificate.error)
+            progress(items, seed + 1, sources)
+        failures, reach = count_failures(errors, tol), chance_some_is_out_of_reach(given.plan(**widths))
+        tried.append(Tried(items=items, widths=widths, failures=failures, out_of_reach=reach))
+        enough = failures.count <= failure * sources
+        low, high = (low, items) if enough else (items, high)
+        items = min(2 * items, MOST_ITEMS) if high > MOST_ITEMS else (low + high) // 2
+    found = next((one for one in tried if one.items == high), None)
+    return WidthForTarget(found=found, tried=tried, theorem_items=given.theorem_items(tol))
+
+
+def target_of(tensors: Mapping[str, Tensor]) -> Target:
+    """Take a target from its tensors, as its `state_dict` gives them."""
+    names = tensors.keys()
+    if names == {"weight"}:
+        return tensors["weight"]
+    try:
+        if "qk" in names:
+            return MergedAttention(**tensors)
+        return Attention(**tensors) if "query" in names else network_of(tensors)
+    except (TypeError, ValueError, LookupError):
+        raise StrongTicketError(
+            f"the file has the tensors {', '.join(sorted(names))!s:.80}; a target is the weight of a matrix, or the "
+            "state_dict of a FeedForward or an Attention."
+        ) from None
+
+
+class _Given(NamedTuple):
+    """A target, how it is constructed of widths, and what is said of all targets like it."""
+
+    make: Callable[..., Ticket]
+    plan: Callable[..., Plan]
+    inputs: dict[str, int | list[int]]  # that share each width
+    bound: Bound | Stack
+
+    def widths(self, items: int) -> dict[str, int | list[int]]:
+        return {
+            name: [items * d for d in inputs] if isinstance(inputs, list) else items * inputs
+            for name, inputs in self.inputs.items()
+        }
+
+    def theorem_items(self, tol: float) -> int:
+        stack = self.bound if isinstance(self.bound, Stack) else Stack(statement="", parts=(self.bound,))
+        least = stack.widths(min(tol, 0.999))  # theorems are silent from 1 on
+        return max(
+            own[line.name] // line.blocks
+            for part, own in zip(stack.parts, least, strict=True)
+            for line in part.requirements
+        )
+
+
+def _given(target: Target, alpha: float) -> _Given:
+    if isinstance(target, Attention | MergedAttention | nn.MultiheadAttention):
+        merged = as_merged(target)
+        n_heads, d, d_out = merged.vo.shape
+        bound = attention_bound(d_model=d, d_out=d_out, n_heads=n_heads, input_norm=alpha, variant="tight")
+        plan = partial(plan_attention, merged, init="theory")
+        return _Given(construct_attention, plan, {"key_width": d, "value_width": d}, bound)
+    if isinstance(target, Tensor):
+        check_target("target", target)
+        if target.dim() != 2:
+            raise ValueError(f"a target is a matrix (d_out, d_in), a network or an attention; got {target.dim()}-D.")
+        d_out, d = target.shape
+        bound = linear_bound(d_model=d, d_out=d_out)
+        return _Given(
+            construct_linear,
+            lambda hidden_width: plan_linear(target, hidden_width, "theory"),
+            {"hidden_width": d},
+            bound,
+        )
+    network = as_feedforward(target)
+    sizes = sizes_of(network)
+    return _Given(
+        construct_feedforward,
+        lambda hidden_width: plan_network(network, hidden_width, "theory"),
+        {"hidden_width": sizes[:-1]},
+        feedforward_bound(sizes, input_norm=alpha, variant="tight"),
+    )
