@@ -22,6 +22,13 @@ from strongticket.tickets.symbols import Symbols
 DATA = small_ticket().to_bytes()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Have all kernels compiled: that takes a second, once, and is no work of a reader's."""
+    for ticket in (small_ticket(), codes_like(), owners_like()):
+        Ticket.from_bytes(ticket.to_bytes())
+
+
 def refused(data: bytes, reason: str) -> None:
     """Check that bytes are refused for a reason, within a second of work and without much memory."""
     message, seconds, peak = None, 0.0, 0
