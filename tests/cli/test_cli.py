@@ -246,6 +246,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "wide.npy", np.ones((2, 3)))
     np.save(tmp_path / "nan.npy", np.array([[0.0, np.nan]]))
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "complex.npy", np.array([[0.6, 0.8j]]))
     save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
     (tmp_path / "text.npy").write_text("0.6 0.8")
     for arguments, code, message in (
@@ -253,6 +254,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
         (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
         (("words.npy",), 1, "samples are a .npy file of numbers"),
         (("text.npy",), 1, "samples are a .npy file of numbers"),
+        (("complex.npy",), 1, "samples are a .npy file of numbers"),
         (("two.safetensors",), 1, "samples are one tensor; the file has 2."),
         (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
     ):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam
+from torch.optim import LBFGS, SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
 
 import strongticket as st
@@ -118,6 +118,10 @@ def test_another_optimizer_is_another_search(tmp_path: Path) -> None:
             r"must update all 2 parameters .* lacks 2.weight.scores",
         ),
         ({"optimizer": lambda named: None}, "gives a torch Optimizer; got NoneType"),
+        ({"optimizer": "sgd"}, r"as partial\(torch.optim.SGD, lr=0.1\) does; got str"),
+        ({"optimizer": lambda named: LBFGS([p for _, p in named])}, "LBFGS asks for the loss several times"),
+        ({"rule": 5}, "rule is a name such as edge-popup, or a Rule object; got 5"),
+        ({"rule": st.Rule}, "rule is a name such as edge-popup, or a Rule object; got <class"),
         ({"optimizer": SLOW_SGD, "schedule": ReduceLROnPlateau}, "needs no loss; got ReduceLROnPlateau"),
     ],
 )

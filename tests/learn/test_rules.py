@@ -320,7 +320,7 @@ def test_help_has_a_line_for_each_rule_with_its_settings() -> None:
         ("iterand:evry=3", "the rule iterand has the settings every, rate, each written once as in .*; got 'evry=3'."),
         ("iterand:every=3,every=4", "the rule iterand has the settings every, rate, .*; got 'every=4'."),
         ("iterand:7", "the rule iterand has the settings every, rate, .*; got '7'."),
-        ("edge-popup:every=3", "the rule edge-popup has no settings, .*; got 'every=3'."),
+        ("edge-popup:every=3", "the rule edge-popup has no settings; got 'every=3'."),
         ("signed:threshold=2", "threshold of the rule signed must be a number or none in 0 .. 1; got 2."),
         ("multicoated:levels=16", "levels of the rule multicoated must be a whole number in 1 .. 15; got 16."),
         ("multicoated:shrink=0", "shrink of the rule multicoated must be a number in 0.01 .. 1; got 0."),

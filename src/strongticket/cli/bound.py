@@ -239,7 +239,10 @@ def given(
         say_error(f"{MOST_ITEMS} items an entry are not enough; allow a larger --tol or --failure.")
         raise typer.Exit(1)
     widths = ", ".join(f"{name.replace('_', ' ')} {width}" for name, width in answer.found.widths.items())
-    typer.echo(f"{answer.found.items} items are enough: {widths}.")
+    best = answer.found.failures
+    typer.echo(f"With {answer.found.items} items {best.count} of {best.sources} failed: {widths}.")
+    if best.high > failure:
+        typer.echo(f"The chance of that may be up to {best.high:.2g}; more --sources make it surer.")
     typer.echo(f"For all targets with weights of norm at most 1 the theorem asks for {answer.theorem_items} items.")
 
 

@@ -36,6 +36,8 @@ def load_samples(path: Path) -> Tensor:
         return next(iter(tensors.values()))
     try:
         array = np.load(path, allow_pickle=False)
+        if np.iscomplexobj(array):
+            raise TypeError
         return torch.from_numpy(np.asarray(array, dtype=np.float64))
     except (ValueError, TypeError, EOFError) as error:
         raise StrongTicketError(f"{path}: samples are a .npy file of numbers, or a .safetensors file.") from error

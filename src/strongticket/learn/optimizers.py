@@ -43,6 +43,11 @@ class Updates:
         if optimizer is None:
             self.optimizer: Optimizer = make_optimizer((p for _, p in named), lr=lr, weight_decay=weight_decay)
         else:
+            if not callable(optimizer):
+                raise ValueError(
+                    "optimizer makes one of named parameters, as partial(torch.optim.SGD, lr=0.1) does; got "
+                    f"{type(optimizer).__name__}."
+                )
             self.optimizer = optimizer(named)
             _check_optimizer(self.optimizer, named)
         self.schedule = None if schedule is None else schedule(self.optimizer)
@@ -104,6 +109,8 @@ def _check_optimizer(optimizer: Any, named: Named) -> None:
         raise ValueError(
             f"optimizer takes named parameters and gives a torch Optimizer; got {type(optimizer).__name__}."
         )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("LBFGS asks for the loss several times a step, which a search does not do; choose another.")
     updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [name for name, parameter in named if id(parameter) not in updated]
     foreign = len(updated) - (len(named) - len(missing))

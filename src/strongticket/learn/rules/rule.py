@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from strongticket.files import Json
 from strongticket.learn.draw import draw_scores, weight_distribution
 from strongticket.learn.policy import Policy
-from strongticket.learn.rules import RULES, name_of_rule
+from strongticket.learn.rules import DEFAULT_RULE, RULES, name_of_rule
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.ops.rng import Distribution
 from strongticket.ops.supermask.reference import straight_through as straight_through
@@ -126,6 +126,8 @@ def as_rule(rule: Rule | str) -> Rule:
     """
     if isinstance(rule, Rule):
         return copy.copy(rule)
+    if not isinstance(rule, str):
+        raise ValueError(f"rule is a name such as {DEFAULT_RULE}, or a Rule object; got {rule!r:.60}.")
     name = name_of_rule(rule)
     home, _, kind = RULES[name][0].partition(":")
     made: type[Rule] = getattr(import_module(f"{__package__}.{home}"), kind)
@@ -138,8 +140,8 @@ def _settings(kind: type[Rule], text: str) -> dict[str, Any]:
     for part in text.split(",") if text else ():
         name, equals, value = (word.strip() for word in part.partition("="))
         if name not in known or not equals or name in found:
-            has = f"has the settings {', '.join(known)}" if known else "has no settings"
-            raise ValueError(f"the rule {kind.name} {has}, each written once as in NAME:SETTING=X; got {part!r:.40}.")
+            has = f"has the settings {', '.join(known)}, each written once as in NAME:SETTING=X"
+            raise ValueError(f"the rule {kind.name} {has if known else 'has no settings'}; got {part!r:.40}.")
         found[name] = _WORDS[value] if value in _WORDS else _number_or_text(value)
     return found
 
