@@ -18,7 +18,6 @@ from strongticket.construct.slots import Signs
 from strongticket.construct.source import equal_blocks
 
 CONFIDENCE = 0.95
-MOST_ITEMS = 64
 _GRID = 1024  # steps of 1 in which an item is counted; more make the bound closer
 _FFT_ERROR = 1e-12
 

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class RunFolder:
 
     def rewind_metrics(self, step: int) -> int:
         """Forget lines of steps that will be done again; say how many are left."""
-        kept = [size for row, size in self._lines() if row["step"] <= step]
+        kept = [size for _, size in takewhile(lambda line: line[0]["step"] <= step, self._lines())]
         # Cut in place, since the lock is on this file, and in one go, so that no kill can come between.
         with open(self.path / METRICS, "r+b") as file:
             file.truncate(sum(kept))
