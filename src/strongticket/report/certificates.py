@@ -19,10 +19,12 @@ def certificate_section(results: Sequence[Result]) -> Section:
     for result in results:
         content = result.content
         name = str(content["config"]["figure"]).replace("fig", "Figure ")
-        groups = [(point["width"], *worst_and_certified(point["sources"])) for point in content["widths"]]
-        views.append(_view(name, groups))
-        tables.append(_table(name, groups))
-        total += sum(len(worst) for _, worst, _ in groups)
+        ways = {name: content} | ({f"{name}, adaptive": content["adaptive"]} if "adaptive" in content else {})
+        for way, found in ways.items():
+            groups = [(point["width"], *worst_and_certified(point["sources"])) for point in found["widths"]]
+            views.append(_view(way, groups))
+            tables.append(_table(way, groups))
+            total += sum(len(worst) for _, worst, _ in groups)
         violations += int(content["violations"])
     chart = Chart(
         title="Certificate against measured error",
