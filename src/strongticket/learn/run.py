@@ -38,7 +38,7 @@ class Means:
 
     share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
-    deterministic: bool = False  # whether the same run on the same GPU gives the same bits; costs about a tenth
+    deterministic: bool = False  # whether the same run on the same kind of GPU gives the same bits
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
     keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
+from strongticket.models.causal_attention import causal_attention
 from strongticket.models.gpt2_sizes import SIZES as SIZES
 from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
 from strongticket.models.gpt2_sizes import Group as Group
@@ -58,7 +59,7 @@ class Attention(nn.Module):
         qkv = F.linear(x, weight, bias).view(*x.shape[:2], 3, self.n_heads, -1)  # (B, T, 3, H, d / H)
         q, k, v = (part.transpose(1, 2) for part in qkv.unbind(dim=2))  # (B, H, T, d / H)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)  # (B, H, T, d / H)
+        mixed = causal_attention(q, k, v, dropout)  # (B, H, T, d / H)
         out: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return out
 
