@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
@@ -41,7 +42,10 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
         WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
     for model in settings.sizes:
-        yield _measure(model, settings, progress)
+        # One network compiled for each kind; beyond eight, torch would run the rest eagerly.
+        with torch._dynamo.config.patch(recompile_limit=len(settings.kinds) + 1):
+            measured = _measure(model, settings, progress)
+        yield measured
         # The next model's memory is measured without this one's compiled code holding on to any.
         torch.compiler.reset()
         gc.collect()
