@@ -76,7 +76,12 @@ _SUBSET_SUM = ("tests/ops/subset_sum/test_checks.py", "tests/ops/subset_sum/test
 _MASKS = ("tests/ops/supermask/test_supermask_masks.py", "tests/ops/supermask/test_supermask_gradient.py")
 _HIDE = ("tests/learn/test_hide_gpt2.py", "tests/learn/test_hide_modules.py", "tests/learn/test_search_tickets.py")
 _RULES = ("tests/learn/test_rules_plain.py", "tests/learn/test_rules.py", "tests/learn/test_density.py")
-_CODES = ("tests/tickets/test_codes.py", "tests/tickets/test_owners.py", "tests/tickets/test_symbols.py", *_FORMAT)
+_CODES = (
+    "tests/tickets/test_codes.py",
+    "tests/tickets/test_owners.py",
+    "tests/tickets/test_symbols.py",
+    "tests/tickets/test_independent_reader.py",
+)
 _ASSIGNMENT = ("tests/construct/test_assignment.py",)
 _SAMPLES = ("tests/construct/test_samples.py",)
 _CHANCE = ("tests/construct/test_width_for.py", "tests/bounds/test_adaptive.py")
@@ -111,13 +116,13 @@ MODULES = {
     "chance": Module("construct/chance.py", _CHANCE),
     "width_for": Module("construct/width_for.py", _CHANCE),
     "codes": Module("tickets/codes.py", _CODES),
-    "coding": Module("tickets/coding.py", (*_CODES, "tests/ops/rans/test_rans.py")),
-    "kinds": Module("tickets/kinds.py", _CODES),
+    "coding": Module("tickets/coding.py", (*_CODES, *_FORMAT)),
+    "kinds": Module("tickets/kinds.py", (*_CODES, *_FORMAT)),
     "owners": Module("tickets/owners.py", _CODES),
     "symbols": Module("tickets/symbols.py", _CODES),
     "table": Module("tickets/table.py", _CODES),
     "plain_json": Module("tickets/plain_json.py", _FORMAT),
-    "tensors": Module("tickets/tensors.py", _CODES),
+    "tensors": Module("tickets/tensors.py", (*_CODES, *_FORMAT)),
     "rans": Module("ops/rans/reference.py", ("tests/ops/rans/test_rans.py", *_CODES), in_kernels=True),
     "density": Module("learn/density.py", ("tests/learn/test_density.py",)),
     "scales": Module("learn/scales.py", ("tests/learn/test_scales.py",)),
