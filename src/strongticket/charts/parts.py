@@ -111,8 +111,8 @@ class Maps:
     title: str
     caption: str
     widths: Sequence[int]  # of the sources
-    target: Json  # (samples, T, T) as lists
-    sources: Sequence[Json]  # one such for each width
+    target: Sequence[Sequence[Sequence[float]]]  # (samples, T, T)
+    sources: Sequence[Sequence[Sequence[Sequence[float]]]]  # one such for each width
     tables: Sequence[Table]
 
 

@@ -101,7 +101,7 @@ def _facts(summary: Summary) -> Table:
     return Table(caption="What the file says", columns=(), rows=rows, words=2)
 
 
-def _search_words(search: Json) -> str:
+def _search_words(search: object) -> str:
     """Say how a search ended; metadata are free, so what is not there is not said."""
     if not isinstance(search, Mapping):
         return ""
