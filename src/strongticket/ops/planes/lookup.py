@@ -8,7 +8,7 @@ instruction of one CPU, and whatever way an entry is found, it is the same numbe
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import config
 from numba.extending import intrinsic
