@@ -39,7 +39,7 @@ def generate_tokens(
         raise ValueError(f"temperature must be 0 or more and top_k at least 1; got {temperature} and {top_k}.")
     generator = torch.Generator().manual_seed(seed)
     context, seen = model.config.context, list(prompt)
-    decoder, fresh = Decoder(model), seen[-context:]
+    decoder, fresh = Decoder(model, room=len(prompt) + tokens), seen[-context:]
     for _ in range(tokens):
         if decoder.length + len(fresh) > context:
             # Every token has moved one place on, and with it the position the model adds: all of it is new.
