@@ -154,8 +154,7 @@ class GPT2(nn.Module):
             The logits (B, T, V); with targets their mean cross-entropy in nats, a scalar.
         """
         config, T = self.config, tokens.shape[1]
-        if config.context < T:
-            raise ValueError(f"this GPT-2 sees at most {config.context} tokens; got {T}. Cut them or raise `context`.")
+        self.check_length(T)
         table = self.tokens.weight  # (V, d)
         x = self.dropout(embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
         for block in self.blocks:
@@ -165,6 +164,11 @@ class GPT2(nn.Module):
         if targets is None:
             return F.linear(x, head)
         return linear_cross_entropy(x.flatten(0, 1), head, targets.flatten())
+
+    def check_length(self, tokens: int) -> None:
+        """Refuse more tokens than there are positions."""
+        if (context := self.config.context) < tokens:
+            raise ValueError(f"this GPT-2 sees at most {context} tokens; got {tokens}. Cut them or raise `context`.")
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
         """Look tokens (B, T) and their places (T,) up, for one who feeds it token by token: (B, T, d)."""
