@@ -1,16 +1,183 @@
-"""Products with bit planes on the CPU."""
+"""Products with bit planes on all cores.
 
+The subset sums of each four entries of x are put into tables once, and a row's bits choose among them (`lookup.py`):
+that is one addition for four weights. Rows are cut into chunks, and threads take chunks until none is left. The order
+in which a row is added up does not depend on it, so the result is the same with any number of threads.
+"""
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit
 from torch import Tensor
 
-from strongticket.ops.planes import reference
-from strongticket.ops.planes.planes import Planes
+from strongticket.ops.philox.cpu import COUNTERS, words_of_tile
+from strongticket.ops.philox.cpu import fill as fill_signs
+from strongticket.ops.philox.reference import F32, U32, Stream
+from strongticket.ops.planes.lookup import PAIR, add_chosen
+from strongticket.ops.planes.planes import LANES, Planes
+from strongticket.parallel import numba_threads
+
+TABLE_BYTES = 4 << 20  # of the tables of as many vectors as are worked on together
+CHUNK = 1 << 21  # weights times vectors that a thread takes at a time: some ten microseconds of work
+
+I32 = npt.NDArray[np.int32]
+Key = tuple[np.uint64, ...]
 
 
 def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
     """Give scale * W x; x is (vectors, columns)."""
-    return reference.multiply(planes, x, scale).float()
+    y = torch.empty(len(x), planes.rows)
+    all_x, all_y, words = x.numpy(), y.numpy(), planes.words.numpy()
+    together = max(1, TABLE_BYTES // max(1, 512 * words.shape[1]))
+    tables = np.empty((min(len(x), together), 8 * words.shape[1], 16), np.float32)
+    matrix = words, planes.digits, planes.columns, _key(planes.signs)
+    for start in range(0, len(x), together):
+        part = all_x[start : start + together]
+        _fill_tables(part, tables)
+        _on_all_cores(*matrix, tables, np.float32(scale), all_y[start : start + together])
+    return y
+
+
+def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, scale: np.float32, y: F32) -> None:
+    groups = len(words)
+    size = max(PAIR, CHUNK // max(1, columns * LANES * len(y)) // PAIR * PAIR)
+    starts = deque(range(0, groups, size))
+
+    def take_chunks() -> None:
+        try:
+            while True:
+                try:
+                    start = starts.popleft()
+                except IndexError:  # none is left
+                    return
+                _multiply_groups(start, min(start + size, groups), words, digits, columns, key, tables, scale, y)
+        finally:
+            starts.clear()  # so that an error or Ctrl-C in one thread ends the others' work too
+
+    others = []
+    if len(starts) > 1:
+        others = [_pool().submit(take_chunks) for _ in range(min(numba_threads(), len(starts)) - 1)]
+    take_chunks()
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that stay: a product takes less time than starting them would."""
+    return ThreadPoolExecutor(numba_threads())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads are not inherited
 
 
 def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
     """Give rows of W, times a scale."""
-    return reference.look_up(planes, indices, scale).float()
+    places = indices.numpy()
+    words = planes.words.numpy()[places // LANES, :, :, places % LANES]  # (indices, width, planes)
+    bits = np.unpackbits(words.swapaxes(1, 2).copy().view(np.uint8), axis=2, bitorder="little", count=planes.columns)
+    rows = np.zeros((len(places), planes.columns), np.float32)
+    for digit in range(planes.digits):
+        rows += np.float32(scale * 2**digit) * bits[:, digit]
+    if planes.signs is None:
+        np.negative(rows, out=rows, where=bits[:, planes.digits].view(np.bool_))
+    else:
+        signs = np.empty(planes.columns, np.float32)
+        for row, place in zip(rows, places.tolist(), strict=True):
+            fill_signs(signs, place * planes.columns, planes.signs, "packed-sign", 1.0)
+            row *= signs
+    return torch.from_numpy(rows)
+
+
+def _key(signs: Stream | None) -> Key:
+    """The stream as numba takes it, empty for stored signs."""
+    return () if signs is None else tuple(np.uint64(word) for word in signs)
+
+
+@njit(nogil=True, cache=True)
+def _fill_tables(x: F32, tables: F32) -> None:
+    """Write the subset sums of each four entries of x: bit c of an entry's place says whether entry c is in the sum."""
+    vectors, columns = x.shape
+    zero = np.float32(0)
+    four = np.zeros(4, np.float32)
+    for vector in range(vectors):
+        for place in range(tables.shape[1]):
+            for column in range(4):
+                four[column] = x[vector, 4 * place + column] if 4 * place + column < columns else zero
+            a, b, c, d = four
+            for entry in range(16):
+                low = (a if entry & 1 else zero) + (b if entry & 2 else zero)
+                tables[vector, place, entry] = low + ((c if entry & 4 else zero) + (d if entry & 8 else zero))
+
+
+@njit(nogil=True, cache=True)
+def _multiply_groups(
+    first: int,
+    last: int,
+    words: I32,
+    digits: int,
+    columns: int,
+    key: Key,
+    tables: F32,
+    scale: np.float32,
+    y: F32,
+) -> None:
+    """Multiply some groups of rows with all vectors."""
+    width, planes = words.shape[1:3]
+    vector_bytes = 4 * LANES
+    step = planes * vector_bytes
+    signs, sign_step, sign_group = words.ctypes.data + digits * vector_bytes, step, width * step
+    if len(key) == 4:
+        drawn = np.empty((last - first, width, LANES), np.uint32)
+        _draw_signs(first * LANES, columns, key, drawn)
+        sign_step, sign_group = vector_bytes, width * vector_bytes
+        signs = drawn.ctypes.data - first * sign_group
+    sums, total = np.empty((PAIR, LANES), np.float32), np.empty((PAIR, LANES), np.float32)
+    for vector in range(len(y)):
+        for group in range(first, last, PAIR):
+            pair = min(PAIR, last - group)
+            total[:] = 0
+            for digit in range(digits):
+                add_chosen(  # type: ignore[call-arg]
+                    words.ctypes.data + group * width * step + digit * vector_bytes,
+                    step,
+                    (pair - 1) * width * step,
+                    signs + group * sign_group,
+                    sign_step,
+                    (pair - 1) * sign_group,
+                    tables[vector].ctypes.data,
+                    width,
+                    sums.ctypes.data,
+                )
+                total += np.float32(1 << digit) * sums
+            for i in range(min(pair * LANES, y.shape[1] - group * LANES)):
+                y[vector, group * LANES + i] = scale * total[i // LANES, i % LANES]
+
+
+@njit(nogil=True, cache=True)
+def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
+    """Draw the signs of whole groups of rows, in the order of the planes' words; beyond the last column is anything."""
+    key0, key1, high0, high1 = key
+    groups, width, _ = drawn.shape
+    tile = 128 * COUNTERS
+    start, stop = first_row * columns, (first_row + groups * LANES) * columns
+    first_tile, last_tile = start // tile, -(-stop // tile)
+    # Two words more than there are: the last row's words are read to their padded end.
+    stream = np.empty((last_tile - first_tile) * 4 * COUNTERS + width + 2, np.uint32)
+    scratch = np.empty((4, COUNTERS), np.uint32)
+    for place in range(first_tile, last_tile):
+        at = (place - first_tile) * 4 * COUNTERS
+        words_of_tile(stream[at : at + 4 * COUNTERS], scratch, place * COUNTERS, key0, key1, high0, high1)
+    for group in range(groups):
+        for word in range(width):
+            for lane in range(LANES):
+                at = start - first_tile * tile + (group * LANES + lane) * columns + 32 * word
+                both = np.uint64(stream[at >> 5]) | (np.uint64(stream[(at >> 5) + 1]) << np.uint64(32))
+                drawn[group, word, lane] = np.uint32(both >> np.uint64(at & 31))
