@@ -5,28 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from planes_cases import assert_product, matrices
 from torch import Tensor
 
-from strongticket.ops.philox import reference as philox
 from strongticket.ops.planes import Planes, look_up, multiply, pack, reference, unpack
 from strongticket.ops.rng import stream_of
-
-SIZES = st.sampled_from([0, 1, 2, 15, 16, 17, 31, 33, 63, 64, 100, 127, 128, 129, 200])
-STREAM = stream_of(7, "w")
-
-
-@st.composite
-def matrices(draw: st.DrawFn) -> tuple[Planes, Tensor]:
-    """Planes and the matrix they stand for: levels, empty rows, stored signs and drawn ones."""
-    rows, columns, levels = draw(SIZES), draw(SIZES), draw(st.integers(1, 15))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
-    codes = torch.randint(-levels, levels + 1, (rows, columns), generator=generator, dtype=torch.int8)
-    codes[torch.rand(rows, generator=generator) < 0.2] = 0
-    if draw(st.booleans()):
-        return pack(codes), codes
-    signs = torch.empty(rows, columns)
-    philox.fill(signs.view(-1).numpy(), 0, STREAM, "packed-sign", 1.0)
-    return pack(codes.abs(), STREAM), codes.abs() * signs.to(torch.int8)
 
 
 @given(case=matrices())
@@ -43,15 +26,9 @@ def test_products_are_within_the_bound_of_float32_sums(case: tuple[Planes, Tenso
     vectors = data.draw(st.sampled_from([(), (0,), (1,), (2, 3), (9,), (40,)]))
     x = torch.randn(*vectors, planes.columns, generator=torch.Generator().manual_seed(planes.rows))
     scale = data.draw(st.sampled_from([1.0, -0.37]))
-    product = multiply(planes, x, scale)
-    assert product.shape == (*vectors, planes.rows)
-    assert product.dtype == torch.float32
     expected = reference.multiply(planes, x, scale)
     torch.testing.assert_close(expected, scale * x.double() @ matrix.double().T, rtol=1e-12, atol=1e-12)
-    # gamma_n of Higham, with n roundings at most: a sum of that many terms, its scale, and digits put together.
-    unit = 2.0**-24 * (planes.columns + 8)
-    bound = unit / (1 - unit) * abs(scale) * (x.double().abs() @ matrix.double().abs().T)
-    assert bool(((product - expected).abs() <= bound).all())
+    assert_product(multiply(planes, x, scale), planes, x, scale)
 
 
 @given(case=matrices(), data=st.data())
