@@ -27,7 +27,7 @@ from strongticket.learn.generate import generate_tokens
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import GPT2, gpt2_config
-from strongticket.models.gpt2_signed import SignedGPT2
+from strongticket.models.gpt2_layers import LayeredGPT2
 from strongticket.models.signed import SignedConv, SignedEmbedding, SignedLinear, SignedMatrix, weight_bytes
 from strongticket.tickets.from_bits import Resident, _matrix, load_bits
 from strongticket.tickets.mask import Mask
@@ -77,7 +77,7 @@ def test_any_module_from_bits_is_the_same_function(make: Maker, policy: dict[str
 def test_rules_with_levels_signs_and_further_draws(rule: str, scales: str) -> None:
     ticket = signed_ticket(nano, rule=rule, scales=scales)
     network = ticket.build(run="bits")
-    assert isinstance(network, SignedGPT2)
+    assert isinstance(network, LayeredGPT2)
     torch.testing.assert_close(
         output_of(network).double(), output_of(ticket.build(dtype=torch.float64)), rtol=1e-4, atol=1e-5
     )

@@ -30,7 +30,7 @@ def test_logits_are_those_of_the_model(changes: dict[str, object], prompt: int) 
 def test_room_for_few_tokens_takes_no_memory_for_more() -> None:
     decoder = Decoder(GPT2(gpt2_config("nano")), room=4)
     decoder.feed([1, 2, 3])
-    assert {kept.shape[2] for pair in decoder._past for kept in pair} == {4}
+    assert {kept.shape[0] for kept in decoder._past} == {4}
     decoder.feed([4])
     with pytest.raises(ValueError, match="4 in all; got 1 after 4"):
         decoder.feed([5])

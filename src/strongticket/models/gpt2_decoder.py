@@ -26,10 +26,10 @@ class Decoder:
     """
 
     def __init__(self, model: GPT2, room: int | None = None) -> None:
-        self.model = model
+        self.model, self.blocks = model, cast("list[Block]", [*model.blocks])
         self.length = 0  # tokens seen
         self.room = min(room or model.config.context, model.config.context)
-        self._past: list[tuple[Tensor, Tensor]] = []  # keys and values of each block, (1, H, room, d / H)
+        self._past: list[Tensor] = []  # keys and values of each block, (room, 2, H, d / H)
         self._graph: tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None = None
 
     @torch.no_grad()
@@ -51,27 +51,30 @@ class Decoder:
         """Compute the logits of the next token, (V,), from tokens (1, T) at places (T,)."""
         model = self.model
         x = model.embed(tokens, places)  # (1, T, d)
-        for index, block in enumerate(cast("list[Block]", model.blocks)):
+        for index, block in enumerate(self.blocks):
             x = x + self._attend(index, block.attention, block.attention_norm(x), places)
             x = x + block.mlp(block.mlp_norm(x))
         return model.logits(model.final_norm(x[0, -1]) * model.config.output_gain)
 
     def _attend(self, index: int, layer: Attention, x: Tensor, places: Tensor) -> Tensor:
-        q, k, v = layer.heads(x)  # (1, H, T, d / H)
+        _, T, d = x.shape
+        qkv = layer.inputs(x).view(T, 3, layer.n_heads, -1)  # (T, 3, H, d / H)
         if index == len(self._past):
             # Not written to yet, so that on a CPU only what is used becomes memory.
-            shape = (*k.shape[:2], self.room, k.shape[3])
-            self._past.append((k.new_empty(shape), v.new_empty(shape)))
-        keys, values = (kept.index_copy_(2, places, new) for kept, new in zip(self._past[index], (k, v), strict=True))
-        if x.is_cuda and x.shape[1] == 1:
+            self._past.append(qkv.new_empty(self.room, 2, *qkv.shape[2:]))
+        past = self._past[index]
+        if qkv.is_cuda and T == 1:
             # The same work for every place, or a graph could not be replayed.
+            past.index_copy_(0, places, qkv[:, 1:])
             mask = torch.arange(self.room, device=x.device) <= places  # (room,)
-            mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask[None, None, None])
         else:
-            # A single token may look at all there is; only a prompt has tokens that come later.
-            k, v = keys[:, :, : self.length], values[:, :, : self.length]
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1)
-        out: Tensor = layer.output(mixed.transpose(1, 2).flatten(2))
+            past[self.length - T : self.length] = qkv[:, 1:]
+            past, mask = past[: self.length], None
+        k, v = past.permute(1, 2, 0, 3)  # (H, tokens, d / H) each
+        q = qkv[:, 0].transpose(0, 1)  # (H, T, d / H)
+        # A single token may look at all there is; only a prompt has tokens that come later.
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T > 1)
+        out: Tensor = layer.output(mixed.transpose(0, 1).reshape(1, T, d))
         return out
 
     def _replay(self, token: Tensor, place: Tensor) -> Tensor:

@@ -53,8 +53,9 @@ class SignedMatrix(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Multiply vectors by it: (..., columns) -> (..., rows)."""
-        y = multiply(self.planes, x if self.columns is None else x * self.columns, self.scale)
-        return y if self.rows is None else y * self.rows
+        rows, columns = self.rows, self.columns
+        y = multiply(self.planes, x if columns is None else x * columns, self.scale)
+        return y if rows is None else y * rows
 
     def look_up(self, indices: Tensor) -> Tensor:
         """Give some of its rows, (...) -> (..., columns)."""
@@ -103,14 +104,35 @@ class SignedSum(nn.Module):
         return self.look_up(torch.arange(self.shape[0], device=device))
 
 
-Matrix = SignedMatrix | SignedSum
+class SignedStack(nn.Module):
+    """Matrices of as many columns under one another."""
+
+    def __init__(self, parts: "Sequence[Matrix]") -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply vectors by it: (..., columns) -> (..., rows)."""
+        return torch.cat([part(x) for part in self.parts], dim=-1)
+
+    def look_up(self, indices: Tensor) -> Tensor:
+        """Give some of its rows, (...) -> (..., columns)."""
+        return self.dense()[indices]
+
+    def dense(self) -> Tensor:
+        """Unpack all of it."""
+        return torch.cat([cast("Matrix", part).dense() for part in self.parts])
 
 
-def stack_matrices(matrices: Sequence[Matrix]) -> SignedMatrix | None:
-    """Put matrices under one another, so that one product does for all; None where their kinds forbid it."""
+Matrix = SignedMatrix | SignedSum | SignedStack
+
+
+def stacked(matrices: Sequence[Matrix]) -> Matrix:
+    """Put matrices under one another: as one, so that one product does for all, wherever they are of one kind."""
     plain = [m for m in matrices if isinstance(m, SignedMatrix) and m.columns is None and m.planes.signs is None]
     if len(plain) < len(matrices) or any(m.shape[0] % LANES for m in plain):
-        return None
+        return SignedStack(matrices)
     planes = stack([m.planes for m in plain])
     if len({m.scale for m in plain}) == 1 and all(m.rows is None for m in plain):
         return SignedMatrix(planes, plain[0].scale)
@@ -123,29 +145,29 @@ class SignedLinear(nn.Module):
     """A linear layer (..., in) -> (..., out).
 
     Args:
-        matrices: (out, in), or several whose outputs stand side by side.
+        matrix: (out, in).
         bias: (out,), or none.
     """
 
     bias: nn.Parameter | None
 
-    def __init__(self, matrices: Sequence[Matrix], bias: nn.Parameter | None = None) -> None:
+    def __init__(self, matrix: Matrix, bias: nn.Parameter | None = None) -> None:
         super().__init__()
-        together = stack_matrices(matrices) if len(matrices) > 1 else None
-        self.matrices = nn.ModuleList([together] if together is not None else matrices)
-        self.in_features, self.out_features = matrices[0].shape[1], sum(matrix.shape[0] for matrix in matrices)
+        self.matrix = matrix
+        self.out_features, self.in_features = matrix.shape
         self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to (..., in); what comes in another precision goes out in it, but float32 is computed in."""
-        vectors = x.float()
-        y = torch.cat([m(vectors) for m in self.matrices], -1) if len(self.matrices) > 1 else self.matrices[0](vectors)
-        return (y if self.bias is None else y + self.bias).to(x.dtype)
+        y: Tensor = self.matrix(x.float())
+        bias = self.bias
+        y = y if bias is None else y + bias
+        return y if x.dtype == torch.float32 else y.to(x.dtype)
 
     @property
     def weight(self) -> Tensor:
         """The matrix, unpacked anew."""
-        return torch.cat([cast("Matrix", matrix).dense() for matrix in self.matrices])
+        return self.matrix.dense()
 
     def extra_repr(self) -> str:
         """Say what torch's layer says."""

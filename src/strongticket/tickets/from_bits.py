@@ -11,8 +11,16 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.models.gpt2 import GPT2, Embedding, Linear
-from strongticket.models.gpt2_signed import SignedGPT2
-from strongticket.models.signed import Matrix, SignedConv, SignedEmbedding, SignedLinear, SignedMatrix, SignedSum
+from strongticket.models.gpt2_layers import LayeredGPT2
+from strongticket.models.signed import (
+    Matrix,
+    SignedConv,
+    SignedEmbedding,
+    SignedLinear,
+    SignedMatrix,
+    SignedSum,
+    stacked,
+)
 from strongticket.ops.planes import LANES, MOST_LEVELS, Planes, pack, stack
 from strongticket.ops.rng import random_chunk, stream_of
 from strongticket.tickets.codes import CodeMask
@@ -81,7 +89,7 @@ def load_bits(
             parent, _, child = path.rpartition(".")
             setattr(model.get_submodule(parent), child, signed)
     if type(model) is GPT2:
-        model = SignedGPT2(model)
+        model = LayeredGPT2(model)
     return model.to(place).requires_grad_(False)
 
 
@@ -157,7 +165,7 @@ def _signed(layer: Any, matrices: list[Matrix]) -> nn.Module:
         return SignedEmbedding(matrices[0])
     if isinstance(layer, nn.Conv1d | nn.Conv2d):
         return SignedConv(matrices[0], layer)
-    return SignedLinear(matrices, layer.bias)
+    return SignedLinear(stacked(matrices) if len(matrices) > 1 else matrices[0], layer.bias)
 
 
 # --- One tensor ------------------------------------------------------------------------------------------------------
