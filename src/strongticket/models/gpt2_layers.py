@@ -71,7 +71,7 @@ def tied_head(tokens: nn.Module) -> nn.Module:
     """Make a layer of the same memory that gives logits."""
     if isinstance(tokens, SignedEmbedding):
         return SignedLinear(tokens.matrix)
-    return _linear(cast(nn.Embedding, tokens).weight, None)
+    return _linear(cast(nn.Parameter, tokens.weight), None)
 
 
 def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:

@@ -107,6 +107,8 @@ class SignedSum(nn.Module):
 class SignedStack(nn.Module):
     """Matrices of as many columns under one another."""
 
+    shape: tuple[int, int]
+
     def __init__(self, parts: "Sequence[Matrix]") -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
