@@ -1,6 +1,6 @@
 """From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from typing import Literal
 
@@ -16,7 +16,6 @@ Role = Literal["query", "key", "value"]
 FUSED: tuple[Role, ...] = ("query", "key", "value")
 
 
-@torch.no_grad()
 def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     """Put a searched ticket's weights into a fresh module of the class it was found in.
 
@@ -27,16 +26,22 @@ def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     Returns:
         The module.
     """
-    views = check_fit(model, ticket)
-    if any(view.is_meta for view in views.values()):
+    if any(view.is_meta for view in check_fit(model, ticket).values()):
         raise ValueError("the module has no memory for its weights; make it on cpu or cuda, not on meta.")
+    fill(model, ticket)
+    return model
+
+
+@torch.no_grad()
+def fill(model: nn.Module, ticket: Content, besides: Collection[str] = ()) -> None:
+    """Write a ticket's tensors to their places in a module, all but some."""
     for name, parameter in model.named_parameters():
         if (constant := implied(model, name)) is not None:
             parameter.fill_(constant)
-    for name, view in views.items():
-        masked = ticket.materialize(device=view.device)
-        view.copy_(masked[name] if name in masked else ticket.dense[name].value)
-    return model
+    for name, view in check_fit(model, ticket).items():
+        if name not in besides:
+            masked = ticket.materialize(device=view.device)
+            view.copy_(masked[name] if name in masked else ticket.dense[name].value)
 
 
 def check_fit(model: nn.Module, ticket: Content) -> dict[str, Tensor]:
