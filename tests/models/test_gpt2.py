@@ -252,5 +252,5 @@ def test_sizes_by_layers_and_width(size: str, key: int) -> None:
 
 @pytest.mark.parametrize("size", ["0x64", "4x0", "4x", "x64", "4x60", "4X64", "4x64x8", "-1x64", "1000x64"])
 def test_sizes_that_are_none(size: str) -> None:
-    with pytest.raises(ValueError, match="unknown GPT-2 size|must be a multiple of 8"):
+    with pytest.raises(ValueError, match=r"unknown GPT-2 size|must be a multiple of 8"):
         gpt2_config(size)

@@ -1,4 +1,4 @@
-r"""Trained weights in few bits, the rivals of tickets: rounded in every step, and stored as the network computes with them.
+"""Trained weights in few bits, the rivals of tickets: rounded in every step, and stored as they are computed with.
 
 A matrix is whole numbers times a scale: of 8, 4 or 3 bits, each output with the scale that its largest weight asks for;
 or ternary and binary (BitNet, Wang et al., 2023 and 2024), each tensor with its mean magnitude, and an embedding with
