@@ -21,6 +21,7 @@ from strongticket.experiments.text_rows import (
     at_best_settings,
     grouped,
     on_other_texts,
+    tokens_of,
 )
 from strongticket.files import Json, canonical_json
 from strongticket.learn.config import RunConfig, Stored
@@ -318,7 +319,7 @@ def describe(result: Result) -> Section:
     chart = Chart(
         title="Loss against bytes of the file",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. Every run saw "
-        f"{losses.million(_tokens(points[0]['config']))} tokens. Lines join what nothing of its kind beats in fewer "
+        f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join what nothing of its kind beats in fewer "
         "bytes; other settings that were tried are single points. Bytes are of the whole file without a tokenizer; all "
         "files have the same entropy coding.",
         views=[
@@ -398,10 +399,6 @@ def best_within(points: Sequence[Point], budget: int, kinds: Sequence[str]) -> P
     """Give the point of the lowest loss that takes so many bytes at most with every seed."""
     fitting = [point for point in points if point["kind"] in kinds and max(point["bytes"]["values"]) <= budget]
     return min(fitting, key=lambda point: point[BEST]["mean"], default=None)
-
-
-def _tokens(config: Json) -> int:
-    return int(config["steps"] * config["sequences"] * config["length"])
 
 
 def _finding(points: Sequence[Point]) -> str:

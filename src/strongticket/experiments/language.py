@@ -203,7 +203,10 @@ def name_of(config: RunConfig) -> str:
         value = getattr(policy, own.name)
         if own.name not in ("embeddings", "qk_scale") and value != value_before(own):
             words.append(own.name if value is True else f"{own.name}-{value}")
-    words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}"]
+    words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}"]
+    if not math.isclose(config.final_lr, config.lr / 10):  # as usual
+        words.append(f"to{config.final_lr:.2g}")
+    words.append(f"seed{config.seed}")
     return "-".join((*words, hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:8]))
 
 
