@@ -10,6 +10,7 @@ from typing import Any
 
 from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Section, Series, View
 from strongticket.errors import printable
+from strongticket.files import atomic_write
 
 INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
 COLOURS: dict[Colour, str] = {
@@ -89,8 +90,10 @@ def save(figure: Any, path: Path) -> None:
     for axes in figure.get_axes():
         axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"))
+        for kind, about in (("svg", {"Date": None}), ("png", None)):
+            # Drawn anew whenever it is damaged, so that no disk need be waited for.
+            with atomic_write(path.with_suffix(f".{kind}"), durable=False) as file:
+                figure.savefig(file, format=kind, metadata=about)
 
 
 def _words(section: Section) -> tuple[list[str], list[str]]:
