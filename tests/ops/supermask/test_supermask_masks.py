@@ -119,7 +119,7 @@ def test_refresh_follows_scores_that_creep_jump_or_are_equal(signed: bool) -> No
     numbers = torch.randn(5000)
     mask = Supermask(numbers, 0.3, signed=signed)
     refresh = Refresh([mask])
-    for scores in (
+    for later in (
         *(numbers + 1e-3 * i for i in range(4)),
         100 * numbers,
         torch.ones(5000),
@@ -127,7 +127,7 @@ def test_refresh_follows_scores_that_creep_jump_or_are_equal(signed: bool) -> No
         numbers.where(numbers > 0, torch.nan),
         -numbers,
     ):
-        mask.scores.data.copy_(scores)
+        mask.scores.data.copy_(later)
         refresh()
         assert torch.equal(mask.mask, reference.top_mask(mask.scores, 0.3, signed=signed))
 
