@@ -149,6 +149,18 @@ def test_scores_are_a_copy() -> None:
     assert made.scores.equal(kept)
 
 
+def test_refresh_refuses_densities_that_were_set_since() -> None:
+    masks = random_supermasks()
+    refresh = Refresh(masks, "global")
+    masks[0].density = 0.5
+    with pytest.raises(ValueError, match="scope='global', one density"):
+        refresh()
+    for m in masks:
+        m.density = 1.5
+    with pytest.raises(ValueError, match=r"density must be in .*got 1\.5"):
+        refresh()
+
+
 def test_refresh_notices_that_tensors_were_replaced() -> None:
     masks = random_supermasks()
     refresh = Refresh(masks)
