@@ -1,5 +1,7 @@
 """Bit planes against their meaning: what is packed comes back, and products are those of the reference."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 from planes_cases import assert_product, matrices
 from torch import Tensor
 
-from strongticket.ops.planes import Planes, look_up, multiply, pack, reference, unpack
+from strongticket.ops.philox.reference import Stream
+from strongticket.ops.planes import Planes, cpu, look_up, multiply, pack, reference, unpack
 from strongticket.ops.rng import stream_of
 
 
@@ -48,6 +51,33 @@ def test_a_dropped_weight_is_skipped_and_a_kept_one_passes_on_what_is_not_finite
     expected = torch.tensor([np.inf, np.nan, -1.0, np.inf, np.nan]).expand(vectors, 5)
     for product in (multiply(planes, x), reference.multiply(planes, x).float()):
         torch.testing.assert_close(product, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("signs", [None, stream_of(7, "w")])
+def test_any_number_of_threads_and_vectors_gives_the_same_bits(
+    signs: Stream | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "LEAST_WORK", 1)
+    codes = torch.randint(0, 3, (1003, 300), dtype=torch.int8)
+    planes, x, products = pack(codes, signs), torch.randn(5, 300), []
+    torch_threads = torch.get_num_threads()
+    for threads in (1, 2, 7):
+        monkeypatch.setattr(cpu, "numba_threads", lambda threads=threads: threads)
+        products += [multiply(planes, x), torch.stack([multiply(planes, vector) for vector in x])]
+    assert torch.get_num_threads() == torch_threads
+    assert all(torch.equal(product, products[0]) for product in products)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "LEAST_WORK", 1)
+    monkeypatch.setattr(cpu, "numba_threads", lambda: 2)
+    planes, x = pack(torch.ones(40, 3, dtype=torch.int8)), torch.ones(3)
+    expected = multiply(planes, x)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(multiply(planes, x), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_does_not_fit_is_refused_in_a_line() -> None:

@@ -18,8 +18,8 @@ from strongticket.ops.philox.reference import (
     normal_table,
 )
 
-COUNTERS = 256  # counters in a tile: 4 KiB of words
-_TILE = 4 * COUNTERS
+_COUNTERS = 256  # counters in a tile: 4 KiB of words
+_TILE = 4 * _COUNTERS
 # A thread is worth starting for this many elements.
 _CHUNK = 1 << 18
 
@@ -53,22 +53,30 @@ def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) 
             list(pool.map(run, chunks))
 
 
+@njit(inline="always")
+def encrypt(
+    counter: np.uint64, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Give the four words of a counter; loops over this vectorise."""
+    c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
+    for _ in range(ROUNDS):
+        product0, product1 = c0 * _M0, c2 * _M1
+        c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
+        c1, c3 = product1 & _LOW, product0 & _LOW
+        k0, k1 = (k0 + _STEP0) & _LOW, (k1 + _STEP1) & _LOW
+    return c0, c1, c2, c3
+
+
 @njit(nogil=True, cache=True)
-def words_of_tile(
+def _words_of_tile(
     words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> None:
     """Encrypt the counters from `first` on into `words`, by way of one plane for each of the four output words."""
-    for j in range(COUNTERS):
-        counter = _U(first) + _U(j)
-        c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
-        for _ in range(ROUNDS):
-            product0, product1 = c0 * _M0, c2 * _M1
-            c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
-            c1, c3 = product1 & _LOW, product0 & _LOW
-            k0, k1 = (k0 + _STEP0) & _LOW, (k1 + _STEP1) & _LOW
+    for j in range(_COUNTERS):
+        c0, c1, c2, c3 = encrypt(_U(first) + _U(j), key0, key1, high0, high1)
         planes[0, j], planes[1, j] = np.uint32(c0), np.uint32(c1)
         planes[2, j], planes[3, j] = np.uint32(c2), np.uint32(c3)
-    for j in range(COUNTERS):
+    for j in range(_COUNTERS):
         for word in range(4):
             words[4 * j + word] = planes[word, j]
 
@@ -137,16 +145,16 @@ def _fill(
     scale: float,
     table: F64,
 ) -> None:
-    words, planes, values = np.empty(_TILE, np.uint32), np.empty((4, COUNTERS), np.uint32), np.empty(_TILE, np.float32)
+    words, planes, values = np.empty(_TILE, np.uint32), np.empty((4, _COUNTERS), np.uint32), np.empty(_TILE, np.float32)
     if kind == _PACKED_SIGN:
         values[0] = scale
         magnitude = values.view(np.uint32)[0]
         for tile in range(start // (32 * _TILE), -(-(start + out.size) // (32 * _TILE))):
-            words_of_tile(words, planes, tile * COUNTERS, key0, key1, high0, high1)
+            _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
             _packed_signs_of_tile(out, start, words, tile * _TILE, magnitude)
         return
     for tile in range(start // _TILE, -(-(start + out.size) // _TILE)):
-        words_of_tile(words, planes, tile * COUNTERS, key0, key1, high0, high1)
+        _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
         if kind == _UNIFORM:
             _uniform_of_tile(values, words, scale)
         elif kind == _NORMAL:

@@ -5,6 +5,7 @@ A product with -1, 0 or +1 is an addition under a mask, so weights need not be u
 """
 
 import math
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -41,7 +42,7 @@ def multiply(planes: Planes, x: Tensor, scale: float = 1.0) -> Tensor:
         raise ValueError(f"x must be float32 (..., {planes.columns}); got {x.dtype} {tuple(x.shape)}.")
     _check_device(planes, x, "x")
     vectors = x.detach().resolve_neg().reshape(math.prod(x.shape[:-1]), planes.columns).contiguous()
-    product: Tensor = _kernel(planes).multiply(planes, vectors, float(scale))
+    product: Tensor = _kernel(planes.device.type).multiply(planes, vectors, float(scale))
     return product.view(*x.shape[:-1], planes.rows)
 
 
@@ -73,7 +74,7 @@ def look_up(planes: Planes, indices: Tensor, scale: float = 1.0) -> Tensor:
     flat = indices.reshape(-1).to(torch.int64)
     if flat.device.type == "cpu" and len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < planes.rows:
         raise ValueError(f"indices must be from 0 to {planes.rows - 1}; got {int(flat.min())} to {int(flat.max())}.")
-    rows: Tensor = _kernel(planes).look_up(planes, flat, float(scale))
+    rows: Tensor = _kernel(planes.device.type).look_up(planes, flat, float(scale))
     return rows.view(*indices.shape, planes.columns)
 
 
@@ -82,8 +83,9 @@ def _check_device(planes: Planes, tensor: Tensor, name: str) -> None:
         raise ValueError(f"{name} must lie where the planes do, on {planes.device}; got {tensor.device}.")
 
 
-def _kernel(planes: Planes) -> ModuleType:
-    """The module that works on the planes' device, imported on first use: numba and CUDA are slow to load."""
-    if planes.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"planes are multiplied on cpu and cuda; got {planes.device}.")
-    return import_module(f"{__name__}.{planes.device.type}")
+@cache
+def _kernel(device: str) -> ModuleType:
+    """The module that works on a kind of device, imported on first use: numba and CUDA are slow to load."""
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"planes are multiplied on cpu and cuda; got {device}.")
+    return import_module(f"{__name__}.{device}")

@@ -16,7 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from strongticket.ops.philox.cpu import COUNTERS, words_of_tile
+from strongticket.ops.philox.cpu import encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
 from strongticket.ops.philox.reference import F32, U32, Stream
 from strongticket.ops.planes.lookup import PAIR, add_chosen
@@ -24,9 +24,12 @@ from strongticket.ops.planes.planes import LANES, Planes
 from strongticket.parallel import numba_threads
 
 TABLE_BYTES = 4 << 20  # of the tables of as many vectors as are worked on together
-CHUNK = 1 << 21  # weights times vectors that a thread takes at a time: some ten microseconds of work
+BLOCK_BYTES = 128 << 10  # of planes that all vectors are multiplied with before the next: they stay in the cache
+LEAST_WORK = 1 << 21  # weights times vectors that a thread is worth waking for: 50 microseconds
+SHARES = 4  # of the rows that each thread takes, one after the other, since others may be slower
 
 I32 = npt.NDArray[np.int32]
+U64 = npt.NDArray[np.uint64]
 Key = tuple[np.uint64, ...]
 
 
@@ -46,8 +49,10 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
 
 def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, scale: np.float32, y: F32) -> None:
     groups = len(words)
-    size = max(PAIR, CHUNK // max(1, columns * LANES * len(y)) // PAIR * PAIR)
-    starts = deque(range(0, groups, size))
+    most = groups * LANES * columns * len(y) // LEAST_WORK
+    threads = min(numba_threads(), most) if most > 1 else 1
+    size = groups if threads == 1 else -(-groups // min(SHARES * threads, most))
+    starts = deque(range(0, groups, max(1, size)))
 
     def take_chunks() -> None:
         try:
@@ -60,9 +65,7 @@ def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, 
         finally:
             starts.clear()  # so that an error or Ctrl-C in one thread ends the others' work too
 
-    others = []
-    if len(starts) > 1:
-        others = [_pool().submit(take_chunks) for _ in range(min(numba_threads(), len(starts)) - 1)]
+    others = [_pool().submit(take_chunks) for _ in range(threads - 1)]
     take_chunks()
     for other in others:
         other.result()
@@ -134,50 +137,70 @@ def _multiply_groups(
     vector_bytes = 4 * LANES
     step = planes * vector_bytes
     signs, sign_step, sign_group = words.ctypes.data + digits * vector_bytes, step, width * step
-    if len(key) == 4:
-        drawn = np.empty((last - first, width, LANES), np.uint32)
-        _draw_signs(first * LANES, columns, key, drawn)
-        sign_step, sign_group = vector_bytes, width * vector_bytes
-        signs = drawn.ctypes.data - first * sign_group
-    sums, total = np.empty((PAIR, LANES), np.float32), np.empty((PAIR, LANES), np.float32)
-    for vector in range(len(y)):
-        for group in range(first, last, PAIR):
-            pair = min(PAIR, last - group)
-            total[:] = 0
-            for digit in range(digits):
-                add_chosen(  # type: ignore[call-arg]
-                    words.ctypes.data + group * width * step + digit * vector_bytes,
-                    step,
-                    (pair - 1) * width * step,
-                    signs + group * sign_group,
-                    sign_step,
-                    (pair - 1) * sign_group,
-                    tables[vector].ctypes.data,
-                    width,
-                    sums.ctypes.data,
-                )
-                total += np.float32(1 << digit) * sums
-            for i in range(min(pair * LANES, y.shape[1] - group * LANES)):
-                y[vector, group * LANES + i] = scale * total[i // LANES, i % LANES]
+    block = max(PAIR, BLOCK_BYTES // max(1, width * step) // PAIR * PAIR)
+    drawn = np.empty((min(block, last - first) if len(key) else 0, width, LANES), np.uint32)
+    sums, total = np.empty(PAIR * LANES, np.float32), np.empty(PAIR * LANES, np.float32)
+    for begin in range(first, last, block):
+        end = min(begin + block, last)
+        if len(key) == 4:
+            _draw_signs(begin * LANES, columns, key, drawn[: end - begin])
+            sign_step, sign_group = vector_bytes, width * vector_bytes
+            signs = drawn.ctypes.data - begin * sign_group
+        for vector in range(len(y)):
+            for group in range(begin, end, PAIR):
+                pair = min(PAIR, end - group)
+                total[:] = np.float32(0)
+                for digit in range(digits):
+                    add_chosen(  # type: ignore[call-arg]
+                        words.ctypes.data + group * width * step + digit * vector_bytes,
+                        step,
+                        (pair - 1) * width * step,
+                        signs + group * sign_group,
+                        sign_step,
+                        (pair - 1) * sign_group,
+                        tables[vector].ctypes.data,
+                        width,
+                        sums.ctypes.data,
+                    )
+                    for i in range(PAIR * LANES):
+                        total[i] += np.float32(1 << digit) * sums[i]
+                row = group * LANES
+                for i in range(min(pair * LANES, y.shape[1] - row)):
+                    y[vector, row + i] = scale * total[i]
 
 
 @njit(nogil=True, cache=True)
 def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
     """Draw the signs of whole groups of rows, in the order of the planes' words; beyond the last column is anything."""
-    key0, key1, high0, high1 = key
     groups, width, _ = drawn.shape
-    tile = 128 * COUNTERS
-    start, stop = first_row * columns, (first_row + groups * LANES) * columns
-    first_tile, last_tile = start // tile, -(-stop // tile)
-    # Two words more than there are: the last row's words are read to their padded end.
-    stream = np.empty((last_tile - first_tile) * 4 * COUNTERS + width + 2, np.uint32)
-    scratch = np.empty((4, COUNTERS), np.uint32)
-    for place in range(first_tile, last_tile):
-        at = (place - first_tile) * 4 * COUNTERS
-        words_of_tile(stream[at : at + 4 * COUNTERS], scratch, place * COUNTERS, key0, key1, high0, high1)
+    # Rows that begin within a counter's 128 signs need one counter more.
+    aligned = columns % 128 == 0
+    steps = width // 4 + (not aligned)
+    counters = np.empty(steps * LANES, np.uint64)
+    words = np.empty((4, steps * LANES), np.uint32)
     for group in range(groups):
-        for word in range(width):
+        start = (first_row + group * LANES) * columns
+        for step in range(steps):
             for lane in range(LANES):
-                at = start - first_tile * tile + (group * LANES + lane) * columns + 32 * word
-                both = np.uint64(stream[at >> 5]) | (np.uint64(stream[(at >> 5) + 1]) << np.uint64(32))
-                drawn[group, word, lane] = np.uint32(both >> np.uint64(at & 31))
+                counters[step * LANES + lane] = ((start + lane * columns) >> 7) + step
+        _encrypt_all(counters, key, words)
+        for word in range(width):
+            if aligned:
+                for lane in range(LANES):
+                    drawn[group, word, lane] = words[word & 3, (word >> 2) * LANES + lane]
+                continue
+            for lane in range(LANES):
+                bit = ((start + lane * columns) & 127) + 32 * word
+                at, after = bit >> 5, (bit >> 5) + 1
+                low, high = words[at & 3, (at >> 2) * LANES + lane], words[after & 3, (after >> 2) * LANES + lane]
+                both = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+                drawn[group, word, lane] = np.uint32(both >> np.uint64(bit & 31))
+
+
+@njit(nogil=True, cache=True)
+def _encrypt_all(counters: U64, key: Key, words: U32) -> None:
+    key0, key1, high0, high1 = key
+    for j in range(counters.size):
+        c0, c1, c2, c3 = encrypt(counters[j], key0, key1, high0, high1)
+        words[0, j], words[1, j] = np.uint32(c0), np.uint32(c1)
+        words[2, j], words[3, j] = np.uint32(c2), np.uint32(c3)
