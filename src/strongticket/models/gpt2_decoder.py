@@ -7,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
+from strongticket.models.gpt2_step import OneToken
 
 
 class Decoder:
@@ -32,6 +33,7 @@ class Decoder:
         self.room = min(room or model.config.context, model.config.context)
         self.device = model.final_norm.weight.device
         self.static = self.device.type == "cuda" if static is None else static
+        self._one = OneToken(model) if not self.static and OneToken.fits(model) else None
         self._past: list[Tensor] = []  # keys and values of each block, (room, 2, H, d / H)
         self._graph: tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None = None
 
@@ -44,6 +46,8 @@ class Decoder:
                 f"a decoder takes a prompt and then single tokens, {self.room} in all; got {T} after {begin}."
             )
         self.length += T
+        if begin and self._one:
+            return self._one(tokens[0], begin, self._past)
         inputs, places = torch.tensor([tokens]), torch.arange(begin, begin + T)
         inputs, places = inputs.to(self.device), places.to(self.device)
         if begin and self.device.type == "cuda":
@@ -63,8 +67,9 @@ class Decoder:
         _, T, d = x.shape
         qkv = layer.inputs(x).view(T, 3, layer.n_heads, -1)  # (T, 3, H, d / H)
         if index == len(self._past):
-            # Not written to yet, so that on a CPU only what is used becomes memory.
-            self._past.append(qkv.new_empty(self.room, 2, *qkv.shape[2:]))
+            # Zeros where all of it is read, as 0 times NaN is NaN; elsewhere only what is used becomes memory.
+            make = qkv.new_zeros if self.static else qkv.new_empty
+            self._past.append(make((self.room, 2, *qkv.shape[2:])))
         past = self._past[index]
         if self.static and T == 1:
             past.index_copy_(0, places, qkv[:, 1:])
