@@ -113,8 +113,8 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
 def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
     """Time a search step of GPT-2 beside a training step.
 
-    Three kinds of steps: search masks every matrix; dense trains the same tensors of the same network; gpt2 trains
-    biases and norms as well. The table has times and memory.
+    Search masks every matrix, by edge-popup or other rules; dense trains the same tensors of the same network; gpt2
+    trains biases and norms as well. The table has times and memory.
 
     Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
@@ -153,7 +153,6 @@ def rules_command(
     from strongticket.bench.measure import append_row
     from strongticket.cli.terminal import print_json, step_bar
     from strongticket.report.find import find
-    from strongticket.report.records import Made, Timed, typed
     from strongticket.report.rules import rules_section
 
     if quick:
@@ -179,9 +178,9 @@ def rules_command(
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
-    here = typed(Made, made)
-    section = rules_section(file, [Timed(row, here) for row in rows], [Timed(row, here) for row in timed])
-    _show(section, out, "rules")
+    # All rows of the file, as the page has them, whatever was asked for this time.
+    found = find([file]).benchmarks[0]
+    _show(rules_section(file, found.rules, found.rule_steps), out, "rules")
 
 
 @bench_app.command("decode", cls=Command, epilog="Example: strongticket bench decode --models small --threads 1")
@@ -202,7 +201,7 @@ def decode_command(
     from strongticket.bench import decode
     from strongticket.cli.terminal import print_json
     from strongticket.report.decode import decode_section
-    from strongticket.report.records import Made, Timed, typed
+    from strongticket.report.find import find
 
     if quick:
         few = {"prompt": 16, "context": 8, "tokens": 2, "repeats": 3}
@@ -213,8 +212,8 @@ def decode_command(
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in measured]})
         return
-    made = typed(Made, environment(settings.device))
-    _show(decode_section(out / "results.jsonl", [Timed(row, made) for row in measured]), out, "decode")
+    file = out / "results.jsonl"
+    _show(decode_section(file, find([file]).benchmarks[0].decoding), out, "decode")
 
 
 def _show(section: "Section", out: Path, name: str) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from strongticket.data.text import Text, validation_batches
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.learn.learner import evaluating
 from strongticket.learn.recorded import Recorded, check_tokenizer, recorded_of
 from strongticket.learn.step import Precision
@@ -92,7 +91,7 @@ class Evaluation:
     recorded_loss: float | None  # only if it speaks of the same tokens in windows of the same length
     reproduced: bool | None
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, object]:
         """Give all of it as JSON."""
         return asdict(self)
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
+from strongticket.models.causal_attention import causal_attention
 from strongticket.models.gpt2_sizes import SIZES as SIZES
 from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
 from strongticket.models.gpt2_sizes import Group as Group
@@ -68,7 +69,7 @@ class Attention(nn.Module):
         """Attend: (B, T, d) -> (B, T, d)."""
         q, k, v = self.heads(x)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)  # (B, H, T, d / H)
+        mixed = causal_attention(q, k, v, dropout)  # (B, H, T, d / H)
         out: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return out
 
