@@ -275,7 +275,7 @@ def _what(row: RunRow) -> str:
 
 def _beats(one: Point, other: Point) -> bool:
     """Whether a point takes as many bytes at most, and has the lower loss."""
-    sizes, found = ((one[key]["mean"], other[key]["mean"]) for key in ("bytes", BEST))  # type: ignore[literal-required]
+    sizes, found = ((one[key]["mean"], other[key]["mean"]) for key in ("bytes", BEST))
     return sizes[0] <= sizes[1] and found[0] < found[1]
 
 
