@@ -34,12 +34,12 @@ STRONG, SCALED = "strong tickets", "tickets with learned scales"
 KINDS: dict[str, Colour] = {
     STRONG: "s0",
     SCALED: "s1",
-    "trained, bfloat16": "s2",
-    "trained, int8": "s3",
-    "trained, int4": "s4",
-    "trained, int3": "s5",
-    "trained, ternary": "s6",
-    "trained, binary": "s7",
+    "trained bfloat16": "s2",
+    "trained int8": "s3",
+    "trained int4": "s4",
+    "trained int3": "s5",
+    "trained ternary": "s6",
+    "trained binary": "s7",
 }
 # What does not change what a file can hold: the best of these is taken for each point.
 _SCHEDULE = ("seed", "lr", "final_lr", "warmup", "weight_decay", "clip", "sequences", "micro_batch", "steps")
@@ -282,7 +282,7 @@ def _beats(one: Point, other: Point) -> bool:
 def kind_of(config: Json) -> str:
     """Say which curve a run belongs to."""
     if config["mode"] == "dense":
-        return f"trained, {config['stored']}"
+        return f"trained {config['stored']}"
     policy = config["policy"]
     learned = policy["scales"] != "none" or "trained" in (policy["norms"], policy["biases"])
     return SCALED if learned else STRONG
