@@ -28,6 +28,7 @@ from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 TINY = schedules.ticket(
     replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32),
     embeddings="masked",

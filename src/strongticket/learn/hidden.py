@@ -121,16 +121,18 @@ class Hidden(Learner):
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
     def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group and treatment, and how it was drawn (`init`)."""
+        """Say what became of each tensor: its group, role and treatment, and how it was drawn (`init`)."""
         return [
             {
                 "name": hidden.name,
                 "group": hidden.tensor.group,
+                "role": hidden.tensor.role,
                 "treatment": hidden.treatment,
                 "shape": list(hidden.shape),
                 "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
                 "scale": hidden.scale,
                 "init": self._init(hidden),
+                **({"note": hidden.tensor.note} if hidden.tensor.note else {}),
                 # Only where there are some: what is said here tells one search from another.
                 **({} if hidden.scales is None else {"learned_scales": list(hidden.scales.shape)}),
             }

@@ -40,7 +40,7 @@ class Means:
 
     share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
-    deterministic: bool = False  # whether the same run on the same GPU gives the same bits; costs about a tenth
+    deterministic: bool = False  # whether the same run on the same kind of GPU gives the same bits
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
     keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
@@ -95,6 +95,8 @@ def carry_out(
         StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
     """
     under_way = _Run(training, folder, means, watch, progress)
+    if isinstance(learner := training.learner, Hidden) and (line := learner.rule.remark(training.schedule.steps)):
+        under_way.tell(line)
     repeating = repeatable(means.deterministic and means.share.device.type == "cuda")
     if folder is None:
         with repeating:
@@ -128,9 +130,13 @@ class _Run:
         self.saved_step: int | None = None
         self.step_seconds = 0.0  # of training alone
 
+    def tell(self, line: str) -> None:
+        """Say something, once whatever the number of processes."""
+        if self.means.share.rank == 0:
+            self.means.tell(line)
+
     def resume(self, folder: RunFolder) -> None:
-        tell = self.means.tell if self.means.share.rank == 0 else lambda line: None
-        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, tell)
+        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, self.tell)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
@@ -142,7 +148,7 @@ class _Run:
             if state is not None and "curve" in state:  # which checkpoints of earlier releases have not
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
-                    tell(
+                    self.tell(
                         f"{folder.path / METRICS} has lost {state['metrics_lines'] - kept} of its "
                         f"{state['metrics_lines']} lines; the validation losses are in the checkpoint, too."
                     )

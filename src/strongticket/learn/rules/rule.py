@@ -72,6 +72,9 @@ class Rule(ABC):
             if own.name in settings and getattr(policy, own.name) != own.default:
                 raise ValueError(f"the rule {self.name} has no use for {own.name}; leave it at {own.default!r}.")
 
+    def remark(self, steps: int) -> str | None:  # noqa: B027
+        """Say what is amiss with its settings in a search of so many steps, if anything is."""
+
     def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
         """Say how a tensor's weights are drawn, and on what scale; by default as the policy says."""
         return weight_distribution(tensor, policy)
