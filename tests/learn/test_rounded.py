@@ -66,7 +66,7 @@ def test_the_gradient_passes_the_rounding() -> None:
 
 @pytest.mark.parametrize("stored", KINDS)
 def test_a_file_holds_what_the_model_computes_with(stored: Stored) -> None:
-    model = GPT2(gpt2_config("2x24", vocabulary=50, context=16), seed=3)
+    model = GPT2(gpt2_config("2x32", vocabulary=50, context=16), seed=3)
     nn.init.normal_(model.blocks[0].mlp.up.bias)  # type: ignore[union-attr, arg-type]
     learner, tokens = Rounded(model, stored), torch.arange(16)[None]
     data = rounded_file.to_bytes(learner)
