@@ -30,19 +30,32 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """
     place = Path(os.path.realpath(path))  # a link goes on leading to the file
     sweep(place.parent)
+    with named(path), _locked_part(place) as part:
+        with open(part, "r+b") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, place)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Let the system's errors name a file: a full disk names none at all, and a missing folder a part's."""
     try:
-        with _locked_part(place) as part:
-            with open(part, "r+b") as file:
-                yield file
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(part, place)
+        yield
     except OSError as error:
-        # A full disk names no file at all, and a missing folder one that nobody asked for.
         if error.filename is None or Path(error.filename).match(_PART.format("*")):
             error.filename = str(path)
         raise
+
+
+def append_line(file: IO[bytes], content: Json) -> None:
+    """Add a line of JSON to a file without a buffer: all of it, where a disk without room takes a part silently."""
+    line = json.dumps(content, allow_nan=False).encode() + b"\n"
+    with named(Path(file.name)):
+        while line:
+            line = line[file.write(line) :]
 
 
 def discard(folder: Path) -> None:

@@ -21,6 +21,7 @@ from strongticket.learn.shared import Share
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.settings import setting
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 RUN = ["search", "--size", "nano", "--data", "sample", "--device", "cpu", "--length", "32", "--sequences", "4"]
 
 

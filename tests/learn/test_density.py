@@ -17,6 +17,7 @@ import strongticket as st
 from strongticket.cli.main import app
 from strongticket.learn.density import densities_of
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 RANKING_RULES = ["edge-popup", "iterand", "biprop", "signed", "multicoated:levels=2,shrink=0.5", "partially-frozen"]
 
 

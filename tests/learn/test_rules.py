@@ -31,6 +31,7 @@ from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.learn.text_run import run
 from strongticket.ops.rng import Distribution
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 ANY_RULE = pytest.mark.parametrize("rule", RULES_TRIED)
 POINTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()

@@ -39,13 +39,13 @@ TINY = RunConfig(
 )
 # The same run as a command; one thread, so that sums have one order however many processes share the machine.
 COMMAND = shlex.split(
-    "--size nano --data sample --length 128 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
-    "--final-lr 1e-3 --validate-every 12 --device cpu"
+    "--size nano --tokenizer bytes --length 128 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
+    "--final-lr 1e-3 --validate-every 12 --device cpu --data"
 )
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Sums in one order, as in the commands; and no threads that wait for each other on a busy machine."""
     threads = torch.get_num_threads()
@@ -55,12 +55,14 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def text() -> Text:
-    return load_text("sample")
+def text(short_sample: Path) -> Text:
+    return load_text(str(short_sample), tokenizer="bytes")
 
 
-def start(out: Path, *more: str, launcher: tuple[str, ...] = ("-m", "strongticket")) -> "subprocess.Popen[str]":
-    command = [sys.executable, *launcher, "search", *COMMAND, "--out", str(out), *more]
+def start(
+    data: Path, out: Path, *more: str, launcher: tuple[str, ...] = ("-m", "strongticket")
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, *launcher, "search", *COMMAND, str(data), "--out", str(out), *more]
     return subprocess.Popen(command, env=ONE_THREAD, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -75,10 +77,10 @@ def files(folder: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(text: Text, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unbroken")
-    finish(start(out))
-    return out / "seed-0"
+    run(TINY, text, out, Means(share=ALONE))
+    return out
 
 
 def test_a_search_learns_and_keeps_its_best(text: Text, tmp_path: Path) -> None:
@@ -159,15 +161,15 @@ def test_a_rule_is_the_same_however_its_settings_are_written(text: Text, tmp_pat
 
 
 def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(
-    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unbroken: Path, short_sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = start(tmp_path, "--checkpoint-seconds", "0")
+    process = start(short_sample, tmp_path, "--checkpoint-seconds", "0")
     folder = tmp_path / "seed-0"
     wait_for(folder / "checkpoint.pt", process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "result.json").exists()
-    arguments = ["search", *COMMAND, "--out", str(tmp_path)]
+    arguments = ["search", *COMMAND, str(short_sample), "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["strongticket", *arguments])
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert files(folder) == files(unbroken)
@@ -211,9 +213,9 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
     assert files(tmp_path) == files(unbroken)
 
 
-def test_two_processes_find_the_masks_of_one(unbroken: Path, tmp_path: Path) -> None:
+def test_two_processes_find_the_masks_of_one(unbroken: Path, short_sample: Path, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "strongticket")
-    _, told = finish(start(tmp_path, launcher=torchrun))
+    _, told = finish(start(short_sample, tmp_path, launcher=torchrun))
     assert "Warning" not in told
     ours, theirs = (Ticket.load(folder / "best.ticket") for folder in (tmp_path / "seed-0", unbroken))
     assert ours.identity == theirs.identity

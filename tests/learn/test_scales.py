@@ -17,6 +17,7 @@ from strongticket.tickets.export import export_ticket
 from strongticket.tickets.summary import summarize
 from strongticket.tickets.tensors import spread
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 POINTS = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()
 

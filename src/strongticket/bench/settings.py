@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from strongticket.checks import check_density
 from strongticket.learn.config import StepConfig
-from strongticket.learn.rules import RULES, name_of_rule
+from strongticket.learn.rules import DEFAULT_RULE, RULES, name_of_rule
 from strongticket.models.gpt2_sizes import gpt2_config
 from strongticket.settings import setting
 
@@ -49,6 +49,7 @@ class PensiaSettings:
     seed: int = setting(0, _SEED, least=0)
 
 
+SEARCH = "search"  # what rows call a step of the default rule
 TRAINED = "trained"  # beside the rules: all weights are
 # Widths of the layers, from the 64 pixels of an image to ten digits; the convolutional one has its own.
 NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": (64, 48, 24, 10), "conv": ()}
@@ -90,11 +91,20 @@ class SearchSettings:
         (), "Sizes of GPT-2, separated by commas.", shown="mini,small on cuda, nano on cpu"
     )
     device: str = setting("cpu", _DEVICE, metavar="DEVICE")
+    rules: tuple[str, ...] = setting((DEFAULT_RULE,), "Rules, separated by commas, or all.")
     repeats: int = setting(7, "Timed turns of each kind of step.", least=1)
 
     def __post_init__(self) -> None:
         for size in self.models:
             gpt2_config(size)
+        for rule in () if self.rules == ("all",) else self.rules:
+            name_of_rule(rule)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Steps to time: dense ones, those of each rule, and those of all of GPT-2."""
+        rules = tuple(RULES) if self.rules == ("all",) else self.rules
+        return ("dense", *(SEARCH if rule == DEFAULT_RULE else rule for rule in rules), "gpt2")
 
     @property
     def on_gpu(self) -> bool:

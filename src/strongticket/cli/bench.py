@@ -112,8 +112,8 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
 def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
     """Time a search step of GPT-2 beside a training step.
 
-    Three kinds of steps: search masks every matrix; dense trains the same tensors of the same network; gpt2 trains
-    biases and norms as well. The table has times and memory.
+    Search masks every matrix, by edge-popup or other rules; dense trains the same tensors of the same network; gpt2
+    trains biases and norms as well. The table has times and memory.
 
     Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
@@ -154,7 +154,6 @@ def rules_command(
     from strongticket.charts.terminal import show
     from strongticket.cli.terminal import console, print_json, step_bar
     from strongticket.report.find import find
-    from strongticket.report.records import Made, Timed, typed
     from strongticket.report.rules import rules_section
 
     if quick:
@@ -180,8 +179,9 @@ def rules_command(
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
-    here = typed(Made, made)
-    section = rules_section(file, [Timed(row, here) for row in rows], [Timed(row, here) for row in timed])
+    # All rows of the file, as the page has them, whatever was asked for this time.
+    found = find([file]).benchmarks[0]
+    section = rules_section(file, found.rules, found.rule_steps)
     draw(section, out / "rules")
     for part in show(section):
         if isinstance(part, str):

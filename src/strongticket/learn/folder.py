@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, lock, read_json, write_json
+from strongticket.files import Json, append_line, lock, read_json, write_json
 from strongticket.learn import checkpoint
 from strongticket.learn.rules.rule import as_rule
 from strongticket.settings import other_settings
@@ -90,7 +90,7 @@ class RunFolder:
     def append_metrics(self, row: Json) -> None:
         """Add a line."""
         with open(self.path / METRICS, "ab", buffering=0) as file:
-            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+            append_line(file, row)
 
     def metrics(self) -> list[Json]:
         """Read the lines, as far as they are whole."""

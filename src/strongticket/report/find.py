@@ -44,12 +44,12 @@ class Result:
     """A figure's result file: its content, how it was made, and other files that hold the very same."""
 
     path: Path
-    content: dict[str, Json]
+    content: dict[str, object]
     made: tuple[Made, ...] = (Made(),)  # the file as a whole, and each of its runs where they are told one by one
     copies: tuple[Path, ...] = ()
 
     @property
-    def config(self) -> dict[str, Json]:
+    def config(self) -> dict[str, object]:
         """The settings of the figure; empty if the file has none."""
         config = self.content.get("config")
         return config if isinstance(config, dict) else {}

@@ -7,7 +7,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_
 from strongticket.files import Json
 
 T = TypeVar("T")
-_NONE: dict[str, object] = {}
+_NONE: dict[str, Any] = {}
+_EMPTY: list[Any] = []
+Maps = list[list[list[float]]]  # (samples, T, T)
 
 
 class Made(NamedTuple):
@@ -23,6 +25,41 @@ class Made(NamedTuple):
     seconds: float | None = None
     tokens_per_second: float | None = None
     resumed_at_step: int | None = None
+
+
+class FigureConfig(NamedTuple):
+    """The settings of a figure that the page names."""
+
+    figure: str | None = None
+    seed: int | None = None
+    schedule: str | None = None  # of figures on text
+    models: dict[str, int] = _NONE  # of those, how many seeds each has
+
+
+class Plan(NamedTuple):
+    """What a figure on text has still to run."""
+
+    missing: list[str] = _EMPTY
+
+
+class Width(NamedTuple):
+    """The sources of one target and width; of Figure 4 also the attention maps of the first."""
+
+    target: int
+    width: int
+    sources: dict[str, list[object]]
+    maps: Maps = _EMPTY
+
+
+class Certified(NamedTuple):
+    """A figure of constructions: its sources, and how many of them exceed their certificates."""
+
+    config: FigureConfig
+    targets: list[dict[str, object]]
+    widths: list[Width]
+    violations: int
+    rounding: float  # by which an error may exceed a certificate
+    target_maps: list[Maps] = _EMPTY
 
 
 class SearchConfig(NamedTuple):

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_real, as_seed, as_sizes
-from strongticket.files import Json
 from strongticket.ops.rng import random_chunk, stream_of
 from strongticket.tickets.mask import FullMask, Mask, PackedMask
 from strongticket.tickets.symbols import Symbols
@@ -129,7 +128,7 @@ class CodeMask:
                 f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Give table and frozen parts."""
         frozen = {"seed": self.frozen.seed, "shares": list(self.frozen.shares)} if self.frozen else None
         return {"frozen": frozen, "table": [list(entry) for entry in self.table]}

@@ -1,7 +1,7 @@
 """From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,7 +47,6 @@ class Slot:
             self.cut.put(self.holder, self.part, value)
 
 
-@torch.no_grad()
 def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     """Put a searched ticket's weights into a fresh module of the class it was found in.
 
@@ -58,16 +57,22 @@ def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     Returns:
         The module.
     """
-    slots = check_fit(model, ticket)
-    if any(slot.holder.is_meta for slot in slots.values()):
+    if any(slot.holder.is_meta for slot in check_fit(model, ticket).values()):
         raise ValueError("the module has no memory for its weights; make it on cpu or cuda, not on meta.")
+    fill(model, ticket)
+    return model
+
+
+@torch.no_grad()
+def fill(model: nn.Module, ticket: Content, besides: Collection[str] = ()) -> None:
+    """Write a ticket's tensors to their places in a module, all but some."""
     for name, parameter in model.named_parameters():
         if (constant := implied(model, name)) is not None:
             parameter.fill_(constant)
-    for name, slot in slots.items():
-        masked = ticket.materialize(device=slot.holder.device)
-        slot.put(masked[name] if name in masked else ticket.dense[name].value)
-    return model
+    for name, slot in check_fit(model, ticket).items():
+        if name not in besides:
+            masked = ticket.materialize(device=slot.holder.device)
+            slot.put(masked[name] if name in masked else ticket.dense[name].value)
 
 
 def check_fit(model: nn.Module, ticket: Content) -> dict[str, Slot]:
