@@ -20,14 +20,14 @@ def load_model(name: str) -> nn.Module:
     Args:
         name: a folder with `config.json` and weights, or a model's name on the Hugging Face hub.
     """
-    transformers = _transformers()
-    with _one_line(name), _quiet(transformers):
-        config = transformers.AutoConfig.from_pretrained(name)
+    transformers, config = _transformers(), load_config(name)
     kind = family_of(config).kind
     maker = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
     with _one_line(name), _quiet(transformers):
         # Eager attention gives its weights away, which `compare` looks at.
-        model, report = maker.from_pretrained(name, output_loading_info=True, attn_implementation="eager")
+        model, report = maker.from_pretrained(
+            name, output_loading_info=True, attn_implementation="eager", trust_remote_code=False
+        )
     missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in _UNUSED))
     if missing:
         raise StrongTicketError(
@@ -38,11 +38,38 @@ def load_model(name: str) -> nn.Module:
     return module
 
 
+def load_config(name: str) -> Any:
+    """Load a model's configuration; code that comes with it is never run."""
+    transformers = _transformers()
+    with _one_line(name), _quiet(transformers):
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if (quantised := getattr(config, "quantization_config", None)) is not None:
+        how = quantised.get("quant_method") if isinstance(quantised, dict) else type(quantised).__name__
+        raise StrongTicketError(
+            f"{name}: the checkpoint is quantised ({how!s:.40}); use the one it was made from, in float32, float16 or "
+            "bfloat16."
+        )
+    return config
+
+
+def load_class(name: str) -> Any:
+    """Find a model's class by its full name; one that transformers does not have is never imported."""
+    transformers = _transformers()
+    kind = getattr(transformers, name.rpartition(".")[2], None)
+    known = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if kind is None or not known or f"{kind.__module__}.{kind.__qualname__}" != name:
+        raise StrongTicketError(
+            f"the ticket is of a {name:.80}, which transformers does not have; make one as for the search and call "
+            "load_ticket(model, ticket)."
+        )
+    return kind
+
+
 def load_tokenizer(name: str) -> Any:
     """Load a model's tokenizer."""
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
-        return transformers.AutoTokenizer.from_pretrained(name)
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def _transformers() -> Any:
