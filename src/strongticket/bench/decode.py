@@ -191,7 +191,9 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
     torch.set_grad_enabled(False)
     device = settings.device
     try:
-        Decoder(_built(name, "nano", device)).feed([1, 2])  # so that all libraries are loaded
+        first = Decoder(_built(name, "nano", device))
+        first.feed([1, 2]), first.feed([3])  # so that all libraries are loaded
+        del first
         begin = _memory(device)
         model = _built(name, size, device)
         decoder = Decoder(model, room=settings.context + settings.tokens * (settings.repeats + 1), static=_static(name))

@@ -89,12 +89,12 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
 
 
 def stack(parts: Sequence[Planes]) -> Planes:
-    """Put matrices of as many columns under one another; all but the last have a multiple of 16 rows.
+    """Put matrices of as many columns under one another; all but the last have a multiple of 32 rows.
 
     Example:
-        >>> ones = pack(torch.ones(16, 3, dtype=torch.int8))
+        >>> ones = pack(torch.ones(32, 3, dtype=torch.int8))
         >>> stack([ones, pack(-torch.ones(1, 3, dtype=torch.int8))]).rows
-        17
+        33
     """
     columns, signs = parts[0].columns, parts[0].signs
     if any((part.columns, part.signs) != (columns, signs) for part in parts) or any(p.rows % LANES for p in parts[:-1]):
