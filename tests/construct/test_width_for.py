@@ -68,7 +68,9 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_least_width_is_enough_and_one_item_fewer_is_not(name: str) -> None:
     target = TARGETS[name]()
-    answer = width_for(target, tol=0.05, failure=0.1, sources=10)
+    told: list[tuple[int, int, int]] = []
+    answer = width_for(target, tol=0.05, failure=0.1, sources=10, progress=lambda *one: told.append(one))
+    assert told == [(tried.items, source, 10) for tried in answer.tried for source in range(1, 11)]
     assert answer.found is not None
     by_items = {tried.items: tried for tried in answer.tried}
     assert answer.found.failures.count <= 1
