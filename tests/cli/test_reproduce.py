@@ -176,7 +176,7 @@ def test_a_scheduler_killed_mid_run_ends_the_command_and_another_cluster_resumes
     first.scheduler.kill()
     _, told = broken.communicate(timeout=30)
     assert broken.returncode == 1
-    (line,) = told.splitlines()
+    *_, line = told.splitlines()  # behind progress, if the machine is slow
     assert line.startswith(f"Error: the Dask scheduler at {first.address} went away. Run the same command again")
     assert (kept := finished_tasks(folder)) >= 2
     assert not (folder / "result.json").exists()

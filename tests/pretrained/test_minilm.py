@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 # Of the ticket with seed 0.
 IDENTITY = "d7b927a8c538ac27b73e913a00bfe60f18b92479d5e12972546733a7ec839242"
-IDENTITY_WITH_MLPS = "1ebe3692a0f8b45b31da6eccfcb9e6f70dd27738e11828b94904362d186e82a6"
+IDENTITY_WITH_MLPS = "8fc5403c62bd1f137785c1c46579055fdc6d698088412dd8bd9dc6280b84ac5a"
 # A process is charged with what the one that started it held, so a small one starts what is measured, in KiB.
 MEASURED = """
 import resource, subprocess, sys

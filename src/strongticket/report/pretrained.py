@@ -114,7 +114,9 @@ def _or_dash(value: float | None, how: str) -> str:
 
 def _closeness(compare: Compared) -> str:
     if compare.cosine is not None:
-        return f"cosine similarity {compare.cosine['mean']:.7f}, worst {compare.cosine['min']:.7f}"
+        return "1 − cosine similarity: " + ", worst ".join(
+            number(1 - compare.cosine[which]) for which in ("mean", "min")
+        )
     if compare.loss is None:
         raise KeyError("loss")
     losses = f"loss {compare.loss['ticket']:.4f} (original {compare.loss['original']:.4f})"
