@@ -12,8 +12,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from strongticket.ops.planes.planes import LANES as LANES
+from strongticket.ops.planes.planes import MOST_LEVELS as MOST_LEVELS
 from strongticket.ops.planes.planes import Planes as Planes
 from strongticket.ops.planes.planes import pack as pack
+from strongticket.ops.planes.planes import stack as stack
 
 
 def multiply(planes: Planes, x: Tensor, scale: float = 1.0) -> Tensor:

@@ -47,6 +47,27 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
     return y
 
 
+class Product:
+    """Products with one vector after another: what does not depend on it is made once.
+
+    Args:
+        planes: W, (rows, columns), on the CPU.
+        scale: a factor of the whole.
+        y: (1, rows), where each product is written.
+    """
+
+    def __init__(self, planes: Planes, scale: float, y: F32) -> None:
+        words = planes.words.numpy()
+        self._matrix = words, planes.digits, planes.columns, _key(planes.signs)
+        self._tables = np.empty((1, 8 * words.shape[1], 16), np.float32)
+        self._scale, self._y = np.float32(scale), y
+
+    def __call__(self, x: F32) -> None:
+        """Multiply x, (1, columns)."""
+        _fill_tables(x, self._tables)
+        _on_all_cores(*self._matrix, self._tables, self._scale, self._y)
+
+
 def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, scale: np.float32, y: F32) -> None:
     groups = len(words)
     most = groups * LANES * columns * len(y) // LEAST_WORK

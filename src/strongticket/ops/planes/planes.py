@@ -1,5 +1,6 @@
 """A matrix of small whole numbers as bit planes: one plane per binary digit of the magnitudes, and one for signs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,3 +86,28 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
         padded[:rows, : -(-columns // 8)] = np.packbits(plane, axis=1, bitorder="little")
         words[:, :, place] = padded.view("<i4").reshape(groups, LANES, width).swapaxes(1, 2)
     return Planes(torch.from_numpy(words).to(codes.device), rows, columns, levels, signs)
+
+
+def stack(parts: Sequence[Planes]) -> Planes:
+    """Put matrices of as many columns under one another; all but the last have a multiple of 32 rows.
+
+    Example:
+        >>> ones = pack(torch.ones(32, 3, dtype=torch.int8))
+        >>> stack([ones, pack(-torch.ones(1, 3, dtype=torch.int8))]).rows
+        33
+    """
+    columns, signs = parts[0].columns, parts[0].signs
+    if any((part.columns, part.signs) != (columns, signs) for part in parts) or any(p.rows % LANES for p in parts[:-1]):
+        raise ValueError(f"a stack needs parts of as many columns and {LANES} rows, or multiples, with the same signs.")
+    levels = max(part.levels for part in parts)
+    words = [_with_digits(part, levels.bit_length()) for part in parts]
+    return Planes(torch.cat(words), sum(part.rows for part in parts), columns, levels, signs)
+
+
+def _with_digits(planes: Planes, digits: int) -> Tensor:
+    """Give the words with as many planes for magnitudes; the further ones are 0."""
+    if planes.digits == digits:
+        return planes.words
+    magnitudes, signs = planes.words[:, :, : planes.digits], planes.words[:, :, planes.digits :]
+    further = magnitudes.new_zeros(*magnitudes.shape[:2], digits - planes.digits, LANES)
+    return torch.cat([magnitudes, further, signs], dim=2)
