@@ -46,7 +46,7 @@ def _adder(vectors: int) -> Any:
     return intrinsic(add_chosen)
 
 
-# Each takes addresses and writes the products of a group of rows with one or two vectors to `out`: float32, (vectors, 32).
+# Each takes addresses, and writes the products of a group of rows with its vectors to `out`: float32, (vectors, 32).
 # With two, bits are brought to their places once for both.
 #   digits       the group's first words of a plane of magnitudes; a weight there is 0 or 1
 #   digit_step   bytes from these words to the next, of the following 32 columns
