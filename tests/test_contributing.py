@@ -21,7 +21,7 @@ class Recipe:
         (self.text,) = re.findall(rf"### {title}\n(.*?)(?=\n### |\Z)", page, flags=re.DOTALL)
         self.folder = folder
         self.package = folder / "src" / "strongticket"
-        shutil.copytree(ROOT / "src" / "strongticket", self.package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src" / "strongticket", self.package, ignore=shutil.ignore_patterns("*.pyc"))
 
     def blocks(self, language: str) -> list[str]:
         return re.findall(rf"```{language}\n(.*?)```", self.text, flags=re.DOTALL)
