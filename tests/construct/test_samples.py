@@ -199,6 +199,12 @@ def test_an_attention_mask_changes_what_is_computed() -> None:
     seen = ticket.build("merged", dtype=torch.float64)(samples[:5], mask) - target(samples[:5], mask)
     assert (seen.norm(dim=-1) <= found.errors).all()
     assert found.output_norm == pytest.approx(target(samples[:5], mask).norm(dim=-1).max().item())
+    # A mask of its own for each sample.
+    masks = torch.stack([mask, mask.T, torch.ones_like(mask)])
+    each = torch.stack(
+        [st.certify(ticket, target, x, attends=own).errors for x, own in zip(samples[:3], masks, strict=True)]
+    )
+    torch.testing.assert_close(st.certify(ticket, target, samples[:3], attends=masks).errors, each, rtol=1e-9, atol=0)
     with pytest.raises(ValueError, match="attends is for attentions and transformers"):
         st.certify(constructed()["layer"][0], constructed()["layer"][1], torch.ones(1, 3), attends=mask)
 

@@ -22,6 +22,7 @@ from strongticket.cli.main import app
 from strongticket.data.text import Text, load_text
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.evaluate import evaluate_ticket, validation_loss
 from strongticket.learn.folder import RunFolder
@@ -145,6 +146,18 @@ def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
     (tmp_path / "config.json").unlink()  # the result has its settings, too
     with pytest.raises(StrongTicketError, match=r"other settings \(policy.density: 0.3 there, 0.5 here\)"):
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
+
+
+def test_a_rule_is_the_same_however_its_settings_are_written(text: Text, tmp_path: Path) -> None:
+    means = Means(share=ALONE, keep=False)
+
+    def run_of(rule: str) -> Json:
+        return run(replace(TINY, steps=4, policy=Policy(rule=rule)), text, tmp_path, means)
+
+    first = run_of("iterand:every=5,rate=0.2")
+    assert run_of("iterand:rate=0.20,every=5") == json.loads(json.dumps(first))
+    with pytest.raises(StrongTicketError, match=r"other settings \(policy\.rule\.rate: 0\.2 there, 0\.3 here\)"):
+        run_of("iterand:rate=0.3,every=5")
 
 
 def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(

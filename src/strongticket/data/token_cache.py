@@ -23,7 +23,7 @@ from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json, lock_file
+from strongticket.files import Json, canonical_json, lock_file, named
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1
@@ -145,7 +145,7 @@ def find_or_make_entry(
         pass  # most often: not made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(lock):
+        with named(folder), lock_file(lock):
             try:
                 return open_entry(folder, splits, key=key)
             except BrokenEntryError:

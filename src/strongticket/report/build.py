@@ -22,7 +22,8 @@ T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", *TEXT_FIGURES, "pretrained")
+# Of searches, what they are worth comes first.
+_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:

@@ -113,6 +113,25 @@ def test_refresh_follows_the_scores(scope: supermask.Scope, signed: bool) -> Non
         refresh()
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_refresh_follows_scores_that_creep_jump_or_are_equal(signed: bool) -> None:
+    torch.manual_seed(0)
+    numbers = torch.randn(5000)
+    mask = Supermask(numbers, 0.3, signed=signed)
+    refresh = Refresh([mask])
+    for later in (
+        *(numbers + 1e-3 * i for i in range(4)),
+        100 * numbers,
+        torch.ones(5000),
+        torch.zeros(5000),
+        numbers.where(numbers > 0, torch.nan),
+        -numbers,
+    ):
+        mask.scores.data.copy_(later)
+        refresh()
+        assert torch.equal(mask.mask, reference.top_mask(mask.scores, 0.3, signed=signed))
+
+
 def test_a_mask_changes_only_when_refreshed() -> None:
     mask = random_supermasks()[1]
     refresh, before = Refresh([mask]), mask.mask.clone()
