@@ -18,7 +18,7 @@ from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
 from strongticket.tickets.codes import coded_mask, weights_under
 from strongticket.tickets.mask import FullMask, Mask
-from strongticket.tickets.restore import implied, stored_buffers
+from strongticket.tickets.restore import CONFIG, implied, settings_of, stored_buffers
 from strongticket.tickets.tensors import SCALES, DenseTensor, RandomTensor, spread
 from strongticket.tickets.ticket import Ticket
 
@@ -151,6 +151,8 @@ class Hidden(Learner):
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
         """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.
 
+        What a Hugging Face configuration says goes into its metadata, for `load_pretrained`.
+
         Raises:
             StrongTicketError: the module computes with other weights than the ticket would bring back.
         """
@@ -164,8 +166,12 @@ class Hidden(Learner):
                     **self.architecture,
                     **({"measured": measured} if (measured := self._measured()) else {}),
                 },
-                metadata=metadata,
+                metadata=self._config() | dict(metadata or {}),
             )
+
+    def _config(self) -> dict[str, Json]:
+        settings = settings_of(getattr(self.model, "config", None))
+        return {} if settings is None else {CONFIG: settings}
 
     def check_weights(self) -> None:
         """Refuse weights that are no numbers; for a loss that is none, they are the first suspects."""

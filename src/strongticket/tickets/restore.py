@@ -1,14 +1,29 @@
 """From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2, group_of
 from strongticket.tickets.content import Content
 from strongticket.tickets.fused import Cut
+
+CONFIG = "config"  # in the metadata of a ticket found in a Hugging Face model
+# What a configuration says of files and versions.
+_PASSING = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
+
+
+def settings_of(config: Any, *, full: bool = False) -> dict[str, Json] | None:
+    """Give what a Hugging Face configuration says, those that are not defaults or all; None if it is none."""
+    if not hasattr(config, "to_json_string"):
+        return None
+    settings: dict[str, Json] = json.loads(config.to_json_string(use_diff=not full))
+    return {key: value for key, value in settings.items() if key not in _PASSING}
 
 
 @dataclass(frozen=True, slots=True)
