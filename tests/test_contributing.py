@@ -65,13 +65,13 @@ def test_add_a_search_rule(tmp_path: Path) -> None:
     assert "NOT" not in recipe.run("-m", "strongticket", "evaluate", str(ticket), "--data", "sample")
 
 
-OPT = """
+BIOGPT = """
 import runpy, torch, strongticket as st
-from transformers import OPTConfig, OPTModel
-runpy.run_path("opt.py")
+from transformers import BioGptConfig, BioGptModel
+runpy.run_path("biogpt.py")
 torch.manual_seed(0)
-sizes = dict(hidden_size=16, word_embed_proj_dim=16, ffn_dim=32, num_hidden_layers=1, num_attention_heads=2)
-model = OPTModel(OPTConfig(vocab_size=30, max_position_embeddings=16, **sizes)).eval()
+sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+model = BioGptModel(BioGptConfig(vocab_size=30, max_position_embeddings=16, **sizes)).eval()
 with torch.no_grad():
     for parameter in model.parameters():
         parameter += 0.2 * torch.randn_like(parameter)
@@ -88,9 +88,9 @@ def test_add_a_model_family(tmp_path: Path) -> None:
     (family,) = recipe.blocks("python")
     lines = [line for line in family.splitlines() if line and not line.startswith("from ")]
     assert len(lines) <= 15
-    assert f"OPT in {len(family.splitlines())}" in recipe.text
-    (tmp_path / "opt.py").write_text(family)
-    assert float(recipe.run("-c", OPT)) < 0.05
+    assert f"BioGPT in {len(lines)}" in recipe.text
+    (tmp_path / "biogpt.py").write_text(family)
+    assert float(recipe.run("-c", BIOGPT)) < 0.05
 
 
 def test_add_a_figure(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import strongticket
 from strongticket.construct import exchange
-from strongticket.construct.assignment import assign
+from strongticket.construct.assignment import _rounds_a_slot, assign
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
@@ -134,6 +134,8 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, 0.5, np.float32)
     slot = exchange.share_out(own, quotas, wanted, near, signs)
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
+    if kind == "linear":
+        assert (counts == quotas).all(), "every unit fits every slot, if not well"
     total = exchange.exchange(own, free, slot, target, wanted, near, signs, 1.0, 50)
     first, last = (exchange.predicted_squares(own, free, s, target, signs, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
@@ -165,6 +167,10 @@ def test_every_release_chooses_the_same(kind: str) -> None:
         found = ways(kind, target, items, seed=inputs)[1]
         told += [(way.how, way.owners.tolist()) for way in found]
     assert hashlib.sha256(repr(told).encode()).hexdigest() == FIRST_CHOICES[kind]
+
+
+def test_rounds_grow_as_the_sums_do() -> None:
+    assert [_rounds_a_slot(items) for items in (8, 20, 22, 23, 24, 28, 29, 60)] == [2, 2, 4, 4, 8, 32, 32, 32]
 
 
 CHOICES = """

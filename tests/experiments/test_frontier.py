@@ -34,7 +34,7 @@ def test_a_point_leads_where_nothing_of_its_kind_is_as_small_and_better() -> Non
         row(TICKET, 3.0, 100), row(POPUP, 3.5, 100), row(smaller, 3.6, 50), row(LEARNED, 3.2, 101), row(INT4, 2.0, 90)
     )
     assert [point["leads"] for point in found.values()] == [True, True, False, True, True]
-    assert {point["kind"] for point in found.values()} == {STRONG, SCALED, "trained, int4"}
+    assert {point["kind"] for point in found.values()} == {STRONG, SCALED, "trained int4"}
 
 
 def test_each_point_has_the_best_schedule_that_was_tried_and_all_its_seeds() -> None:
@@ -85,6 +85,6 @@ def test_the_picture_joins_what_leads(tmp_path: Path) -> None:
     (chart,) = section.blocks
     assert isinstance(chart, Chart)
     joined = [series.name for series in chart.views[0].series if series.line]
-    assert joined == [STRONG, SCALED, "trained, int4", "trained, ternary"]
+    assert joined == [STRONG, SCALED, "trained int4", "trained ternary"]
     assert all(series.follows for series in chart.views[0].series if not series.line)
     assert section.finding.startswith("within 4.9 MB: strong tickets 4.")

@@ -170,7 +170,7 @@ NAMES = {
     "spread": "5d91b38bcbc0debe",
     "ablation": "755f9f8b36e3256c",
     "inits": "e26ef66917fe43cc",
-    "frontier": "c596d73b0ffda0b2",
+    "frontier": "c8037e589aa0661b",
     "signs": "93b05995b8db96bf",
     "longer": "c5131f6bd0ef747c",
 }

@@ -92,6 +92,15 @@ def test_a_ramp_goes_in_a_line_and_is_resumed(rule: str, scope: Any) -> None:
         assert sum(hidden.densities().values()) == seen[step]
 
 
+def test_scores_of_gem_miner_stay_between_0_and_1() -> None:
+    hidden = st.hide(make(40, 50, 60), st.Policy(density=0.5), seed=0, rule="gem-miner:every=3")
+    scores = hidden.tensors[0].module.scores
+    with torch.no_grad():
+        scores.copy_(torch.linspace(-1, 3, scores.numel()).view_as(scores))
+    hidden.after_step()
+    assert (scores.min(), scores.max()) == (0, 1)
+
+
 def test_gem_miner_freezes_along_a_ramp() -> None:
     policy = st.Policy(density=0.2, density_steps=8)
     hidden = st.hide(make(40, 50, 60), policy, seed=0, rule="gem-miner:every=2,l2=0")

@@ -24,7 +24,7 @@ from strongticket.models.gpt2 import GPT2, gpt2_config
 
 KINDS: tuple[Stored, ...] = get_args(Stored)[1:]
 TINY = RunConfig(
-    size="1x16", mode="dense", length=32, sequences=4, micro_batch=4, steps=6, warmup=2, lr=1e-2, validate_every=3
+    size="1x16", mode="dense", length=128, sequences=32, micro_batch=32, steps=4, warmup=1, lr=1e-2, validate_every=4
 )
 
 
@@ -66,7 +66,7 @@ def test_the_gradient_passes_the_rounding() -> None:
 
 @pytest.mark.parametrize("stored", KINDS)
 def test_a_file_holds_what_the_model_computes_with(stored: Stored) -> None:
-    model = GPT2(gpt2_config("2x24", vocabulary=50, context=16), seed=3)
+    model = GPT2(gpt2_config("2x32", vocabulary=50, context=16), seed=3)
     nn.init.normal_(model.blocks[0].mlp.up.bias)  # type: ignore[union-attr, arg-type]
     learner, tokens = Rounded(model, stored), torch.arange(16)[None]
     data = rounded_file.to_bytes(learner)
@@ -95,7 +95,7 @@ def test_a_run_is_evaluated_as_it_is_stored(tmp_path: Path) -> None:
     result = run(config, text, tmp_path, means)
     data = (tmp_path / WEIGHTS).read_bytes()
     assert result["found"] == {"weights": WEIGHTS, "bytes": len(data)}
-    loss = validation_loss(rounded_file.from_bytes(data), text.valid, length=32, sequences=4, device="cpu")
+    loss = validation_loss(rounded_file.from_bytes(data), text.valid, length=128, sequences=32, device="cpu")
     assert loss == result["best_validation_loss"]
     assert result["best_validation_loss"] < result["curve"][0][1]
 

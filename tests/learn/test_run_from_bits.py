@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from strongticket.learn.generate import generate_tokens
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import GPT2, gpt2_config
+from strongticket.models.gpt2_decoder import Decoder
 from strongticket.models.gpt2_layers import LayeredGPT2
+from strongticket.models.gpt2_step import OneToken
 from strongticket.models.signed import SignedConv, SignedEmbedding, SignedLinear, SignedMatrix, weight_bytes
 from strongticket.tickets.from_bits import Resident, _matrix, load_bits
 from strongticket.tickets.mask import Mask
@@ -90,6 +93,31 @@ def test_tokens_from_bits_are_those_of_the_dense_network() -> None:
     assert texts[0] == texts[1]
     loss = [float(model(torch.arange(40).view(2, 20), torch.arange(1, 41).view(2, 20))) for model in (dense, bits)]
     assert loss[0] == pytest.approx(loss[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("resident", ["planes", "mask"])
+@pytest.mark.parametrize("changes", [{}, {"activation": "relu", "bias": False, "tied": False, "output_gain": 3.0}])
+def test_a_compiled_step_gives_the_logits_of_the_layers(changes: dict[str, Any], resident: Resident) -> None:
+    policy = {"biases": "trained", "norms": "trained"} if not changes else {"qk_scale": 2.0}
+    model = packed(signed_ticket(lambda: nano(**({"bias": True} | changes)), **policy)).build(
+        run="bits", resident=resident
+    )
+    assert OneToken.fits(model)  # type: ignore[arg-type]
+    compiled, layers = Decoder(model, room=30), Decoder(model, room=30, static=True)  # type: ignore[arg-type]
+    for tokens in ([5, 6, 7], *([token] for token in range(20))):
+        torch.testing.assert_close(compiled.feed(tokens), layers.feed(tokens), rtol=1e-4, atol=1e-5)
+
+
+def test_scales_of_columns_take_the_way_of_the_layers() -> None:
+    model = signed_ticket(nano, scales="block").build(run="bits")
+    assert not OneToken.fits(model)  # type: ignore[arg-type]
+    assert list(generate_tokens(model, [65], tokens=3))  # type: ignore[arg-type]
+
+
+def packed(ticket: Ticket) -> Ticket:
+    """The same masks over packed signs, which "mask" is for."""
+    tensors = [replace(tensor, distribution="packed-sign") for tensor in ticket.tensors.values()]
+    return Ticket(seed=1, tensors=tensors, dense=ticket.dense.values(), architecture=ticket.architecture)
 
 
 # --- One tensor ------------------------------------------------------------------------------------------------------

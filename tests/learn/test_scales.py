@@ -70,6 +70,11 @@ def test_how_many_there_are(kind: Any, shapes: list[list[int]]) -> None:
     assert len(hidden.trainable()) == len(plain.trainable()) + len(shapes)
 
 
+def test_blocks_of_a_convolution_are_of_whole_filters() -> None:
+    hidden = st.hide(nn.Sequential(nn.Conv1d(70, 65, 129)), Policy(scales="block"), seed=0)
+    assert [row["learned_scales"] for row in hidden.describe() if "learned_scales" in row] == [[2, 2, 1]]
+
+
 def test_heads_of_a_gpt2() -> None:
     hidden = st.hide(nano(), Policy(scales="head"), seed=0)
     found = {row["name"]: row["learned_scales"] for row in hidden.describe() if "learned_scales" in row}

@@ -107,7 +107,7 @@ def bring_code(folder: Path) -> None:
     ("spoil", "told"),
     [
         (lose_a_shard, r"cannot be loaded \(.*model-0000"),
-        (quantise, r"the checkpoint is quantised \(bitsandbytes\); use the one it was made from"),
+        (quantise, r"the checkpoint is quantised \(bitsandbytes\); give the model it was made from"),
         (bring_code, r"cannot be loaded \(.*contains custom code"),
     ],
 )

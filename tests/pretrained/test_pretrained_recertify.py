@@ -70,8 +70,8 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
 
 @pytest.mark.parametrize("there", ["below", "above"])
 def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A norm that is 4.25 on one machine, and a bit more on another, is stored as 4.25 or 4.25001."""
-    below, above = 4.25, math.nextafter(4.25, math.inf)
+    """A norm that is 42.5 on one machine, and a bit more on another, is stored as 42.5 or 42.5001."""
+    below, above = 42.5, math.nextafter(42.5, math.inf)
     model = small("bert")
 
     def bounded_by(norm: float) -> None:
@@ -80,10 +80,10 @@ def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkey
     bounded_by(below if there == "below" else above)
     ticket = construct_pretrained(model, items=8, what="attention+mlp")
     (stored,) = {part["input_norm"] for part in ticket.certificate.details["parts"] if part["part"].endswith("up")}
-    assert stored == (4.25 if there == "below" else 4.25001)
+    assert stored == (42.5 if there == "below" else 42.5001)
     bounded_by(above if there == "below" else below)
     assert failures(ticket, model) == []
-    bounded_by(4.2)
+    bounded_by(42.0)
     assert "speaks of inputs of norm 4.2500" in failures(ticket, model)[-1]
 
 

@@ -128,4 +128,5 @@ def _largest_eigenvalues(gram: Tensor) -> Tensor:
         vectors = gram @ vectors
     within = basis.mT @ gram @ basis
     # A zero matrix needs a bound above 0 all the same to have a factor.
-    return torch.linalg.eigvalsh((within + within.mT) / 2)[:, -1].clamp(min=1e-300)
+    eigenvalues: Tensor = torch.linalg.eigvalsh((within + within.mT) / 2)
+    return eigenvalues[:, -1].clamp(min=1e-300)

@@ -7,7 +7,6 @@ that of each token. Scales, norms and biases have 16 bits. The gradient passes t
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -80,18 +79,11 @@ class Rounded(Dense):
     def __init__(self, model: GPT2, stored: Stored) -> None:
         super().__init__(model)
         self.stored = stored
-        self.latent = dict(model.named_parameters())  # what is trained, by the names of what is computed with
+        # What is trained, by the names of what is computed with; a parametrization keeps it under another one.
+        self.latent = dict(model.named_parameters())
         for name in self.latent:
             holder, _, attribute = name.rpartition(".")
-            rounding = Rounding(stored, group_of(name))
-            register_parametrization(model.get_submodule(holder), attribute, rounding)
-        # A parametrization takes the parameter over, under another name.
-        self.latent = {name: self._of(name).original for name in self.latent}
-
-    def _of(self, name: str) -> nn.ParameterList:
-        holder, _, attribute = name.rpartition(".")
-        parametrizations = cast(nn.ModuleDict, self.model.get_submodule(holder).parametrizations)
-        return cast(nn.ParameterList, parametrizations[attribute])
+            register_parametrization(model.get_submodule(holder), attribute, Rounding(stored, group_of(name)))
 
     def rounded(self) -> Iterator[tuple[str, Tensor]]:
         """Give every tensor as the network computes with it."""

@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict
+from typing import cast
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def to_bytes(learner: Rounded) -> bytes:
             add(f"{name}.{which}", byte, _BYTE)
     description: dict[str, Json] = {
         "coding": codings,
-        "config": asdict(learner.model.config),  # type: ignore[arg-type]
+        "config": asdict(cast(GPT2, learner.model).config),
         "stored": learner.stored,
     }
     file = io.BytesIO()

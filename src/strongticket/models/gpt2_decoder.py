@@ -7,6 +7,7 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
+from strongticket.models.gpt2_step import OneToken
 
 
 class Decoder:
@@ -17,6 +18,7 @@ class Decoder:
     Args:
         model: its dropout is not applied.
         room: the most tokens there will be, by default all the model can see. Keys and values take memory for them.
+        static: do the same work for every place, as graphs and compilers need it; by default on a GPU.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -25,10 +27,13 @@ class Decoder:
         (torch.Size([256]), torch.Size([256]), 3)
     """
 
-    def __init__(self, model: GPT2, room: int | None = None) -> None:
+    def __init__(self, model: GPT2, room: int | None = None, static: bool | None = None) -> None:
         self.model, self.blocks = model, cast("list[Block]", [*model.blocks])
         self.length = 0  # tokens seen
         self.room = min(room or model.config.context, model.config.context)
+        self.device = model.final_norm.weight.device
+        self.static = self.device.type == "cuda" if static is None else static
+        self._one = OneToken(model) if not self.static and OneToken.fits(model) else None
         self._past: list[Tensor] = []  # keys and values of each block, (room, 2, H, d / H)
         self._graph: tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None = None
 
@@ -41,9 +46,11 @@ class Decoder:
                 f"a decoder takes a prompt and then single tokens, {self.room} in all; got {T} after {begin}."
             )
         self.length += T
-        device = self.model.final_norm.weight.device
-        inputs, places = torch.tensor([tokens], device=device), torch.arange(begin, begin + T, device=device)
-        if begin and device.type == "cuda":
+        if begin and self._one:
+            return self._one(tokens[0], begin, self._past)
+        inputs, places = torch.tensor([tokens]), torch.arange(begin, begin + T)
+        inputs, places = inputs.to(self.device), places.to(self.device)
+        if begin and self.device.type == "cuda":
             return self._replay(inputs, places)
         return self.step(inputs, places)
 
@@ -54,17 +61,17 @@ class Decoder:
         for index, block in enumerate(self.blocks):
             x = x + self._attend(index, block.attention, block.attention_norm(x), places)
             x = x + block.mlp(block.mlp_norm(x))
-        return model.logits(model.final_norm(x[0, -1]) * model.config.output_gain)
+        return model.logits(model.final_norm(x[:, -1]) * model.config.output_gain)[0]
 
     def _attend(self, index: int, layer: Attention, x: Tensor, places: Tensor) -> Tensor:
         _, T, d = x.shape
         qkv = layer.inputs(x).view(T, 3, layer.n_heads, -1)  # (T, 3, H, d / H)
         if index == len(self._past):
-            # Not written to yet, so that on a CPU only what is used becomes memory.
-            self._past.append(qkv.new_empty(self.room, 2, *qkv.shape[2:]))
+            # Zeros where all of it is read, as 0 times NaN is NaN; elsewhere only what is used becomes memory.
+            make = qkv.new_zeros if self.static else qkv.new_empty
+            self._past.append(make((self.room, 2, *qkv.shape[2:])))
         past = self._past[index]
-        if qkv.is_cuda and T == 1:
-            # The same work for every place, or a graph could not be replayed.
+        if self.static and T == 1:
             past.index_copy_(0, places, qkv[:, 1:])
             mask = torch.arange(self.room, device=x.device) <= places  # (room,)
         else:

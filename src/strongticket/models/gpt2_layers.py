@@ -74,6 +74,16 @@ def tied_head(tokens: nn.Module) -> nn.Module:
     return _linear(cast(nn.Parameter, tokens.weight), None)
 
 
+def plain_layers(model: nn.Module) -> None:
+    """Put torch's own linear layers, of the same memory, in the place of classes made from them, in a module."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear) and type(child) is not nn.Linear:
+                module.add_module(
+                    name, _linear(cast(nn.Parameter, child.weight), cast("nn.Parameter | None", child.bias))
+                )
+
+
 def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:
     """Make one layer of several, whose outputs stand side by side."""
     biases = [cast(Tensor, layer.bias) for layer in layers if layer.bias is not None]

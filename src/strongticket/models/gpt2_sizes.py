@@ -48,7 +48,7 @@ SIZES: Mapping[str, GPT2Config] = {
 }
 
 
-WIDEST_HEAD = 64  # as all of GPT-2's own
+HEADS = (64, 32, 16)  # widths that kernels like; GPT-2's own is the first
 
 
 def gpt2_config(size: str, **changes: Any) -> GPT2Config:
@@ -58,15 +58,13 @@ def gpt2_config(size: str, **changes: Any) -> GPT2Config:
         >>> gpt2_config("mini", output_gain=4.0).key_width
         64
         >>> gpt2_config("5x160").n_heads
-        4
+        5
     """
     if size in SIZES:
         return replace(SIZES[size], **changes)
     if not (asked := re.fullmatch(r"([1-9]\d{0,2})x([1-9]\d{0,4})", size)):
         raise ValueError(f"unknown GPT-2 size {size!r}; choose {', '.join(SIZES)}, or LAYERSxWIDTH such as 5x160.")
     n_layers, width = map(int, asked.groups())
-    # A GPU wants heads whose width is a multiple of eight.
-    heads = [key for key in range(8, WIDEST_HEAD + 1, 8) if width % key == 0]
-    if not heads:
-        raise ValueError(f"the width of a GPT-2 must be a multiple of 8; got {width} in {size!r}.")
-    return GPT2Config(**{"n_layers": n_layers, "d_model": width, "n_heads": width // heads[-1], **changes})
+    if (key := next((key for key in HEADS if width % key == 0), None)) is None:
+        raise ValueError(f"the width of a GPT-2 must be a multiple of {HEADS[-1]}; got {width} in {size!r}.")
+    return GPT2Config(**{"n_layers": n_layers, "d_model": width, "n_heads": width // key, **changes})

@@ -12,6 +12,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.report.records import (
+    Decoding,
     Made,
     Metric,
     Pretrained,
@@ -81,6 +82,7 @@ class Benchmarks(NamedTuple):
     steps: list[Timed[SearchSteps]]
     rules: list[Timed[RuleRun]]
     rule_steps: list[Timed[RuleStep]]
+    decoding: list[Timed[Decoding]]
 
 
 @dataclass(slots=True)
@@ -233,7 +235,12 @@ def _take_comparison(path: Path, found: Found) -> bool:
     return True
 
 
-_KINDS: tuple[tuple[str, Any], ...] = (("search", SearchSteps), ("rules", RuleRun), ("rule-step", RuleStep))
+_KINDS: tuple[tuple[str, Any], ...] = (
+    ("search", SearchSteps),
+    ("rules", RuleRun),
+    ("rule-step", RuleStep),
+    ("decode", Decoding),
+)
 
 
 def _take_rows(path: Path, found: Found) -> None:

@@ -216,6 +216,31 @@ class RuleStep(NamedTuple):
     op: str = "rule-step"
 
 
+class Decoding(NamedTuple):
+    """A row of `bench decode`: one way to run one GPT-2, in a process of its own; ratios are to float32's turns."""
+
+    model: str
+    engine: str
+    device: str
+    threads: int
+    clock: str  # "cpu" or "wall"
+    weights: int  # how many there are
+    weight_bytes: int  # that they take
+    memory_bytes: int  # what the process grew by, or has allocated on the GPU, when it was ready to run
+    first_seconds: float  # from a prompt to the first token, the median
+    prompt: int  # tokens of it
+    context: int  # tokens before those timed one by one
+    p20: float  # tokens a second
+    median: float
+    p80: float
+    error: float  # of logits, over the largest of the float64 ones
+    bandwidth: float  # bytes a second that were read where nothing else was done
+    limit_share: float  # reading all weights once at that speed, over a token's time
+    times_float32: float | None = None  # tokens a second over float32's, median of turns; None if that was not run
+    first_times_float32: float | None = None  # likewise for the first token
+    op: str = "decode"
+
+
 class Timed(NamedTuple, Generic[T]):
     """A benchmark row, and where it was measured."""
 

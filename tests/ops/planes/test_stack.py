@@ -8,7 +8,7 @@ from strongticket.ops.rng import stream_of
 
 
 @given(
-    rows=st.lists(st.sampled_from([16, 32, 48]), max_size=3),
+    rows=st.lists(st.sampled_from([LANES, 2 * LANES]), max_size=3),
     last=st.integers(1, 40),
     levels=st.lists(st.integers(1, 15), min_size=4, max_size=4),
     drawn=st.booleans(),

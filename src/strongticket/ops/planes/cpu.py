@@ -19,7 +19,7 @@ from torch import Tensor
 from strongticket.ops.philox.cpu import encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
 from strongticket.ops.philox.reference import F32, U32, Stream
-from strongticket.ops.planes.lookup import PAIR, add_chosen
+from strongticket.ops.planes.lookup import add_chosen
 from strongticket.ops.planes.planes import LANES, Planes
 from strongticket.parallel import numba_threads
 
@@ -45,6 +45,27 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
         _fill_tables(part, tables)
         _on_all_cores(*matrix, tables, np.float32(scale), all_y[start : start + together])
     return y
+
+
+class Product:
+    """Products with one vector after another: what does not depend on it is made once.
+
+    Args:
+        planes: W, (rows, columns), on the CPU.
+        scale: a factor of the whole.
+        y: (1, rows), where each product is written.
+    """
+
+    def __init__(self, planes: Planes, scale: float, y: F32) -> None:
+        words = planes.words.numpy()
+        self._matrix = words, planes.digits, planes.columns, _key(planes.signs)
+        self._tables = np.empty((1, 8 * words.shape[1], 16), np.float32)
+        self._scale, self._y = np.float32(scale), y
+
+    def __call__(self, x: F32) -> None:
+        """Multiply x, (1, columns)."""
+        _fill_tables(x, self._tables)
+        _on_all_cores(*self._matrix, self._tables, self._scale, self._y)
 
 
 def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, scale: np.float32, y: F32) -> None:
@@ -134,38 +155,35 @@ def _multiply_groups(
 ) -> None:
     """Multiply some groups of rows with all vectors."""
     width, planes = words.shape[1:3]
-    vector_bytes = 4 * LANES
-    step = planes * vector_bytes
-    signs, sign_step, sign_group = words.ctypes.data + digits * vector_bytes, step, width * step
-    block = max(PAIR, BLOCK_BYTES // max(1, width * step) // PAIR * PAIR)
+    lane_bytes = 4 * LANES
+    step = planes * lane_bytes
+    signs, sign_step = words.ctypes.data + digits * lane_bytes, step
+    block = max(1, BLOCK_BYTES // max(1, width * step))
     drawn = np.empty((min(block, last - first) if len(key) else 0, width, LANES), np.uint32)
-    sums, total = np.empty(PAIR * LANES, np.float32), np.empty(PAIR * LANES, np.float32)
+    sums, total = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     for begin in range(first, last, block):
         end = min(begin + block, last)
         if len(key) == 4:
             _draw_signs(begin * LANES, columns, key, drawn[: end - begin])
-            sign_step, sign_group = vector_bytes, width * vector_bytes
-            signs = drawn.ctypes.data - begin * sign_group
+            sign_step = lane_bytes
+            signs = drawn.ctypes.data - begin * width * sign_step
         for vector in range(len(y)):
-            for group in range(begin, end, PAIR):
-                pair = min(PAIR, end - group)
+            for group in range(begin, end):
                 total[:] = np.float32(0)
                 for digit in range(digits):
                     add_chosen(  # type: ignore[call-arg]
-                        words.ctypes.data + group * width * step + digit * vector_bytes,
+                        words.ctypes.data + group * width * step + digit * lane_bytes,
                         step,
-                        (pair - 1) * width * step,
-                        signs + group * sign_group,
+                        signs + group * width * sign_step,
                         sign_step,
-                        (pair - 1) * sign_group,
                         tables[vector].ctypes.data,
                         width,
                         sums.ctypes.data,
                     )
-                    for i in range(PAIR * LANES):
+                    for i in range(LANES):
                         total[i] += np.float32(1 << digit) * sums[i]
                 row = group * LANES
-                for i in range(min(pair * LANES, y.shape[1] - row)):
+                for i in range(min(LANES, y.shape[1] - row)):
                     y[vector, row + i] = scale * total[i]
 
 

@@ -10,45 +10,52 @@ from torch import Tensor
 
 from strongticket.ops import nvrtc
 from strongticket.ops.philox.cuda import source as philox_source
-from strongticket.ops.planes.planes import STEP, Planes
+from strongticket.ops.planes.planes import LANES, STEP, Planes
 
-FEW = 16  # vectors that the bits are multiplied with as they are, two at a time; for more they are unpacked
-WARPS = 32  # a block
+FEW = 64  # vectors that are multiplied with the bits as they are; for more, these are unpacked first
+TOGETHER = 8  # of them in one launch, for one digit: sums for all have to be in registers
+WARPS = 16  # a block
 SHARED_BYTES = 160 << 10  # for the pieces of x
 UNPACKED = 1 << 26  # weights that lie unpacked at a time
 
 
 def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
     """Give scale * W x; x is (vectors, columns)."""
-    y = torch.zeros(len(x), planes.rows, device=x.device)
-    if not y.numel() or not planes.columns:
+    if not planes.columns:
+        return torch.zeros(len(x), planes.rows, device=x.device)
+    y = torch.empty(len(x), planes.rows, device=x.device)
+    if not y.numel():
         return y
     if len(x) > FEW:
         return _multiply_unpacked(planes, x, scale, y)
-    groups, width = planes.words.shape[:2]
-    teams = min(WARPS, -(-groups // _processors(x.device)))
-    slices = max(1, min(WARPS // teams, 32 * width // STEP))
-    blocks = min(_processors(x.device), -(-groups // teams))
-    kernel = _kernel(planes, "multiply")
-    for start in range(0, len(x), 2):
-        vectors = min(2, len(x) - start)
-        step_bytes = 3 * vectors * 256
-        most, all_steps = SHARED_BYTES // step_bytes, 32 * width // STEP
-        for first in range(0, all_steps, most):
-            steps = min(most, all_steps - first)
-            numbers = [ctypes.c_uint32(n) for n in (first, steps, teams, slices)]
-            kernel.launch(
-                blocks,
-                32 * teams * slices,
-                *_matrix(planes),
-                x[start:],
-                y[start:],
-                ctypes.c_uint32(vectors),
-                ctypes.c_float(scale),
-                *numbers,
-                shared_bytes=steps * step_bytes + teams * slices * (512 + 1024) + 16,
-            )
+    together = max(1, TOGETHER // planes.digits)
+    for start in range(0, len(x), together):
+        _multiply_few(planes, x[start : start + together], scale, y[start : start + together])
     return y
+
+
+def _multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor) -> None:
+    groups, width = planes.words.shape[:2]
+    processors, all_steps, pieces = _processors(x.device), 32 * width // STEP, 3 * len(x)
+    # All groups at once if they fit, and as many warps for each as there are: few rows would leave most idle.
+    teams = min(WARPS, -(-groups // processors))
+    slices = min(WARPS // teams, all_steps)
+    blocks = min(processors, -(-groups // teams))
+    part_bytes = 4 * -(-pieces // 8) * 8 * (LANES + 1)
+    warp_bytes = part_bytes + (0 if planes.signs is None else 4 * 8 * LANES)
+    kernel, most = _kernel(planes, "multiply", vectors=len(x)), SHARED_BYTES // (256 * pieces)
+    for first in range(0, all_steps, most):
+        steps = min(most, all_steps - first)
+        kernel.launch(
+            blocks,
+            32 * teams * slices,
+            *_matrix(planes),
+            x,
+            y,
+            ctypes.c_float(scale),
+            *map(ctypes.c_uint32, (first, steps, teams, slices)),
+            shared_bytes=256 * pieces * steps + teams * slices * warp_bytes + 16,
+        )
 
 
 def _multiply_unpacked(planes: Planes, x: Tensor, scale: float, y: Tensor) -> Tensor:
@@ -65,9 +72,9 @@ def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
     """Give rows of W, times a scale."""
     rows = torch.empty(len(indices), planes.columns, device=indices.device)
     if rows.numel():
-        words = len(indices) * -(-planes.columns // 32)
+        threads = len(indices) * -(-planes.columns // 4)
         count, factor = ctypes.c_uint32(len(indices)), ctypes.c_float(scale)
-        blocks = min(-(-words // 256), 8 * _processors(rows.device))
+        blocks = min(-(-threads // 256), 8 * _processors(rows.device))
         _kernel(planes, "look_up").launch(blocks, 256, *_matrix(planes), indices, count, rows, factor)
     return rows
 
@@ -78,8 +85,9 @@ def _matrix(planes: Planes) -> list[Any]:
     return [planes.words, *map(ctypes.c_uint32, sizes)]
 
 
-def _kernel(planes: Planes, name: str) -> nvrtc.Kernel:
-    options = ("--fmad=false", f"-DDIGITS={planes.digits}", f"-DDRAWN={int(planes.signs is not None)}")
+def _kernel(planes: Planes, name: str, vectors: int = 1) -> nvrtc.Kernel:
+    defined = {"DIGITS": planes.digits, "DRAWN": int(planes.signs is not None), "VECTORS": vectors}
+    options = "--fmad=false", *(f"-D{key}={value}u" for key, value in defined.items())
     return nvrtc.kernel(_source(), name, options, device=planes.device)
 
 

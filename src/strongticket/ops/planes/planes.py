@@ -10,7 +10,7 @@ from torch import Tensor
 from strongticket.ops.philox.reference import Stream
 
 MOST_LEVELS = 15
-LANES = 16  # rows whose words lie beside each other, so that one vector holds the same columns of them all
+LANES = 32  # rows whose words lie beside each other, so that a vector holds the same columns of many
 STEP = 128  # columns are padded to a multiple of this many, which is what a block of the sign stream holds
 
 
@@ -19,8 +19,8 @@ class Planes:
     """The matrix W, whole numbers from -levels to levels, in words of 32 columns.
 
     Args:
-        words: int32, (groups, columns / 32, planes, 16), padded with zeros. Bit c of `words[g, k, p, i]` belongs to row
-            16 g + i and column 32 k + c. Plane p is digit p of the magnitude; signs, if stored, are the last plane.
+        words: int32, (groups, columns / 32, planes, 32), padded with zeros. Bit c of `words[g, k, p, i]` belongs to row
+            32 g + i and column 32 k + c. Plane p is digit p of the magnitude; signs, if stored, are the last plane.
         rows: of W.
         columns: of W.
         levels: the largest magnitude allowed, 1 to 15.
@@ -89,12 +89,12 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
 
 
 def stack(parts: Sequence[Planes]) -> Planes:
-    """Put matrices of as many columns under one another; all but the last have a multiple of 16 rows.
+    """Put matrices of as many columns under one another; all but the last have a multiple of 32 rows.
 
     Example:
-        >>> ones = pack(torch.ones(16, 3, dtype=torch.int8))
+        >>> ones = pack(torch.ones(32, 3, dtype=torch.int8))
         >>> stack([ones, pack(-torch.ones(1, 3, dtype=torch.int8))]).rows
-        17
+        33
     """
     columns, signs = parts[0].columns, parts[0].signs
     if any((part.columns, part.signs) != (columns, signs) for part in parts) or any(p.rows % LANES for p in parts[:-1]):

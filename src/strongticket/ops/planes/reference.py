@@ -16,7 +16,7 @@ def unpack(planes: Planes) -> Tensor:
     rows, columns = planes.rows, planes.columns
     groups, words, count, _ = planes.words.shape
     octets = planes.words.cpu().numpy().view(np.uint8).reshape(groups, words, count, LANES, 4)
-    bits = np.unpackbits(octets, axis=4, bitorder="little")  # (groups, words, planes, 16, 32)
+    bits = np.unpackbits(octets, axis=4, bitorder="little")  # (groups, words, planes, 32, 32)
     each = bits.transpose(2, 0, 3, 1, 4).reshape(count, groups * LANES, words * 32)[:, :rows, :columns].astype(np.int8)
     magnitudes = sum((each[digit] << digit for digit in range(planes.digits)), np.zeros((rows, columns), np.int8))
     if planes.signs is None:
