@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
+MINUTES ?= 60
 
-.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz mutants bench-exact clean
+.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz soak mutants bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -67,6 +68,9 @@ check: setup  ## ruff, mypy --strict, README examples
 
 fuzz: setup  ## a million mutated tickets (about 7 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
+
+soak: setup  ## break commands off at random moments, for an hour, or with MINUTES=10 for ten minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 mutants: setup  ## change the source in 400 places: the tests must notice (about 30 minutes of two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants

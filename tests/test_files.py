@@ -1,6 +1,7 @@
 """How files are written: whole or not at all, where a link leads, under any name the disk takes."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import atomic_write, discard, lock, lock_file, sweep, waiting_lock
+from strongticket.files import append_line, atomic_write, discard, lock, lock_file, sweep, waiting_lock
 from tests.waiting import wait_until
 
 
@@ -194,3 +195,21 @@ def test_a_lock_file_goes_with_the_lock_and_one_left_by_a_kill_with_the_next(tmp
         thread.join()
     assert most == [1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("room", [0, 1, 7])
+def test_a_line_that_finds_no_room_is_an_error_that_names_the_file(room: int, tmp_path: Path) -> None:
+    """A disk takes what it has room for, and says so only by a number that is easily overlooked."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"{}\n" * 30)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (90 + room, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"File too large: '{path}'"), open(path, "ab", buffering=0) as file:
+            append_line(file, {"step": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(90)
+        append_line(file, {"step": 1})
+    assert path.read_bytes().endswith(b'{}\n{"step": 1}\n')

@@ -30,19 +30,32 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """
     place = Path(os.path.realpath(path))  # a link goes on leading to the file
     sweep(place.parent)
+    with named(path), _locked_part(place) as part:
+        with open(part, "r+b") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, place)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Let the system's errors name a file: a full disk names none at all, and a missing folder a part's."""
     try:
-        with _locked_part(place) as part:
-            with open(part, "r+b") as file:
-                yield file
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(part, place)
+        yield
     except OSError as error:
-        # A full disk names no file at all, and a missing folder one that nobody asked for.
         if error.filename is None or Path(error.filename).match(_PART.format("*")):
             error.filename = str(path)
         raise
+
+
+def append_line(file: IO[bytes], content: Json) -> None:
+    """Add a line of JSON to a file without a buffer: all of it, where a disk without room takes a part silently."""
+    line = json.dumps(content, allow_nan=False).encode() + b"\n"
+    with named(Path(file.name)):
+        while line:
+            line = line[file.write(line) :]
 
 
 def discard(folder: Path) -> None:
@@ -133,6 +146,9 @@ def write_json(path: Path, content: Json) -> None:
         file.write((_lines(content, "") + "\n").encode())
 
 
+_LONGEST = 120  # of a value that is told as it is
+
+
 def difference(theirs: Json, ours: Json, path: str = "") -> str:
     """Name the first setting in which two configurations differ.
 
@@ -141,10 +157,20 @@ def difference(theirs: Json, ours: Json, path: str = "") -> str:
         'policy.density: 0.3 there, 0.5 here'
     """
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in sorted(theirs.keys() | ours.keys()):
+        # What something is called says more than one of its settings.
+        for key in sorted(theirs.keys() | ours.keys(), key=lambda key: (key != "name", key)):
             if theirs.get(key) != ours.get(key):
                 return difference(theirs.get(key), ours.get(key), f"{path}{'.' if path else ''}{key}")
-    return f"{path or 'config'}: {json.dumps(theirs)} there, {json.dumps(ours)} here"
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for place, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+            if their != our:
+                return difference(their, our, f"{path}[{place}]")
+    there, here = (_shortened(json.dumps(value)) for value in (theirs, ours))
+    return f"{path or 'config'}: {there} there, {here} here"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class BusyError(StrongTicketError):

@@ -290,7 +290,9 @@ def test_what_cannot_be_hidden() -> None:
             super().__init__()
             self.attention = nn.ModuleDict({"mixed": nn.Linear(4, 12), "out": nn.Linear(4, 4)})
 
-    with pytest.raises(ValueError, match=r"no query or key is known among.*attention\.mixed\.weight.*pass qk_scale=1"):
+    with pytest.raises(
+        ValueError, match=r"no query or key is known among.*attention\.mixed\.weight.*Pass policy=Policy\(qk_scale=1\)"
+    ):
         hide(Odd(), Policy(), seed=0)
     assert len(hide(Odd(), Policy(qk_scale=1), seed=0).supermasks) == 2
     assert len(hide(Odd(), Policy(qk_scale=1.0, mlp="trained", head="trained"), seed=0).supermasks) == 2

@@ -1,6 +1,5 @@
 """Timing, percentiles and result rows: what every benchmark here shares."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TypedDict, TypeVar
 import numpy as np
 
 from strongticket.errors import StrongTicketError
+from strongticket.files import append_line
 
 Name = TypeVar("Name")
 
@@ -111,8 +111,7 @@ def append_row(path: Path, /, **fields: object) -> None:
     Example:
         append_row(Path("results.jsonl"), op="subset_sum", n=16, **percentiles(rates), **environment())
     """
-    line = json.dumps(fields, allow_nan=False) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     # One unbuffered write in append mode: rows of two runs at once cannot mix within a line.
     with path.open("ab", buffering=0) as file:
-        file.write(line.encode())
+        append_line(file, fields)

@@ -10,6 +10,7 @@ from typing import Any
 
 from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Section, Series, View
 from strongticket.errors import printable
+from strongticket.files import atomic_write
 
 INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
 COLOURS: dict[Colour, str] = {
@@ -89,8 +90,10 @@ def save(figure: Any, path: Path) -> None:
     for axes in figure.get_axes():
         axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"))
+        for kind, about in (("svg", {"Date": None}), ("png", None)):
+            # Drawn anew whenever it is damaged, so that no disk need be waited for.
+            with atomic_write(path.with_suffix(f".{kind}"), durable=False) as file:
+                figure.savefig(file, format=kind, metadata=about)
 
 
 def _words(section: Section) -> tuple[list[str], list[str]]:
@@ -199,14 +202,19 @@ def _set_ticks(axes: Axes, view: View) -> None:
 
 
 def _whole_ticks(places: Sequence[int]) -> list[int]:
-    """Choose labels among places on an even grid, not too many of them.
+    """Choose labels among places on an even grid, not too many of them; where there is no grid, round numbers.
 
     Example:
         >>> _whole_ticks([8, 16, 24, 64, 80, 128]), _whole_ticks([1, 2, 3, 4])
         ([16, 32, 48, 64, 80, 96, 112, 128], [1, 2, 3, 4])
+        >>> _whole_ticks([2160, 2401, 3174])
+        [2200, 2400, 2600, 2800, 3000]
     """
     grid, low, high = math.gcd(*places) or 1, min(places), max(places)
     step = grid * math.ceil((high - low) / grid / _TICKS or 1)
+    if step > 50 * grid:
+        power = 10 ** (len(str(step)) - 1)
+        step = power * next(k for k in (1, 2, 5, 10) if k * power >= step)
     return list(range(math.ceil(low / step) * step, high + 1, step))
 
 

@@ -226,6 +226,7 @@ def _work(
     means = Means(
         share=Share(0, 1, torch.device(device)),
         compiler="inductor" if device == "cuda" else None,
+        deterministic=True,
         keep=keep,
         command=command_line(),
         also={other.name: other.valid} if other else {},

@@ -23,7 +23,7 @@ from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json, lock_file
+from strongticket.files import Json, canonical_json, lock_file, named
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1
@@ -72,7 +72,7 @@ class Text:
         """SHA-256 of all loaded tokens."""
         return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> dict[str, object]:
         """Say what a result or a ticket should know of its text, as JSON."""
         return {
             "data": self.name,
@@ -145,7 +145,7 @@ def find_or_make_entry(
         pass  # most often: not made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with lock_file(lock):
+        with named(folder), lock_file(lock):
             try:
                 return open_entry(folder, splits, key=key)
             except BrokenEntryError:
@@ -187,7 +187,7 @@ def _make_entry(folder: Path, name: str, files: Files, tokenizer: Tokenizer, pro
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, Json]:
+def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, object]:
     total = sum(path.stat().st_size for paths in files.values() for path in paths)
     done = 0
 

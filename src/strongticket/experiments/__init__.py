@@ -2,5 +2,6 @@
 
 # Every figure, in the order they are shown. Here, where nothing has to be imported to name them.
 CONSTRUCTIONS = ("fig4", "fig5", "fig6")
-TEXT_FIGURES = ("fig7", "fig8", "inits", "spread", "ablation")  # their runs are searches on text
+# Their runs are searches on text.
+TEXT_FIGURES = ("fig7", "fig8", "frontier", "signs", "longer", "inits", "spread", "ablation")
 FIGURES = (*CONSTRUCTIONS, *TEXT_FIGURES)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, lock, read_json, write_json
+from strongticket.files import Json, append_line, lock, read_json, write_json
 from strongticket.settings import other_settings
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
@@ -103,7 +103,7 @@ class Partial:
         self._append({"task": task, "rows": rows})
 
     def _append(self, entry: Json) -> None:
-        self._file.write(json.dumps(entry, allow_nan=False).encode() + b"\n")
+        append_line(self._file, entry)
         os.fsync(self._file.fileno())
 
 

@@ -87,7 +87,7 @@ def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
     return worst
 
 
-def describe_ticket(ticket: Ticket) -> dict[str, Json]:
+def describe_ticket(ticket: Ticket) -> dict[str, object]:
     """Say what is certified of a ticket, and what was out of reach."""
     certificate = ticket.certificate
     assert certificate is not None
@@ -106,7 +106,7 @@ def violated(certificate: float, worst: float) -> bool:
     return worst > certificate + ROUNDING
 
 
-def columns(rows: list[dict[str, Json]]) -> dict[str, list[Json]]:
+def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
     """Turn rows with the same fields into one list for each field.
 
     Example:

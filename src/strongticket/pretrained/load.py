@@ -61,6 +61,19 @@ def load_config(name: str) -> Any:
     return config
 
 
+def load_class(name: str) -> Any:
+    """Find a model's class by its full name; one that transformers does not have is never imported."""
+    transformers = _transformers()
+    kind = getattr(transformers, name.rpartition(".")[2], None)
+    known = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if kind is None or not known or f"{kind.__module__}.{kind.__qualname__}" != name:
+        raise StrongTicketError(
+            f"the ticket is of a {name:.80}, which transformers does not have; make one as for the search and call "
+            "load_ticket(model, ticket)."
+        )
+    return kind
+
+
 def load_skeleton(name: str) -> nn.Module:
     """Make a model from its configuration alone, on meta: shapes without numbers."""
     config = load_config(name)
@@ -81,7 +94,7 @@ def load_tokenizer(name: str) -> Any:
     """Load a model's tokenizer."""
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
-        return transformers.AutoTokenizer.from_pretrained(name)
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def _transformers() -> Any:

@@ -15,8 +15,8 @@ from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
 from strongticket.pretrained.pieces import HeadPiece, LinearPiece, Piece
 
-# Of one piece, for each weight whose mask is searched and for each sum, as measured on maps of 512 x 1408 and
-# 1024 x 4096 with 8 and 12 items: weights drawn and put in order, masks; targets, errors and which units may be exchanged.
+# Of one piece, for each weight whose mask is searched (drawn, put in order, masks) and for each sum (targets, errors,
+# which units may be exchanged), as measured on maps of 512 x 1408 and 1024 x 4096 with 8 and 12 items.
 _BYTES_A_WEIGHT, _BYTES_A_SUM = 8, 200
 # What a process has beside its piece: Python, torch, numba's code, and rows that are solved together.
 _BYTES_OF_A_WORKER = 600 << 20

@@ -22,7 +22,8 @@ T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", *TEXT_FIGURES, "pretrained")
+# Of searches, what they are worth comes first.
+_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
@@ -71,7 +72,7 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
 
 def figure_section(result: Result) -> Section:
     """Describe a figure by its own file, and say where its numbers come from."""
-    section = load_figure(result.content["config"]["figure"]).describe(result.content)
+    section = load_figure(str(result.config["figure"])).describe(result.content)
     return replace(section, origin=origin_of(result))
 
 
