@@ -51,6 +51,12 @@ class Width(NamedTuple):
     maps: Maps = _EMPTY
 
 
+class Adaptive(NamedTuple):
+    """The same sources with adaptive units."""
+
+    widths: list[Width]
+
+
 class Certified(NamedTuple):
     """A figure of constructions: its sources, and how many of them exceed their certificates."""
 
@@ -60,6 +66,7 @@ class Certified(NamedTuple):
     violations: int
     rounding: float  # by which an error may exceed a certificate
     target_maps: list[Maps] = _EMPTY
+    adaptive: Adaptive | None = None  # not in files from before there was this
 
 
 class SearchConfig(NamedTuple):
