@@ -26,7 +26,8 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 
 # One process a core and one thread each: threads of several processes would only wait for each other.
 # A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
-TEST := -m pytest -m 'not slow' -n auto --dist loadfile \
+# Files are run in the order of tests/conftest.py, in which none that takes long is last.
+TEST := -m pytest -m 'not slow' -n auto --dist loadfile --no-loadscope-reorder \
 	-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 test: setup  ## run the whole test suite (slow ones excepted)
