@@ -114,7 +114,7 @@ def test_add_a_figure(tmp_path: Path) -> None:
     figure, line = recipe.blocks("python")
     lines = recipe.write("experiments/widths.py", figure)
     assert f"{lines} lines here" in recipe.text
-    recipe.replace("experiments/__init__.py", 'CONSTRUCTIONS = ("fig4", "fig5", "fig6")\n', line)
+    recipe.replace("experiments/__init__.py", 'CONSTRUCTIONS = ("fig4", "fig5", "fig6", "theorem3", "scans")\n', line)
     assert "A smaller error asks for little more width" in recipe.run_as_shown()
     folder = tmp_path / "out" / "widths"
     assert {path.name for path in folder.iterdir()} == {"result.json", "widths.png", "widths.svg"}
