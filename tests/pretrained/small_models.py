@@ -133,7 +133,7 @@ TORCH: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def from_zoo(name: str) -> nn.Module:
+def from_zoo(name: str, **settings: Any) -> nn.Module:
     """Make a small model of a family, with numbers as large as trained ones."""
 
     @seeded
@@ -141,7 +141,7 @@ def from_zoo(name: str) -> nn.Module:
         if name in TORCH:
             return TORCH[name]()
         model_class = getattr(transformers, ZOO[name][0])
-        return model_class(model_class.config_class(**ZOO[name][1]))
+        return model_class(model_class.config_class(**{**ZOO[name][1], **settings}))
 
     return randomize(make())
 

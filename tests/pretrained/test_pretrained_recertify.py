@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.parts import Norm
 from strongticket.pretrained.recertify import failures
-from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
+from tests.pretrained.small_models import FAMILIES, from_zoo, make_bert, randomize, small
 from tests.small_tickets import edited
 
 
@@ -156,3 +157,16 @@ def test_show_speaks_of_parts(tmp_path: Path) -> None:
     construct_pretrained(small("bert"), items=6).save(tmp_path / "x.ticket")
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "x.ticket")])
     assert "each of 2 parts by itself: error at most" in shown.stdout
+
+
+def test_verifying_takes_less_cpu_time_than_constructing() -> None:
+    """With as many threads as there are: they used to wait for each other, for longer than the construction took."""
+    model = from_zoo("Llama", hidden_size=192, intermediate_size=400, head_dim=48)
+    failures(construct_pretrained(model, items=4), model)  # compiles
+    times = [time.process_time()]
+    ticket = construct_pretrained(model, items=16, what="attention+mlp")
+    times.append(time.process_time())
+    assert failures(ticket, model) == []
+    times.append(time.process_time())
+    constructing, verifying = times[1] - times[0], times[2] - times[1]
+    assert verifying < constructing

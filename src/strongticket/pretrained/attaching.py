@@ -10,6 +10,7 @@ from torch import nn
 from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import check_option
 from strongticket.errors import StrongTicketError
+from strongticket.parallel import one_thread
 from strongticket.pretrained.families import Parts, What
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import FAMILY, Target
@@ -55,7 +56,8 @@ def attach(
     try:
         for name, (layer, part) in target.parts.items():
             pieces = target.pieces_of(name, ticket.architecture["items"], ticket.seed)
-            part.put(layer, pieces, ticket, mode)
+            with one_thread():  # several would only wait for each other: there is little to do for each number
+                part.put(layer, pieces, ticket, mode)
             if progress is not None:
                 progress(sum(math.prod(matrix.shape) for piece in pieces for matrix in piece.matrices()))
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:

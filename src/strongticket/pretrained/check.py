@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError, first_line
+from strongticket.parallel import one_thread
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.parts import Part
 from strongticket.pretrained.target import Target
@@ -79,7 +80,7 @@ def check_ticket_in_model(target: Target, ticket: Ticket, inputs: Inputs | None 
             _refuse(name, f"is certified for inputs of norm {said['input_norm']:.3g} and gets one of {longest:.3g}")
         own, _ = before.parts[name]
         try:
-            with _in_double(own, part), _in_double(layer, part):
+            with one_thread(), _in_double(own, part), _in_double(layer, part):
                 part.put(layer, pieces, ticket, "merged")
                 args, kwargs = _double(notes.calls[name])
                 theirs, mine = part.apply(own, *args, **kwargs), part.apply(layer, *args, **kwargs)

@@ -17,7 +17,7 @@ from strongticket.construct.certify import as_stored, describe_assignment, descr
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
 from strongticket.ops.subset_sum.checks import check_device
-from strongticket.parallel import run_tasks
+from strongticket.parallel import one_thread, run_tasks
 from strongticket.pretrained.check import Inputs, check_ticket_in_model
 from strongticket.pretrained.checkpoint import Checkpoint
 from strongticket.pretrained.families import Parts, What
@@ -151,8 +151,9 @@ def certify_parts(
     """Bound the error of every part on inputs as large as it can get, rounded up to what is stored."""
     parts: list[dict[str, Json]] = []
     for name, (layer, part) in target.parts.items():
-        alpha = input_norm(name, part.largest_input(layer))
-        error, details = part.certify(layer, alpha, solved[name])
+        with one_thread():
+            alpha = input_norm(name, part.largest_input(layer))
+            error, details = part.certify(layer, alpha, solved[name])
         parts.append(
             {
                 "part": name,

@@ -15,8 +15,9 @@ from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
 from strongticket.pretrained.pieces import HeadPiece, LinearPiece, Piece
 
-# Of one piece, for each weight whose mask is searched: drawn, put in order, their masks, and what some rows take.
-_BYTES_A_WEIGHT = 14
+# Of one piece, for each weight whose mask is searched (drawn, put in order, masks) and for each sum (targets, errors,
+# which units may be exchanged), as measured on maps of 512 x 1408 and 1024 x 4096 with 8 and 12 items.
+_BYTES_A_WEIGHT, _BYTES_A_SUM = 8, 200
 # What a process has beside its piece: Python, torch, numba's code, and rows that are solved together.
 _BYTES_OF_A_WORKER = 600 << 20
 # A side of the matrix that the speed is measured with, by device.
@@ -45,8 +46,9 @@ def predict(pieces: Iterable[Piece]) -> Prediction:
             weights += free + math.prod(blocked.shape)
             # Half of the weights are kept, so a mask takes a bit for each; an owner is a number below `coordinates`.
             bits += free + blocked.units * math.ceil(math.log2(max(2, blocked.coordinates)))
-            if _BYTES_A_WEIGHT * free > most:
-                most, largest = _BYTES_A_WEIGHT * free, piece.name
+            size = free * _BYTES_A_WEIGHT + free // piece.items * _BYTES_A_SUM
+            if size > most:
+                most, largest = size, piece.name
     return Prediction(sums, weights, bits // 8, most, largest)
 
 
