@@ -73,7 +73,7 @@ fuzz: setup  ## a million mutated tickets (about 7 minutes)
 soak: setup  ## break commands off at random moments, for an hour, or with MINUTES=10 for ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-mutants: setup  ## change the source in 400 places: the tests must notice (about 30 minutes of two cores)
+mutants: setup  ## change the source in 400 places: the tests must notice (about 40 minutes of two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)
