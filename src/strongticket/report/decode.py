@@ -63,7 +63,7 @@ def _view(place: Place, rows: Rows) -> View:
         series.append(
             Series(
                 name=_NAMES[engine],
-                points=[(row.weights / 1e6, row.median) for row in line],
+                points=[(_millions(row), row.median) for row in line],
                 low=[row.p20 for row in line],
                 high=[row.p80 for row in line],
                 notes=[f"{row.model}, {row.weight_bytes / 1e6:,.0f} MB" for row in line],
@@ -77,9 +77,13 @@ def _view(place: Place, rows: Rows) -> View:
         y="tokens per second",
         series=series,
         x_scale="log",
-        x_ticks=sorted({timed.row.weights / 1e6 for timed in rows}),
+        x_ticks=sorted({_millions(timed.row) for timed in rows}),
         y_scales=("log", "linear"),
     )
+
+
+def _millions(row: Decoding) -> float:
+    return float(f"{row.weights / 1e6:.2g}")
 
 
 def _table(place: Place, rows: Rows) -> Table:
