@@ -26,7 +26,8 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 
 # One process a core and one thread each: threads of several processes would only wait for each other.
 # A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
-TEST := -m pytest -m 'not slow' -n auto --dist loadfile \
+# Files are run in the order of tests/conftest.py, in which none that takes long is last.
+TEST := -m pytest -m 'not slow' -n auto --dist loadfile --no-loadscope-reorder \
 	-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 test: setup  ## run the whole test suite (slow ones excepted)
@@ -72,7 +73,7 @@ fuzz: setup  ## a million mutated tickets (about 7 minutes)
 soak: setup  ## break commands off at random moments, for an hour, or with MINUTES=10 for ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-mutants: setup  ## change the source in 400 places: the tests must notice (about 30 minutes of two cores)
+mutants: setup  ## change the source in 400 places: the tests must notice (about 40 minutes of two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 
 bench-exact: setup  ## ask 100,000 seeded problems whether the subset-sum kernel is exact (about a minute)

@@ -21,6 +21,24 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
+# A file is run by one process. These take longest, mostly by starting others: what comes last should be short.
+LONGEST = (
+    "cli/test_pretrained_cli.py",
+    "test_contributing.py",
+    "test_cluster.py",
+    "test_examples.py",
+    "test_docs_pages.py",
+    "test_settings.py",
+    "report/test_report_browser.py",
+    "learn/test_run.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    files = [Path(__file__).parent / name for name in LONGEST]
+    items.sort(key=lambda item: files.index(item.path) if item.path in files else len(files))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _tokens_are_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's cache folder out of the tests, and the tests out of it."""

@@ -95,7 +95,7 @@ def later(old_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Later:
     """Use those runs with a package whose settings have a field more."""
     source = tmp_path_factory.mktemp("later")
     package = Path(str(strongticket.__file__)).parent
-    shutil.copytree(package, source / "strongticket", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, source / "strongticket", ignore=shutil.ignore_patterns("*.pyc"))
     for name, (place, line) in ADDED.items():
         path = source / "strongticket" / name
         text = path.read_text("utf-8")

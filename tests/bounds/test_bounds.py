@@ -511,7 +511,6 @@ def test_an_error_beyond_float64_is_infinite() -> None:
         (lambda: bounds.attention_bound(d_model=1, d_out=1).widths(1.0), r"Theorem 9 needs tol in \(0, 1\); got 1.0"),
         (lambda: bounds.attention_bound(d_model=1, d_out=1).error({"key_width": 1}), "needs key_width, value_width"),
         (lambda: bounds.feedforward_bound([3]), r"dims must name an input and an output size; got \[3\]"),
-        (lambda: bounds.softmax_error(0.1, d_model=0, input_norm=1.0, variant="paper"), "d_model must be at least 1"),
         (lambda: bounds.feedforward_bound([3, 3]).error([]), "Theorem 10 needs widths for 1 parts; got 0"),
     ],
 )

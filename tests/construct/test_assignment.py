@@ -131,7 +131,8 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     own, free = (generator.uniform(-1, 1, shape).astype(np.float32) for shape in ((units, inputs), (outputs, units)))
     target = generator.uniform(-scale, scale, (slots, outputs)).clip(-1e6, 1e6)
     quotas = np.full(slots, units // slots)
-    wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, 0.5, np.float32)
+    # So near that all fit, or that most fit nowhere near.
+    wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, generator.choice([0.5, 0.05]), np.float32)
     slot = exchange.share_out(own, quotas, wanted, near, signs)
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
     if kind == "linear":

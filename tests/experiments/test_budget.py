@@ -68,7 +68,19 @@ def test_search_follows_it(known: list[Recommended], tmp_path: Path, monkeypatch
     monkeypatch.setattr(budget, "PACKAGED", tmp_path / "frontier.json")
 
     def search(*more: str) -> Any:
-        usual = ["search", "--data", "sample", "--device", "cpu", "--steps", "2", "--sequences", "2", "--length", "16"]
+        usual = [
+            "search",
+            "--data",
+            "sample",
+            "--device",
+            "cpu",
+            "--steps",
+            "2",
+            "--sequences",
+            "16",
+            "--length",
+            "128",
+        ]
         return CliRunner().invoke(app, [*usual, "--out", str(tmp_path / "out"), *more])
 
     done = search("--budget-bytes", "45000", "--scales", "none", "--json")

@@ -7,12 +7,13 @@ import pytest
 
 from strongticket.charts.parts import Chart
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import frontier
+from strongticket.experiments import fig8, frontier
 from strongticket.experiments.figure import NothingToDrawError, Options, reproduce_figure
 from strongticket.experiments.frontier import SCALED, STRONG, best_within, summarize
 from strongticket.experiments.language import Rows
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
+from strongticket.report import write_report
 from tests.experiments.text_results import QUICK, fill, made_up
 
 TICKET, POPUP, LEARNED, INT4, TERNARY = frontier.plan(QUICK)[:5]
@@ -88,3 +89,12 @@ def test_the_picture_joins_what_leads(tmp_path: Path) -> None:
     assert joined == [STRONG, SCALED, "trained int4", "trained ternary"]
     assert all(series.follows for series in chart.views[0].series if not series.line)
     assert section.finding.startswith("within 4.9 MB: strong tickets 4.")
+
+
+def test_it_is_the_first_that_the_page_shows_of_searches(tmp_path: Path) -> None:
+    for figure in (fig8.FIGURE, frontier.FIGURE):
+        fill(tmp_path, figure, QUICK)
+        reproduce_figure(figure, QUICK, tmp_path)
+    write_report([tmp_path], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert 0 < page.index('<section id="frontier"') < page.index('<section id="fig8"')

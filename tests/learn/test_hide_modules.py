@@ -63,6 +63,8 @@ def test_weights_are_those_the_ticket_names_and_biases_are_gone(make: Callable[[
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @ANY_MODULE
 def test_compiled(make: Callable[[], nn.Module], compiler: str) -> None:
+    if make is hugging_face_gpt2 and not hasattr(torch.compiler, "is_exporting"):
+        pytest.skip("transformers asks torch.compiler what only torch 2.7 and newer answer")
     hidden = hide(make(), Policy(), seed=3)
     results = []
     for run in (hidden.model, torch.compile(hidden.model, backend=compiler)):

@@ -19,6 +19,7 @@ from strongticket.files import Json
 from strongticket.learn.hidden import Hidden
 from strongticket.learn.probe import own_inputs
 from strongticket.learn.tensors import ModelTensor
+from strongticket.tickets.from_bits import load_bits
 from strongticket.tickets.fused import Cut, Role
 
 PAGE = Path(__file__).parents[2] / "docs" / "searched-families.md"
@@ -115,6 +116,25 @@ def test_mixtrals_experts_are_matrices_by_name() -> None:
     assert (up.shape, up.fan_in, up.fan_out, up.role) == ((48, 32), 32, 48, "up")
     down = tensors["model.layers.0.mlp.experts.down_proj.0"]
     assert (down.shape, down.fan_in, down.role) == ((32, 48), 48, "down")
+
+
+def test_experts_that_are_stored_the_other_way_round() -> None:
+    tensors = {hidden.name: hidden.tensor for hidden in searched("GPT-OSS").tensors}
+    fused = tensors["model.layers.0.mlp.experts.gate_up_proj.3"]
+    # It adds 1 to what goes up, so that gate and up cannot be told apart by a factor.
+    assert (fused.shape, fused.fan_in, fused.fan_out) == ((32, 96), 32, 96)
+    assert tensors["model.layers.0.mlp.experts.down_proj.0"].fan_in == 48
+
+
+@pytest.mark.parametrize("family", ["Phi-3", "GPT-NeoX", "Mixtral"])
+def test_what_is_taken_apart_runs_from_bits(family: str) -> None:
+    ticket = st.hide(FAMILIES[family](), st.Policy(init="sign"), seed=0).to_ticket()
+    floats, bits = st.load_ticket(FAMILIES[family](), ticket), load_bits(FAMILIES[family](), ticket)
+    inputs = own_inputs(floats)
+    assert inputs is not None
+    with torch.no_grad():
+        expected = numbers(floats(**inputs))
+        torch.testing.assert_close(numbers(bits(**inputs)), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
 def test_longformers_global_queries_and_keys_are_scaled() -> None:

@@ -84,6 +84,7 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "Llama": _hugging_face("LlamaForCausalLM", "LlamaConfig", **_GROUPED),
     "Mistral": _hugging_face("MistralForCausalLM", "MistralConfig", **_GROUPED),
     "Mixtral": _hugging_face("MixtralForCausalLM", "MixtralConfig", **_GROUPED, num_local_experts=4),
+    "GPT-OSS": _hugging_face("GptOssForCausalLM", "GptOssConfig", **_GROUPED, head_dim=8, num_local_experts=4),
     "Qwen2": _hugging_face("Qwen2ForCausalLM", "Qwen2Config", **_GROUPED),
     "Qwen3": _hugging_face("Qwen3ForCausalLM", "Qwen3Config", **_GROUPED, head_dim=8),
     "Gemma": _hugging_face("GemmaForCausalLM", "GemmaConfig", **_GROUPED, head_dim=8),

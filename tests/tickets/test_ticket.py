@@ -248,14 +248,6 @@ def test_no_thread_of_a_writer_waits_for_the_compiler() -> None:
     assert done.stdout == "True\n"
 
 
-def test_masks_of_several_chunks_are_coded_and_read_again() -> None:
-    """Bytes are coded a mebibyte at a time."""
-    mask = PackedMask.from_bool(torch.arange(20_000_003) % 37 == 0)
-    data = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)]).to_bytes()
-    assert len(data) < mask.bits.size / 2
-    assert Ticket.from_bytes(data).tensors["w"].mask == mask
-
-
 def test_a_hundred_million_weights_save_and_load_in_seconds_and_little_memory(tmp_path: Path) -> None:
     """On one core; peak resident memory above that before may be twice the packed 12.5 MB."""
     script = f"""

@@ -122,7 +122,7 @@ def _measure(
             **percentiles([1 / seconds for seconds in turns[name]]),
             error=errors[name],
             bandwidth=bandwidth,
-            limit_share=engine.ready["weight_bytes"] / bandwidth / median(turns[name]),
+            limit_share=engine.ready["read_bytes"] / bandwidth / median(turns[name]),
             times_float32=_times(turns, name),
             first_times_float32=_times(firsts, name),
         )
@@ -211,8 +211,15 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
         pipe.send({})
         return
     numbers = sum(tensor.numel for tensor in random_ticket(size).tensors.values())
+    # Of embeddings a token reads one row, unless they are the head.
+    read = nn.ModuleList([model.blocks, model.final_norm, cast(nn.Module, model.head)])
     pipe.send(
-        {"weights": numbers, "weight_bytes": _weight_bytes(model), "memory_bytes": max(0, _memory(device) - begin)}
+        {
+            "weights": numbers,
+            "weight_bytes": _weight_bytes(model),
+            "read_bytes": _weight_bytes(read),
+            "memory_bytes": max(0, _memory(device) - begin),
+        }
     )
     clock = clock_for(threads, device)[1]
 

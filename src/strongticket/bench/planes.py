@@ -9,6 +9,7 @@ turns with the others. On CUDA a run is a graph of calls with copies of the matr
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numba
 import torch
@@ -103,4 +104,5 @@ def rates(
 
 
 if __name__ == "__main__":
-    run_script(__doc__, rates, op="planes", device="cpu", threads=1, sizes=SIZES, vectors=(1,), repeats=15)
+    out = Path("results/bench/planes.jsonl")
+    run_script(__doc__, rates, op="planes", out=out, device="cpu", threads=1, sizes=SIZES, vectors=(1,), repeats=15)

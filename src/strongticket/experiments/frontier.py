@@ -41,9 +41,11 @@ KINDS: dict[str, Colour] = {
     "trained ternary": "s6",
     "trained binary": "s7",
 }
-# What does not change what a file can hold: the best of these is taken for each point.
-_SCHEDULE = ("seed", "lr", "final_lr", "warmup", "weight_decay", "clip", "sequences", "micro_batch", "steps")
-_SCHEDULE_TOO = ("validate_every", "precision")
+# What a file does not show: the best of these is taken for each point.
+_SCHEDULE = (
+    *("lr", "final_lr", "warmup", "weight_decay", "clip"),
+    *("sequences", "micro_batch", "steps", "validate_every", "precision"),
+)
 
 
 class Point(TypedDict):
@@ -251,7 +253,7 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
 def _point(rows: Sequence[RunRow]) -> Point:
     def schedule(row: RunRow) -> str:
-        return canonical_json({key: row["config"][key] for key in _SCHEDULE[1:]})
+        return canonical_json({key: row["config"][key] for key in _SCHEDULE})
 
     best = at_best_settings(rows, schedule)
     config = best[0]["config"]
@@ -270,8 +272,8 @@ def _point(rows: Sequence[RunRow]) -> Point:
 
 
 def _what(row: RunRow) -> str:
-    kept = {key: value for key, value in row["config"].items() if key not in (*_SCHEDULE, *_SCHEDULE_TOO)}
-    return canonical_json(kept)
+    """Tell points apart: by all settings but the schedule and the seed."""
+    return canonical_json({key: value for key, value in row["config"].items() if key not in (*_SCHEDULE, "seed")})
 
 
 def _beats(one: Point, other: Point) -> bool:

@@ -189,7 +189,7 @@ def name_of(config: RunConfig) -> str:
     """Name a run: for people first, then a few digits of its settings' hash.
 
     Example:
-        >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, warmup=40, lr=3e-3))[:-8]
+        >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, warmup=40, lr=3e-3, final_lr=3e-4))[:-8]
         'mini-dense-400steps-warmup40-lr0.003-seed2-'
         >>> policy = Policy(embeddings="trained", qk_scale=2.83, init="uniform", rescale=True)
         >>> name_of(RunConfig(size="mini", policy=policy, steps=400, warmup=20))[:-8]

@@ -66,8 +66,10 @@ def find_roles(places: Mapping[str, Place], groups: Mapping[str, Group], probe: 
     """
     attention = [place for name, place in places.items() if groups[name] == "attention"]
     mlp = [place for name, place in places.items() if groups[name] == "mlp"]
-    found = {place.name: Found(mlp_role_of(place), _experts(place)) for place in mlp}
+    found = {place.name: Found(mlp_role_of(place)) for place in mlp}
     for kind in _kinds(mlp):
+        axis = _axis_of_stacks(kind[0])
+        found |= {place.name: Found(mlp_role_of(place), _experts(place, axis)) for site in kind for place in site}
         found |= _gated(kind, probe)
     found |= {place.name: Found(roles[0]) for place in attention if len(roles := roles_of(place)) == 1}
     for kind in _kinds(place for place in attention if {*roles_of(place)} - {"output"}):
@@ -136,7 +138,18 @@ def _all_found(sites: list[list[Place]], ways: Sequence[Cut | None], note: str) 
 # --- MLPs ------------------------------------------------------------------------------------------------------------
 
 
-def _experts(place: Place, axis: int = 0) -> Cut | None:
+def _axis_of_stacks(site: Sequence[Place]) -> int:
+    """Tell whether experts are (out, in) or (in, out): what the last of them gives, the first takes."""
+    shapes = [_weight(place).shape for place in site if is_stack(place)]
+    if len(shapes) < 2:
+        return 0
+    fits = [shapes[0][2 - axis] == shapes[-1][1 + axis] for axis in (0, 1)]
+    # Of what lies between them, the first may give as much again, for gates.
+    fits = [fit and shapes[0][1 + axis] % shapes[-1][2 - axis] == 0 for axis, fit in enumerate(fits)]
+    return int(fits == [False, True])
+
+
+def _experts(place: Place, axis: int) -> Cut | None:
     """Take a stack apart into its experts, whose outputs lie along an axis."""
     shape = _weight(place).shape
     return Cut(axis, (("", shape[1 + axis]),), stack=shape[0]) if is_stack(place) else None

@@ -73,15 +73,15 @@ class Decoder:
         past = self._past[index]
         if self.static and T == 1:
             past.index_copy_(0, places, qkv[:, 1:])
-            mask = torch.arange(self.room, device=x.device) <= places  # (room,)
+            mask = (torch.arange(self.room, device=x.device) <= places)[None]  # (1, room)
         else:
             past[self.length - T : self.length] = qkv[:, 1:]
             past, mask = past[: self.length], None
-        k, v = past.permute(1, 2, 0, 3)  # (H, tokens, d / H) each
-        q = qkv[:, 0].transpose(0, 1)  # (H, T, d / H)
+        k, v = past.permute(1, 2, 0, 3)[:, None]  # (1, H, tokens, d / H) each
+        q = qkv[None, :, 0].transpose(1, 2)  # (1, H, T, d / H)
         # A single token may look at all there is; only a prompt has tokens that come later.
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T > 1)
-        out: Tensor = layer.output(mixed.transpose(0, 1).reshape(1, T, d))
+        out: Tensor = layer.output(mixed.transpose(1, 2).reshape(1, T, d))
         return out
 
     def _replay(self, token: Tensor, place: Tensor) -> Tensor:

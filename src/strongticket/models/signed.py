@@ -55,7 +55,7 @@ class SignedMatrix(nn.Module):
         """Multiply vectors by it: (..., columns) -> (..., rows)."""
         rows, columns = self.rows, self.columns
         y = multiply(self.planes, x if columns is None else x * columns, self.scale)
-        return y if rows is None else y * rows
+        return y if rows is None else y.mul_(rows)
 
     def look_up(self, indices: Tensor) -> Tensor:
         """Give some of its rows, (...) -> (..., columns)."""
@@ -163,7 +163,7 @@ class SignedLinear(nn.Module):
         """Apply to (..., in); what comes in another precision goes out in it, but float32 is computed in."""
         y: Tensor = self.matrix(x.float())
         bias = self.bias
-        y = y if bias is None else y + bias
+        y = y if bias is None else y.add_(bias)  # in its place, since fresh memory takes time
         return y if x.dtype == torch.float32 else y.to(x.dtype)
 
     @property

@@ -9,7 +9,7 @@ from torch import nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json, difference
-from strongticket.pretrained.attaching import attach
+from strongticket.pretrained.attaching import attach, parts_of
 from strongticket.pretrained.load import load_class, load_config, load_model
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import FAMILY
@@ -38,7 +38,7 @@ def load_pretrained(
     ticket = ticket if isinstance(ticket, Ticket) else Ticket.load(Path(ticket))
     family = ticket.architecture.get("family")
     if family == FAMILY:
-        model = load_model(str(base))
+        model = load_model(str(base), parts_of(ticket))
         return _saved_if_it_can_be(attach(model, ticket, mode), model)
     if family == "module":
         return _searched(ticket, str(base))

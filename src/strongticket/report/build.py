@@ -40,7 +40,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         for make in _makers(result, found):
             sections += (made := _attempt(found, result.path, make, result))
             shown += [result] if made and result not in shown else []
-    certified = {result.path: result for result in shown if "violations" in result.content}
+    certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
     order += _joint_section({run.folder: run for run in found.searches}, found, search_section)

@@ -20,10 +20,12 @@ def certificate_section(results: Sequence[Result]) -> Section:
     figures = [typed(Certified, result.content) for result in results]
     for figure in figures:
         name = str(figure.config.figure).replace("fig", "Figure ")
-        groups = [(point.width, *worst_and_certified(point.sources)) for point in figure.widths]
-        views.append(_view(name, groups))
-        tables.append(_table(name, groups))
-        total += sum(len(worst) for _, worst, _ in groups)
+        ways = {name: figure.widths} | ({f"{name}, adaptive": figure.adaptive.widths} if figure.adaptive else {})
+        for way, points in ways.items():
+            groups = [(point.width, *worst_and_certified(point.sources)) for point in points]
+            views.append(_view(way, groups))
+            tables.append(_table(way, groups))
+            total += sum(len(worst) for _, worst, _ in groups)
         violations += figure.violations
     chart = Chart(
         title="Certificate against measured error",

@@ -51,6 +51,12 @@ class Width(NamedTuple):
     maps: Maps = _EMPTY
 
 
+class Adaptive(NamedTuple):
+    """The same sources with adaptive units."""
+
+    widths: list[Width]
+
+
 class Certified(NamedTuple):
     """A figure of constructions: its sources, and how many of them exceed their certificates."""
 
@@ -60,6 +66,7 @@ class Certified(NamedTuple):
     violations: int
     rounding: float  # by which an error may exceed a certificate
     target_maps: list[Maps] = _EMPTY
+    adaptive: Adaptive | None = None  # not in files from before there was this
 
 
 class SearchConfig(NamedTuple):
@@ -235,7 +242,7 @@ class Decoding(NamedTuple):
     p80: float
     error: float  # of logits, over the largest of the float64 ones
     bandwidth: float  # bytes a second that were read where nothing else was done
-    limit_share: float  # reading all weights once at that speed, over a token's time
+    limit_share: float  # reading the weights that a token needs at that speed, over its time
     times_float32: float | None = None  # tokens a second over float32's, median of turns; None if that was not run
     first_times_float32: float | None = None  # likewise for the first token
     op: str = "decode"

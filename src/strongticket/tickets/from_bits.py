@@ -25,6 +25,7 @@ from strongticket.ops.planes import LANES, MOST_LEVELS, Planes, pack, stack
 from strongticket.ops.rng import random_chunk, stream_of
 from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.content import Content
+from strongticket.tickets.fused import Cut
 from strongticket.tickets.mask import PackedMask
 from strongticket.tickets.restore import check_fit, fill, stored_buffers
 from strongticket.tickets.table import Table, draws_of
@@ -36,7 +37,6 @@ Resident = Literal["planes", "mask"]
 SIGNED = ("sign", "packed-sign")
 _AT_ONCE = 1 << 20  # weights that are packed at once
 _NARROWEST = 16  # columns that share a scale along both axes; for fewer, floats are the smaller way
-_THIRDS = ("query", "key", "value")  # what a fused parameter holds if a ticket only tells the axis
 
 
 def runs_from_bits(ticket: Content) -> bool:
@@ -136,7 +136,9 @@ def _exchanges(model: nn.Module, ticket: Content, resident: Resident) -> Iterato
         if weight is None or id(weight) in needed:
             continue
         if (name := names[id(weight)]) in fused:
-            parts = [f"{name}.{part}" for part in _THIRDS] if fused[name] == axis else []
+            cut = Cut.from_json(fused[name], weight.shape)
+            side_by_side = (cut.axis, cut.blocks, cut.stack) == (axis, 1, 0)
+            parts = [f"{name}.{part}" for part in cut.names()] if side_by_side else []
         else:
             parts = [name] if name in ticket.tensors else []
         if id(weight) not in made and parts:

@@ -19,7 +19,7 @@ from torch import Tensor
 from strongticket.ops.philox.cpu import encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
 from strongticket.ops.philox.reference import F32, U32, Stream
-from strongticket.ops.planes.lookup import add_chosen
+from strongticket.ops.planes.lookup import add_chosen_of_one, add_chosen_of_two
 from strongticket.ops.planes.planes import LANES, Planes
 from strongticket.parallel import numba_threads
 
@@ -160,31 +160,32 @@ def _multiply_groups(
     signs, sign_step = words.ctypes.data + digits * lane_bytes, step
     block = max(1, BLOCK_BYTES // max(1, width * step))
     drawn = np.empty((min(block, last - first) if len(key) else 0, width, LANES), np.uint32)
-    sums, total = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    sums, total = np.empty((2, LANES), np.float32), np.empty((2, LANES), np.float32)
     for begin in range(first, last, block):
         end = min(begin + block, last)
         if len(key) == 4:
             _draw_signs(begin * LANES, columns, key, drawn[: end - begin])
             sign_step = lane_bytes
             signs = drawn.ctypes.data - begin * width * sign_step
-        for vector in range(len(y)):
+        for vector in range(0, len(y), 2):
+            two = min(2, len(y) - vector)
             for group in range(begin, end):
                 total[:] = np.float32(0)
                 for digit in range(digits):
-                    add_chosen(  # type: ignore[call-arg]
-                        words.ctypes.data + group * width * step + digit * lane_bytes,
-                        step,
-                        signs + group * width * sign_step,
-                        sign_step,
-                        tables[vector].ctypes.data,
-                        width,
-                        sums.ctypes.data,
-                    )
-                    for i in range(LANES):
-                        total[i] += np.float32(1 << digit) * sums[i]
+                    at = words.ctypes.data + group * width * step + digit * lane_bytes
+                    signs_at = signs + group * width * sign_step
+                    tables_at, table_step = tables[vector].ctypes.data, tables.strides[0]
+                    if two == 2:
+                        add_chosen_of_two(at, step, signs_at, sign_step, tables_at, table_step, width, sums.ctypes.data)
+                    else:
+                        add_chosen_of_one(at, step, signs_at, sign_step, tables_at, table_step, width, sums.ctypes.data)
+                    for v in range(two):
+                        for i in range(LANES):
+                            total[v, i] += np.float32(1 << digit) * sums[v, i]
                 row = group * LANES
-                for i in range(min(LANES, y.shape[1] - row)):
-                    y[vector, row + i] = scale * total[i]
+                for v in range(two):
+                    for i in range(min(LANES, y.shape[1] - row)):
+                        y[vector + v, row + i] = scale * total[v, i]
 
 
 @njit(nogil=True, cache=True)

@@ -16,43 +16,58 @@ from numba.extending import intrinsic
 from strongticket.ops.planes.planes import LANES
 
 VECTOR = 16  # lanes
-_VECTORS = LANES // VECTOR  # that share the loading of a table
+_PARTS = LANES // VECTOR  # of a group of rows, which share the loading of a table
 _TABLES = 8  # for the 32 columns of a word
 _VECTOR_BYTES = 4 * VECTOR
 
 _I64, _I32, _F32 = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _Integers, _Floats = ir.VectorType(_I32, VECTOR), ir.VectorType(_F32, VECTOR)
-_ZEROS = ir.Constant(_Floats, [0.0] * VECTOR)
 _Pick = Callable[[ir.IRBuilder, Any, Any], Any]
 
 
-@intrinsic
-def add_chosen(
-    typing_context: Any,
+def _adder(vectors: int) -> Any:
+    def add_chosen(
+        typing_context: Any,
+        digits: Any,
+        digit_step: Any,
+        signs: Any,
+        sign_step: Any,
+        tables: Any,
+        table_step: Any,
+        width: Any,
+        out: Any,
+    ) -> Any:
+        def write(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+            _write_sums(builder, vectors, *args)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 8), write
+
+    return intrinsic(add_chosen)
+
+
+# Each takes addresses, and writes the products of a group of rows with its vectors to `out`: float32, (vectors, 32).
+# With two, bits are brought to their places once for both.
+#   digits       the group's first words of a plane of magnitudes; a weight there is 0 or 1
+#   digit_step   bytes from these words to the next, of the following 32 columns
+#   signs        the words of signs, and `sign_step` likewise
+#   tables       float32, (8 * width, 16), of the first vector; `table_step` bytes to those of the second
+#   width        words of a row
+add_chosen_of_one, add_chosen_of_two = _adder(1), _adder(2)
+
+
+def _write_sums(
+    b: ir.IRBuilder,
+    vectors: int,
     digits: Any,
     digit_step: Any,
     signs: Any,
     sign_step: Any,
     tables: Any,
+    table_step: Any,
     width: Any,
     out: Any,
-) -> Any:
-    """Write the products of a group of rows with x to `out`: float32, (32,).
-
-    Args:
-        digits: the address of the group's first words of a plane of magnitudes; a weight there is 0 or 1.
-        digit_step: bytes from these words to the next, of the following 32 columns.
-        signs: the address of the words of signs.
-        sign_step: as for digits.
-        tables: the address of float32 (8 * width, 16): the tables of x.
-        width: words of a row.
-        out: its address.
-    """
-    return types.void(*[types.int64] * 7), _write_sums
-
-
-def _write_sums(context: Any, b: ir.IRBuilder, signature: Any, args: Any) -> Any:
-    digits, digit_step, signs, sign_step, tables, width, out = args
+) -> None:
     named: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # by a user who wants another CPU's code
     pick = _pick_for(binding.get_host_cpu_features().flatten() if named is None else named)
     before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
@@ -60,32 +75,33 @@ def _write_sums(context: Any, b: ir.IRBuilder, signature: Any, args: Any) -> Any
 
     b.position_at_end(loop)
     place = b.phi(_I64)
-    sums = [b.phi(_Floats) for _ in range(_VECTORS)]
+    sums = [b.phi(_Floats) for _ in range(vectors * _PARTS)]
     added: list[Any] = list(sums)
     chosen = []
-    for part in range(_VECTORS):
-        offset = _I64(part * _VECTOR_BYTES)
-        kept = _load(b, _Integers, digits, b.mul(place, digit_step), offset)
-        negative = _load(b, _Integers, signs, b.mul(place, sign_step), offset)
+    for part in range(_PARTS):
+        kept = _load(b, _Integers, digits, b.mul(place, digit_step), _I64(part * _VECTOR_BYTES))
+        negative = _load(b, _Integers, signs, b.mul(place, sign_step), _I64(part * _VECTOR_BYTES))
         chosen.append((b.and_(kept, b.not_(negative)), b.and_(kept, negative)))
     for four in range(_TABLES):
-        table = _load(b, _Floats, tables, b.mul(place, _I64(_TABLES * _VECTOR_BYTES)), _I64(four * _VECTOR_BYTES))
-        for part, (plus, minus) in enumerate(chosen):
-            more, less = (pick(b, table, b.lshr(bits, _splat(4 * four))) for bits in (plus, minus))
-            added[part] = b.fsub(b.fadd(added[part], more), less)
+        offset = b.add(b.mul(place, _I64(_TABLES * _VECTOR_BYTES)), _I64(four * _VECTOR_BYTES))
+        entries = [_load(b, _Floats, tables, offset, b.mul(table_step, _I64(v))) for v in range(vectors)]
+        for part, bits in enumerate(chosen):
+            plus, minus = (b.lshr(each, _splat(4 * four)) for each in bits)
+            for vector, table in enumerate(entries):
+                at = vector * _PARTS + part
+                added[at] = b.fsub(b.fadd(added[at], pick(b, table, plus)), pick(b, table, minus))
     following = b.add(place, _I64(1))
     b.cbranch(b.icmp_signed("<", following, width), loop, after)
-    for phi, first, again in zip((place, *sums), (_I64(0), _ZEROS, _ZEROS), (following, *added), strict=True):
-        phi.add_incoming(first, before)
+    for phi, again in zip((place, *sums), (following, *added), strict=True):
+        phi.add_incoming(ir.Constant(phi.type, None), before)
         phi.add_incoming(again, loop)
 
     b.position_at_end(after)
     totals = [b.phi(_Floats) for _ in added]
-    for part, (total, value) in enumerate(zip(totals, added, strict=True)):
-        total.add_incoming(_ZEROS, before)
+    for at, (total, value) in enumerate(zip(totals, added, strict=True)):
+        total.add_incoming(ir.Constant(_Floats, None), before)
         total.add_incoming(value, loop)
-        b.store(total, _pointer(b, _Floats, out, _I64(part * _VECTOR_BYTES)), align=4)
-    return context.get_dummy_value()
+        b.store(total, _pointer(b, _Floats, out, _I64(at * _VECTOR_BYTES)), align=4)
 
 
 def _pick_for(features: str) -> _Pick:

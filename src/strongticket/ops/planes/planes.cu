@@ -33,7 +33,9 @@ struct Matrix {
 
     // The words of one or two counters.
     __device__ void draw(u64 counter, bool two, u32* words) const {
-        for (u32 i = 0; i <= two; ++i) {
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+            if (i && !two) break;
             uint4 four = philox(counter + i, signs);
             words[4 * i] = four.x, words[4 * i + 1] = four.y, words[4 * i + 2] = four.z, words[4 * i + 3] = four.w;
         }
@@ -54,7 +56,7 @@ struct Matrix {
 };
 
 #define MATRIX \
-    const u32 *words, u32 rows, u32 columns, u32 width, u32 key0, u32 key1, u32 high0, u32 high1
+    const u32 *__restrict__ words, u32 rows, u32 columns, u32 width, u32 key0, u32 key1, u32 high0, u32 high1
 #define MATRIX_OF_ARGUMENTS \
     { words, rows, columns, width, {key0, key1, high0, high1} }
 
@@ -126,8 +128,8 @@ __device__ Four draw_step(const Matrix& matrix, u32 group, u32 step, u32* drawn)
 
 // y = scale * W x for VECTORS vectors, over `steps` times 128 columns from `first_step` on; added to y but for the
 // first. A block has `teams` groups of 32 rows at a time, each with `slices` warps that share its columns.
-extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* x, float* y, float scale, u32 first_step,
-                                                           u32 steps, u32 teams, u32 slices) {
+extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* __restrict__ x, float* y, float scale,
+                                                           u32 first_step, u32 steps, u32 teams, u32 slices) {
     const Matrix matrix = MATRIX_OF_ARGUMENTS;
     const u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     // A lane of tensor cores has row `of` of eight, and pairs of columns by the place `at` in four.
@@ -151,12 +153,13 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
     if (threadIdx.x == 0) *all_finite = 1;
     __syncthreads();
     for (u32 vector = 0; vector < VECTORS; ++vector)
+#pragma unroll 4
         for (u32 i = threadIdx.x; i < steps * 32; i += blockDim.x) {
-            u32 four = i % 8, place = i / 8, column = 32 * (4 * first_step + place) + 2 * four;
+            u32 four = i % 8, place = i / 8, column = 32 * (4 * first_step + place) + 14 - 2 * four;
             u32 halves[3][4];
 #pragma unroll
             for (u32 k = 0; k < 4; ++k) {
-                // Columns c, c + 16, c + 1, c + 17: in the order that the shifts below bring weights.
+                // Columns c, c + 16, c + 1, c + 17, from the last c on: in the order that the shifts below bring weights.
                 u32 c = column + k % 2 * 16 + k / 2;
                 float value = c < columns ? x[(u64)vector * columns + c] : 0.0f;
                 if (!is_finite(value)) *all_finite = 0;
@@ -176,46 +179,47 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
     for (u32 base = blockIdx.x * teams; base < groups; base += gridDim.x * teams) {
         const u32 group = base + team;
         float sums[DIGITS][2][EIGHTS][4] = {};
-        for (u32 step = slice; group < groups && step < steps; step += AHEAD * slices) {
+        // The code of one step and not of several: its instructions would not come from memory as fast as they run.
+#pragma unroll 1
+        for (u32 step = slice; group < groups && step < steps; step += slices) {
+            const Four signs = DRAWN ? draw_step(matrix, group, first_step + step, drawn) : held[0][PLANES - 1];
+            u32 pairs[DIGITS][2][4];  // (kept, negative) in two bits: even columns of two rows, odd ones, for both tiles
 #pragma unroll
-            for (u32 ahead = 0; ahead < AHEAD; ++ahead) {
-                const u32 here = step + ahead * slices;
-                if (here >= steps) break;
-                Four signs = DRAWN ? draw_step(matrix, group, first_step + here, drawn) : held[ahead][PLANES - 1];
-                u32 even[DIGITS][4], odd[DIGITS][4];  // (kept, negative) in two bits for each of 16 columns
+            for (u32 digit = 0; digit < DIGITS; ++digit)
+#pragma unroll
+                for (u32 j = 0; j < 4; ++j) {
+                    const u32 kept = held[0][digit].row[j], negative = signs.row[j];
+                    pairs[digit][j / 2][j % 2] = (kept & 0x55555555u) | (negative << 1 & 0xaaaaaaaau);
+                    pairs[digit][j / 2][2 + j % 2] = (kept >> 1 & 0x55555555u) | (negative & 0xaaaaaaaau);
+                }
+#pragma unroll
+            for (u32 ahead = 0; ahead + 1 < AHEAD; ++ahead)
+#pragma unroll
+                for (u32 plane = 0; plane < PLANES; ++plane) held[ahead][plane] = held[ahead + 1][plane];
+            load(held[AHEAD - 1], group, step + AHEAD * slices);
+            const uint2* from = entries + (step * 8 * PIECES + of) * 4 + at;
+#pragma unroll 4
+            for (u32 four = 0; four < 8; ++four) {
+                uint2 b[EIGHTS];
+#pragma unroll
+                for (u32 eight = 0; eight < EIGHTS; ++eight) {
+                    b[eight] = {0, 0};
+                    if (8 * eight + of < PIECES) b[eight] = from[(four * PIECES + 8 * eight) * 4];
+                }
 #pragma unroll
                 for (u32 digit = 0; digit < DIGITS; ++digit)
 #pragma unroll
-                    for (u32 j = 0; j < 4; ++j) {
-                        const u32 kept = held[ahead][digit].row[j], negative = signs.row[j];
-                        even[digit][j] = (kept & 0x55555555u) | (negative << 1 & 0xaaaaaaaau);
-                        odd[digit][j] = (kept >> 1 & 0x55555555u) | (negative & 0xaaaaaaaau);
-                    }
-                load(held[ahead], group, here + AHEAD * slices);
-                const uint2* from = entries + (here * 8 * PIECES + of) * 4 + at;
+                    for (u32 tile = 0; tile < 2; ++tile) {
+                        u32 a[4];
 #pragma unroll
-                for (u32 four = 0; four < 8; ++four) {
-                    uint2 b[EIGHTS];
-#pragma unroll
-                    for (u32 eight = 0; eight < EIGHTS; ++eight) {
-                        b[eight] = {0, 0};
-                        if (8 * eight + of < PIECES) b[eight] = from[(four * PIECES + 8 * eight) * 4];
-                    }
-#pragma unroll
-                    for (u32 digit = 0; digit < DIGITS; ++digit)
-#pragma unroll
-                        for (u32 tile = 0; tile < 2; ++tile) {
-                            u32 a[4];
-#pragma unroll
-                            for (u32 k = 0; k < 4; ++k) {
-                                u32 pairs = (k < 2 ? even : odd)[digit][2 * tile + k % 2];
-                                a[k] = pairs << (14 - 2 * four) & 0xc000c000u;
-                            }
-#pragma unroll
-                            for (u32 eight = 0; eight < EIGHTS; ++eight)
-                                multiply_tiles(sums[digit][tile][eight], a, b[eight]);
+                        for (u32 k = 0; k < 4; ++k) {
+                            a[k] = pairs[digit][tile][k] & 0xc000c000u;
+                            pairs[digit][tile][k] <<= 2;
                         }
-                }
+#pragma unroll
+                        for (u32 eight = 0; eight < EIGHTS; ++eight)
+                            multiply_tiles(sums[digit][tile][eight], a, b[eight]);
+                    }
             }
         }
 #pragma unroll
