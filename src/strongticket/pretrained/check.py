@@ -56,17 +56,20 @@ class Notes:
 
 
 @torch.no_grad()
-def check_ticket_in_model(target: Target, ticket: Ticket, inputs: Inputs | None = None) -> None:
+def check_ticket_in_model(
+    target: Target, ticket: Ticket, inputs: Inputs | None = None, device: torch.device | str | None = None
+) -> None:
     """Refuse a ticket whose model computes something else with it than the parts' errors explain.
 
     Args:
         target: what it was made from.
         ticket: as it would be handed over.
         inputs: of the model's backbone; by default random ones.
+        device: where both are run; by default where the model is.
     """
     assert ticket.certificate is not None
-    before, after = (Target(_plain(target.model), target.what, target.asked) for _ in range(2))
-    batch = random_inputs(target) if inputs is None else inputs
+    before, after = (Target(_plain(target.model).to(device), target.what, target.asked) for _ in range(2))
+    batch = random_inputs(before) if inputs is None else _moved(inputs, next(before.backbone.parameters()).device)
     notes, read = Notes(before), _Read(before)
     with notes.watching(), read.watching():
         expected = _tensors(before.backbone(**batch))
@@ -155,6 +158,10 @@ def _check_what_vanishes(target: Target, batch: Inputs) -> None:
             for source in input.vanishes_with(layer):
                 if read[place].any():
                     _refuse(name, f"does not read what {source} gives, which its bound is made from")
+
+
+def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
+    return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in inputs.items()}
 
 
 def _note_input(read: dict[str, Tensor], place: str, _: nn.Module, args: tuple[Tensor, ...]) -> None:
