@@ -161,6 +161,8 @@ def _run_seeds(
     from strongticket.cli.terminal import count_bar, print_json
     from strongticket.cli.watch import watched
     from strongticket.data.text import load_text
+    from strongticket.experiments.results import naming
+    from strongticket.learn.folder import RESULT
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
     from strongticket.learn.text_run import run
@@ -177,7 +179,8 @@ def _run_seeds(
                 result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
             if share.rank == 0 and not as_json:
-                _report(folder, result)
+                with naming(folder / RESULT):  # of an earlier command, it may be
+                    _report(folder, result)
         if share.rank == 0 and as_json:
             print_json({"runs": results})
 

@@ -17,7 +17,18 @@ from typing import Any
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, as_json, atomic_write, canonical_json, discard, read_json, sweep, waiting_lock
+from strongticket.files import (
+    Json,
+    as_json,
+    atomic_write,
+    canonical_json,
+    discard,
+    read_json,
+    sealed,
+    sweep,
+    unsealed,
+    waiting_lock,
+)
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RUN
 from strongticket.learn.policy import Policy
@@ -57,17 +68,24 @@ class Rows:
 
     def find(self, config: RunConfig) -> Json | None:
         """Give the row of a run, if it is finished."""
-        wanted = config.as_json()
-        return next((row for row in self.all() if row["config"] == wanted), None)
+        return _of(config.as_json(), self.all())
+
+    def find_now(self, config: RunConfig) -> Json | None:
+        """Do the same, beside what another process may have added meanwhile."""
+        self._own = _read(self.folder / ROWS)
+        return self.find(config)
 
     def keep(self, row: Json) -> None:
         """Add a row, on disk before anything else is begun, beside those another process may have added meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(self.folder):
             path = self.folder / ROWS
-            self._own = [*_read(path), row]
+            self._own = _read(path)
+            if _of(row["config"], self._own) is not None:
+                return
+            self._own.append(row)
             # Earlier lines stay as they are: what their time knew of their settings is not to be guessed again.
-            lines = [*_lines(path), json.dumps(row, allow_nan=False).encode()]
+            lines = [*_lines(path), json.dumps(sealed(row), allow_nan=False).encode()]
             with atomic_write(path) as file:
                 file.write(b"".join(line + b"\n" for line in lines))
 
@@ -108,7 +126,7 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
     for done, config in enumerate(plan):
         progress(done, len(plan), name_of(config))
         path = rows.folder / UNDER_WAY / name_of(config)
-        if rows.find(config) is not None:
+        if rows.find_now(config) is not None:
             if (path / DONE_WITH).exists():  # a kill came before it was removed
                 discard(path)
                 _tidy(path.parent)
@@ -179,6 +197,10 @@ def fewer_runs(before: Json | None, now: Json) -> str | None:
     return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
 
 
+def _of(config: Json, rows: Sequence[Json]) -> Json | None:
+    return next((row for row in rows if row["config"] == config), None)
+
+
 def _read(path: Path) -> list[Json]:
     return [_row(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
 
@@ -189,10 +211,10 @@ def _lines(path: Path) -> list[bytes]:
 
 def _row(line: bytes, number: int, path: Path) -> Json:
     try:
-        row, wrong = json.loads(line), ""
+        row, wrong = unsealed(json.loads(line)), ""
     except (ValueError, RecursionError) as error:
         # Without a line of its own, which would be 1.
-        wrong = f" is not JSON lines: line {number} ({getattr(error, 'msg', error)})"
+        wrong = f" is damaged, or no JSON lines: line {number} ({getattr(error, 'msg', error)})"
     if not wrong and not _is_row(row):
         wrong = f": line {number} is no finished run, or one of another release"
     if wrong:

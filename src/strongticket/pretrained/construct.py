@@ -1,6 +1,7 @@
 """A pretrained model's attention, and if asked its MLPs, inside a random network: part by part, then one ticket."""
 
 import math
+import warnings
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -48,6 +49,7 @@ def construct_pretrained(
     dask: str | Cluster | None = None,
     checkpoint: str | PathLike[str] | None = None,
     progress: Progress | None = None,
+    tell: Callable[[str], object] = warnings.warn,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
@@ -67,6 +69,7 @@ def construct_pretrained(
         checkpoint: folder in which finished parts are kept, so that a second call goes on from there; the caller
             removes it once the ticket is safe.
         progress: called with the number of sums just done.
+        tell: called with a line where something in `checkpoint` is damaged, and has to be done again.
 
     Returns:
         A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
@@ -93,7 +96,7 @@ def construct_pretrained(
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
-        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings).open() as kept,
+        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, tell).open() as kept,
         # It depends on the seed and the shapes alone, and so is worked out beside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):

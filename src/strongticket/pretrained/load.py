@@ -12,6 +12,7 @@ from strongticket.pretrained.families import family_of
 
 # The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
 _UNUSED = ("pooler",)
+_MOST_LAYERS = 1000  # several times what any model has; the loader would make as many as a file asks for
 
 
 def load_model(name: str) -> nn.Module:
@@ -23,6 +24,8 @@ def load_model(name: str) -> nn.Module:
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
         config = transformers.AutoConfig.from_pretrained(name)
+    if (layers := getattr(config, "num_hidden_layers", None)) not in range(_MOST_LAYERS + 1):
+        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")
     kind = family_of(config).kind
     maker = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
     with _one_line(name), _quiet(transformers):
