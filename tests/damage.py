@@ -51,6 +51,8 @@ from tests.little_bpe import pairs_bpe
 from tests.pretrained.small_models import small
 
 CPU = torch.device("cpu")
+DIGEST = b'"sha256"'
+ROOT = Path(__file__).parents[1]
 # What `strongticket.cli.main.main` turns into a line.
 TOLD = (StrongTicketError, ValueError, OSError, MemoryError)
 SMALL = RunConfig(size="nano", length=32, sequences=2, micro_batch=2, steps=12, warmup=2, validate_every=6)
@@ -292,7 +294,8 @@ def _inputs(folder: Path) -> Iterator[Kind]:
     save_file({"samples": torch.arange(24.0).reshape(2, 3, 4)}, folder / "samples.safetensors")
     save_file({"weight": torch.arange(12.0).reshape(3, 4)}, folder / "target.safetensors")
     small("bert").save_pretrained(folder / "bert")  # type: ignore[operator]
-    (folder / "results.jsonl").write_text('{"op": "rules", "rule": "edge-popup", "median": 1.5}\n' * 3)
+    rows = folder / "results.jsonl"
+    rows.write_bytes(b"\n".join((ROOT / "results/bench/results.jsonl").read_bytes().splitlines()[:3]) + b"\n")
 
     def loaded() -> object:
         return Target(load_model(str(folder / "bert"))).sha256()
@@ -303,9 +306,7 @@ def _inputs(folder: Path) -> Iterator[Kind]:
     yield Kind("targets", folder / "target.safetensors", lambda: str(load_target(folder / "target.safetensors")), False)
     yield Kind("config.json of a model", folder / "bert" / "config.json", loaded, guarded=False)
     yield Kind("weights of a model", folder / "bert" / "model.safetensors", loaded, guarded=False)
-    yield Kind(
-        "results.jsonl", folder / "results.jsonl", lambda: str(_in_report(folder / "results.jsonl")), guarded=False
-    )
+    yield Kind("results.jsonl", rows, lambda: str(_in_report(rows)), guarded=False)
 
 
 # ---- trials ----
@@ -357,7 +358,9 @@ class Trials:
         finally:
             shutil.rmtree(kind.file.parent)
             keep.rename(kind.file.parent)
-        if outcome == "another content" and kind.guarded and how == "random":
+        # Where the digest's own name is hit as well, the file looks like one of a release that wrote none.
+        guarded = kind.guarded and data.count(DIGEST) >= kind.file.read_bytes().count(DIGEST)
+        if outcome == "another content" and guarded and how == "random":
             self.failures.append(f"{kind.name}, {what}: another content, and nothing said")
         self.counts[kind.name, how] += 1
         self.counts[kind.name, outcome] += 1

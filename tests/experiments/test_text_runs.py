@@ -21,7 +21,7 @@ from strongticket.experiments import fig7, fig8, language, schedules
 from strongticket.experiments.figure import Figure, How, Options, reproduce_figure
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import Choice
-from strongticket.files import Json
+from strongticket.files import Json, unsealed
 from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
@@ -342,7 +342,9 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
     path = tmp_path / "out" / "fig8" / ROWS
-    path.write_text(path.read_text().replace("0" * 64, load_text("sample").digest))
+    rows = [unsealed(json.loads(line)) for line in path.read_text().splitlines()]
+    texts = ({**row, "text": {"data": "sample", "digest": load_text("sample").digest}} for row in rows)
+    path.write_text("".join(json.dumps(row) + "\n" for row in texts))
     monkeypatch.chdir(tmp_path)
     done = invoke("fig8", "--quick")
     assert done.exit_code == 0, done.output
