@@ -26,7 +26,8 @@ demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and ever
 
 # One process a core and one thread each: threads of several processes would only wait for each other.
 # A test that hangs fails and says where; its process is not replaced, since the next would hang there too.
-TEST := -m pytest -m 'not slow' -n auto --dist loadfile \
+# Files are run in the order of tests/conftest.py, in which none that takes long is last.
+TEST := -m pytest -m 'not slow' -n auto --dist loadfile --no-loadscope-reorder \
 	-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 test: setup  ## run the whole test suite (slow ones excepted)
@@ -69,7 +70,7 @@ check: setup  ## ruff, mypy --strict, README examples
 fuzz: setup  ## a million mutated tickets (about 7 minutes)
 	$(BIN)/python -m tests.fuzz_ticket --count 1000000
 
-damage: setup  ## damage files of every kind, 900 by hand and 6,000 by chance (about two minutes)
+damage: setup  ## damage files of every kind, 1,000 by hand and 6,000 by chance (about two minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.damage --count 6000
 
 soak: setup  ## break commands off at random moments, for an hour, or with MINUTES=10 for ten minutes

@@ -1,5 +1,7 @@
 import json
+import lzma
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
+import strongticket
 from strongticket.cli import main as cli
 from tests.command import Done, Run
 from tests.waiting import wait_until
@@ -18,11 +21,46 @@ settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
 
+# A file is run by one process. These take longest, mostly by starting others: what comes last should be short.
+LONGEST = (
+    "cli/test_pretrained_cli.py",
+    "test_contributing.py",
+    "test_cluster.py",
+    "test_examples.py",
+    "test_docs_pages.py",
+    "test_settings.py",
+    "report/test_report_browser.py",
+    "learn/test_run.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    files = [Path(__file__).parent / name for name in LONGEST]
+    items.sort(key=lambda item: files.index(item.path) if item.path in files else len(files))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _tokens_are_kept_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's cache folder out of the tests, and the tests out of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRONGTICKET_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def short_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder of the sample's text with little to validate on, which else takes most of a short run's time."""
+    sample, folder = Path(str(strongticket.__file__)).parent / "data" / "sample", tmp_path_factory.mktemp("sample")
+    shutil.copy(sample / "train.txt.xz", folder)
+    (folder / "valid.txt").write_bytes(lzma.decompress((sample / "valid.txt.xz").read_bytes())[:2_000])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sample_is_short(short_sample: Path) -> Iterator[None]:
+    """Have this process find that text under the name of the sample."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strongticket.data.text._SAMPLE_FOLDER", short_sample)
         yield
 
 

@@ -1,6 +1,6 @@
 """Tests that can fail: change the source in one place, run the tests that belong to it, and ask that one of them fails.
 
-    python -m tests.mutants [--sample 400] [--only certify] [--jobs 2]
+    python -m tests.mutants [--sample 400] [--only certify] [--jobs 2] [--out FILE]
 
 Mutants of a seeded sample that no test notices must stand in `harmless_mutants.toml`, with the reason why they do no
 harm. Sources are changed in copies. Every mutant runs in a fork of a process that has torch and numba loaded, but not
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -75,6 +75,16 @@ _PHILOX = ("tests/ops/philox/test_philox.py", "tests/ops/test_rng.py")
 _SUBSET_SUM = ("tests/ops/subset_sum/test_checks.py", "tests/ops/subset_sum/test_cpu.py")
 _MASKS = ("tests/ops/supermask/test_supermask_masks.py", "tests/ops/supermask/test_supermask_gradient.py")
 _HIDE = ("tests/learn/test_hide_gpt2.py", "tests/learn/test_hide_modules.py", "tests/learn/test_search_tickets.py")
+_RULES = ("tests/learn/test_rules_plain.py", "tests/learn/test_rules.py", "tests/learn/test_density.py")
+_CODES = (
+    "tests/tickets/test_codes.py",
+    "tests/tickets/test_owners.py",
+    "tests/tickets/test_symbols.py",
+    "tests/tickets/test_independent_reader.py",
+)
+_ASSIGNMENT = ("tests/construct/test_assignment.py",)
+_SAMPLES = ("tests/construct/test_samples.py",)
+_CHANCE = ("tests/construct/test_width_for.py", "tests/bounds/test_adaptive.py")
 
 # The names stand in `harmless_mutants.toml` and choose the sample, so they stay when a file moves.
 MODULES = {
@@ -96,8 +106,30 @@ MODULES = {
     "subset_sum.checks": Module("ops/subset_sum/checks.py", _SUBSET_SUM),
     "supermask": Module("ops/supermask/__init__.py", (*_MASKS, *_HIDE)),
     "supermask.reference": Module("ops/supermask/reference.py", _MASKS),
-    "edge_popup": Module("learn/rules/edge_popup.py", _HIDE),
+    "edge_popup": Module("learn/rules/edge_popup.py", (*_RULES, *_HIDE)),
+    "bounds.adaptive": Module("bounds/adaptive.py", ("tests/bounds/test_adaptive.py",)),
+    "assignment": Module("construct/assignment.py", _ASSIGNMENT),
+    "exchange": Module("construct/exchange.py", _ASSIGNMENT),
+    "slots": Module("construct/slots.py", (*_ASSIGNMENT, "tests/construct/test_product.py")),
+    "places": Module("construct/places.py", _SAMPLES),
+    "samples": Module("construct/samples.py", _SAMPLES),
+    "chance": Module("construct/chance.py", _CHANCE),
+    "width_for": Module("construct/width_for.py", _CHANCE),
+    "codes": Module("tickets/codes.py", _CODES),
+    "coding": Module("tickets/coding.py", (*_CODES, *_FORMAT)),
+    "kinds": Module("tickets/kinds.py", (*_CODES, *_FORMAT)),
+    "owners": Module("tickets/owners.py", _CODES),
+    "symbols": Module("tickets/symbols.py", _CODES),
+    "table": Module("tickets/table.py", _CODES),
+    "plain_json": Module("tickets/plain_json.py", _FORMAT),
+    "tensors": Module("tickets/tensors.py", (*_CODES, *_FORMAT, "tests/learn/test_scales.py")),
+    "rans": Module("ops/rans/reference.py", ("tests/ops/rans/test_rans.py", *_CODES), in_kernels=True),
+    "density": Module("learn/density.py", ("tests/learn/test_density.py",)),
+    "scales": Module("learn/scales.py", ("tests/learn/test_scales.py",)),
+    "rule": Module("learn/rules/rule.py", (*_RULES, *_HIDE)),
 }
+for path in sorted((ROOT / PACKAGE / "learn" / "rules").glob("[a-z]*.py")):
+    MODULES.setdefault(path.stem, Module(f"learn/rules/{path.name}", _RULES))
 
 
 @dataclass(frozen=True)
@@ -146,7 +178,7 @@ def sample(size: int, seed: int) -> list[Mutant]:
 class Told(NamedTuple):
     """What the tests of a module said."""
 
-    failed: str | None  # the first of them
+    failed: tuple[str, ...]  # the first of them; on the source as it is, all
     seconds: float  # of a core
     durations: dict[str, float]
 
@@ -163,11 +195,12 @@ class Copy:
     def failure(self, mutant: Mutant, likely: str | None) -> str | None:
         """Name the first test that notices a mutant; the one that is likely to is asked first."""
         if mutant.module not in self.without_mutant:
-            # Tests must pass on the source as it is; here they also compile every kernel.
-            told = self._run(mutant.module)
-            if told.failed:
-                raise RuntimeError(f"{told.failed} fails without a mutant:\n{(self.folder / 'log').read_text()}")
-            self.without_mutant[mutant.module] = told
+            # Tests that fail on the source as it is are left out and told; here they also compile every kernel.
+            self.without_mutant[mutant.module] = told = self._run(mutant.module)
+            for test in told.failed:
+                if "::" not in test:
+                    raise RuntimeError(f"{test}, without a mutant:\n{(self.folder / 'log').read_text()}")
+                print(f"{mutant.module}: {test} fails without a mutant", file=sys.stderr)
         original = ROOT / PACKAGE / MODULES[mutant.module].path
         path = self.folder / PACKAGE / MODULES[mutant.module].path
         path.write_text(mutant.mutation.apply(original.read_text()))
@@ -176,7 +209,7 @@ class Copy:
         os.utime(path, (self.changes, self.changes))
         told = self._run(mutant.module, likely)
         shutil.copy2(original, path)
-        return told.failed
+        return next(iter(told.failed), None)
 
     def _run(self, module: str, likely: str | None = None) -> Told:
         receive, send = multiprocessing.Pipe(duplex=False)
@@ -184,9 +217,9 @@ class Copy:
         process.start()
         send.close()
         try:
-            told: Told = receive.recv() if receive.poll(LONGEST_WAIT) else Told("nothing happens", math.inf, {})
+            told: Told = receive.recv() if receive.poll(LONGEST_WAIT) else Told(("nothing happens",), math.inf, {})
         except EOFError:
-            told = Told("time limit, or crash", math.inf, {})
+            told = Told(("time limit, or crash",), math.inf, {})
         # Processes that tests leave behind are of its group.
         os.killpg(process.pid or 0, signal.SIGKILL)
         process.join()
@@ -194,7 +227,7 @@ class Copy:
 
     def _tell(self, module: str, likely: str | None, answer: Connection) -> None:
         os.setsid()
-        usual = self.without_mutant.get(module, Told(None, LONGEST_WAIT, {}))
+        usual = self.without_mutant.get(module, Told((), LONGEST_WAIT, {}))
         seconds = math.ceil(5 + 2 * usual.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -209,32 +242,37 @@ class Copy:
         os.dup2(log, 2)
         if not Path(import_module("strongticket").__file__ or "").is_relative_to(self.folder):
             raise RuntimeError("the tests would run on other sources than the copy")
-        tests = Tests(usual.durations)
-        failed = (likely and tests.first_failure(likely)) or tests.first_failure(*MODULES[module].tests)
-        answer.send(Told(failed, process_time(), tests.durations))
+        tests = Tests(usual, all_of_them=module not in self.without_mutant)
+        status = tests.run(likely) if likely else pytest.ExitCode.OK
+        if not tests.failed:
+            status = tests.run(*MODULES[module].tests)
+        failed = tests.failed or ([] if status == pytest.ExitCode.OK else [f"pytest ends with {status!r}"])
+        answer.send(Told(tuple(dict.fromkeys(failed)), process_time(), tests.durations))
 
 
 class Tests:
-    """A plugin for pytest: the shortest tests come first, and the first that fails is remembered."""
+    """A plugin for pytest: the shortest tests come first, and those that fail are remembered."""
 
-    def __init__(self, durations: dict[str, float]) -> None:
-        self.durations, self.failed = durations, ""
+    def __init__(self, usual: Told, all_of_them: bool) -> None:
+        self.durations, self.left_out, self.all_of_them = usual.durations, usual.failed, all_of_them
+        self.failed: list[str] = []
 
-    def first_failure(self, *tests: str) -> str | None:
+    def run(self, *tests: str) -> int:
         # Found is enough: nobody reads the smallest example.
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
         hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "--tb=short"]
-        status = pytest.main([*options, "-m", "not slow", "-k", f"not ({LEFT_OUT})", *tests], plugins=[self])
-        return None if status == pytest.ExitCode.OK else self.failed or f"pytest ends with {status!r}"
+        options = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "--tb=short"]
+        options += [] if self.all_of_them else ["-x"]
+        return pytest.main([*options, "-m", "not slow", "-k", f"not ({LEFT_OUT})", *tests], plugins=[self])
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid not in self.left_out]
         items.sort(key=lambda item: self.durations.get(item.nodeid, 0.0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.durations[report.nodeid] = self.durations.get(report.nodeid, 0.0) + report.duration
         if report.failed:
-            self.failed = self.failed or report.nodeid
+            self.failed.append(report.nodeid)
 
 
 _copy: Copy  # each worker's own
@@ -266,21 +304,24 @@ def digest_of_files(module: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
-def judge(mutants: list[Mutant], jobs: int) -> dict[Mutant, str | None]:
-    """Share the modules out among so many processes: for each mutant a test that fails, or None."""
+def judge(mutants: list[Mutant], jobs: int, out: Path | None) -> dict[Mutant, str | None]:
+    """Share mutants out among so many processes: for each one a test that fails, or None. `out` has it, too."""
     MEMORY.mkdir(parents=True, exist_ok=True)
-    modules = {module: [mutant for mutant in mutants if mutant.module == module] for module in MODULES}
-    context = multiprocessing.get_context("fork")
+    # One process for all of a module's, since each runs its tests without a mutant first; but none for most of all.
+    most, parts = math.ceil(len(mutants) / (2 * jobs)), []
+    for module in MODULES:
+        of_module = [mutant for mutant in mutants if mutant.module == module]
+        parts += [of_module[start : start + most] for start in range(0, len(of_module), most)]
+    context, found = multiprocessing.get_context("fork"), {}
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs, context, _make_copy, (folder,)) as pool:
-        running = {
-            module: pool.submit(_judge, modules[module], digest_of_files(module))
-            for module in sorted(modules, key=lambda module: len(modules[module]), reverse=True)
-        }
-        return {
-            mutant: failed
-            for module, future in running.items()
-            for mutant, failed in zip(modules[module], future.result(), strict=True)
-        }
+        parts.sort(key=len, reverse=True)
+        running = {pool.submit(_judge, part, digest_of_files(part[0].module)): part for part in parts}
+        for done in as_completed(running):
+            found |= dict(zip(running[done], done.result(), strict=True))
+            if out:
+                with out.open("a") as file:
+                    file.writelines(json.dumps([*mutant.key, found[mutant]]) + "\n" for mutant in running[done])
+    return {mutant: found[mutant] for mutant in mutants}
 
 
 def report(verdicts: dict[Mutant, str | None]) -> bool:
@@ -308,11 +349,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="MODULE", help="of the sample, the modules that begin so")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, metavar="FILE", help="what was found, a line of JSON each, as it comes")
     options = parser.parse_args()
     for library in WARM.split():
         import_module(library)
     mutants = [mutant for mutant in sample(options.sample, options.seed) if mutant.module.startswith(options.only)]
-    return 0 if report(judge(mutants, options.jobs)) else 1
+    return 0 if report(judge(mutants, options.jobs, options.out)) else 1
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def _content(path: Path) -> object:
     if path.name == "run.json":
         return None
     if path.suffix == ".jsonl":
-        timed, lines = {"run", "tokens_per_second"}, path.read_bytes().splitlines()
+        timed, lines = {"run", "tokens_per_second", "sha256"}, path.read_bytes().splitlines()
         return [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
     return path.read_bytes()
 

@@ -1,10 +1,11 @@
 """What counts as a mutant: one change that a program would notice, in a source that still compiles."""
 
 import ast
+import tomllib
 
 import pytest
 
-from tests.mutants import MODULES, PACKAGE, ROOT, all_mutants, sample
+from tests.mutants import HARMLESS, MODULES, PACKAGE, ROOT, all_mutants, sample
 from tests.mutations import mutations_of
 
 SOURCE = '''"""A docstring with 1 < 2."""
@@ -58,3 +59,9 @@ def test_a_sample_has_its_size_and_a_share_of_every_module() -> None:
     assert len({mutant.key for mutant in chosen}) == 400
     assert {mutant.module for mutant in chosen} == set(MODULES)
     assert chosen == sample(400, seed=0) != sample(400, seed=1)
+
+
+def test_what_is_listed_as_harmless_is_a_mutant_still() -> None:
+    listed = [(row["module"], row["line"], row["change"]) for row in tomllib.loads(HARMLESS.read_text())["harmless"]]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) <= {mutant.key for module in MODULES for mutant in all_mutants(module)}

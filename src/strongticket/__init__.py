@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
     from strongticket.pretrained import attach as attach
     from strongticket.pretrained import construct_pretrained as construct_pretrained
+    from strongticket.pretrained.from_folder import load_pretrained as load_pretrained
     from strongticket.tickets.codes import CodeMask as CodeMask
     from strongticket.tickets.codes import Frozen as Frozen
     from strongticket.tickets.codes import coded_mask as coded_mask
@@ -57,6 +58,7 @@ else:
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",
+        "pretrained.from_folder": "load_pretrained",
         "tickets.codes": "CodeMask Frozen coded_mask",
         "tickets.mask": "BlockMask FullMask PackedMask",
         "tickets.owners": "OwnerMask owner_mask",

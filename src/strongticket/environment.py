@@ -33,6 +33,20 @@ def environment(device: str = "cpu") -> dict[str, object]:
     }
 
 
+def peak_memory(device: str = "cpu") -> int:
+    """Give the most bytes this process has had at any moment: of the GPU, if it runs there; 0 where nobody tells."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ModuleNotFoundError:  # on Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
 def command_line() -> str | None:
     """What was typed, to be kept beside what it gave: our command, or the script that calls us; None in a session."""
     program = Path(sys.argv[0])

@@ -163,6 +163,9 @@ def write_json(path: Path, content: Json) -> None:
         file.write((_lines(content, "") + "\n").encode())
 
 
+_LONGEST = 120  # of a value that is told as it is
+
+
 def difference(theirs: Json, ours: Json, path: str = "") -> str:
     """Name the first setting in which two configurations differ.
 
@@ -171,10 +174,20 @@ def difference(theirs: Json, ours: Json, path: str = "") -> str:
         'policy.density: 0.3 there, 0.5 here'
     """
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in sorted(theirs.keys() | ours.keys()):
+        # What something is called says more than one of its settings.
+        for key in sorted(theirs.keys() | ours.keys(), key=lambda key: (key != "name", key)):
             if theirs.get(key) != ours.get(key):
                 return difference(theirs.get(key), ours.get(key), f"{path}{'.' if path else ''}{key}")
-    return f"{path or 'config'}: {json.dumps(theirs)} there, {json.dumps(ours)} here"
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for place, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+            if their != our:
+                return difference(their, our, f"{path}[{place}]")
+    there, here = (_shortened(json.dumps(value)) for value in (theirs, ours))
+    return f"{path or 'config'}: {there} there, {here} here"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class BusyError(StrongTicketError):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from strongticket.bench import search
 from strongticket.bench.settings import SearchSettings
 from strongticket.cli.bench import bench_app
+from strongticket.learn.rules import RULES
 from strongticket.learn.step import Step
 from strongticket.ops.supermask import Refresh
 
@@ -47,13 +48,20 @@ def test_json_is_one_object(tmp_path: Path) -> None:
 def test_dense_trains_just_what_search_masks() -> None:
     trained = {
         kind: sum(p.numel() for p in search.build("nano", kind, "cpu")[0].parameters() if p.requires_grad)
-        for kind in search.KINDS
+        for kind in ("dense", "search", "gpt2")
     }
     model, supermasks, _ = search.build("nano", "search", "cpu")
     assert trained["search"] == trained["dense"] == sum(m.mask.numel() for m in supermasks)
     assert trained["gpt2"] == sum(p.numel() for p in search.build("nano", "gpt2", "cpu")[0].parameters())
     assert trained["gpt2"] > trained["dense"]
     assert model.config.bias is False
+
+
+def test_every_rule_can_be_timed(tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench_app, [*quick, "--repeats", "1", "--rules", "all", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["dense", "search", *list(RULES)[1:], "gpt2"]
 
 
 def test_the_figures_are_about_these_steps() -> None:

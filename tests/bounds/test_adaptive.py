@@ -81,6 +81,11 @@ def test_quotas_fail_no_more_often_than_is_said(
     assert failed / trials <= said + 4 * math.sqrt(said * (1 - min(said, 1)) / trials) + 1e-12
 
 
+def test_fewer_units_than_quotas_fail_for_sure() -> None:
+    assert bounds.quota_failure(units=3, coordinates=2, quota=2, takes="either") == 1.0
+    assert bounds.quota_failure(units=4, coordinates=2, quota=2, takes="either") == 0.0
+
+
 def test_equal_blocks_leave_the_signs_to_chance() -> None:
     few = sum(math.comb(20, k) for k in range(6)) / 2**20
     assert "fewer than 6 for every fiftieth" in SECTION
@@ -130,6 +135,7 @@ def test_how_tight_certificates_of_transformers_are() -> None:
     ("wrong", "message"),
     [
         ({"fits": 0.0}, "fits is a probability above 0"),
+        ({"fits": 1.5}, "fits is a probability above 0; got 1.5"),
         ({"takes": "any"}, "takes must be one of"),
         ({"units": 0}, "units"),
     ],

@@ -493,6 +493,12 @@ def test_digits_are_rounded_up(x: float, digits: int) -> None:
     assert float(f"{rounded:.{digits - 1}e}") == rounded == up_digits(rounded, digits)
 
 
+def test_an_error_beyond_float64_is_infinite() -> None:
+    bound = bounds.feedforward_bound([1, 1], input_norm=1e4)
+    assert bound.error([{"hidden_width": 21}]) == math.inf
+    assert bound.error([{"hidden_width": 210}]) < 0.1
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

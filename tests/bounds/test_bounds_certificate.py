@@ -382,6 +382,12 @@ def test_an_unknown_score_norm_is_safe() -> None:
             lambda: attention_error(1.0, [HeadNorms(qk_error=0.1, vo_error=0.0, vo_norm=0.0)], variant="paper"),
             'variant "paper" depends on d_model; got none',
         ),
+        (
+            lambda: attention_error(
+                1.0, [HeadNorms(qk_error=0.1, vo_error=0.0, vo_norm=0.0)], variant="paper", d_model=0
+            ),
+            "d_model must be at least 1; got 0",
+        ),
     ],
 )
 def test_bad_norms_are_named(wrong: Callable[[], object], message: str) -> None:

@@ -5,6 +5,8 @@ import json
 import lzma
 import math
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,14 +30,21 @@ from tests.pretrained.small_models import (
 from tests.waiting import wait_until
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    ElectraConfig,
+    GPTJConfig,
+    Phi3Config,
+    PreTrainedTokenizerFast,
+)
 from typer.testing import CliRunner
 
 from strongticket import Ticket
 from strongticket.cli.main import app
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.files import lock
-from strongticket.pretrained import attach, construct_pretrained
+from strongticket.pretrained import attach, construct_pretrained, families, predict
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
 from strongticket.pretrained.text import read_sentences
@@ -178,14 +187,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(bert: Path, tmp_path: Path, mo
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     broken = copy.deepcopy(small("bert"))
     broken.encoder.layer[1].attention.self.value.weight.data[2, 3] = math.inf
-    llama = tmp_path / "llama"
-    llama.mkdir()
-    (llama / "config.json").write_text(json.dumps({"model_type": "llama", "num_attention_heads": 2}))
+    unknown = tmp_path / "phi"
+    unknown.mkdir()
+    (unknown / "config.json").write_text(json.dumps({"model_type": "phi", "num_attention_heads": 2}))
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     cases = [
         (tmp_path / "nowhere", "x.ticket", "cannot be loaded"),
-        (llama, "x.ticket", "llama has rotary positions"),
+        (unknown, "x.ticket", "no family 'phi' is known; there are "),
         (save(broken, tmp_path / "broken"), "x.ticket", "layer 1's value.weight must be finite; entry (2, 3) is inf"),
         (bert, "missing/x.ticket", f"missing/x.ticket cannot be written: there is no folder {tmp_path / 'missing'}."),
         (bert, "notes.txt", "exists and is not this model's ticket"),
@@ -311,7 +320,7 @@ def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, t
     # As models of images come: without a tokenizer, which must not be what is complained of.
     small("vit").save_pretrained(vit := tmp_path / "vit")
     done = invoke("compare", "--model", vit, "--ticket", tmp_path / "x.ticket", "--text", text)
-    assert "compare reads text, and a vit takes images" in str(done.exception)
+    assert "compare is for models of one text, and this vit is one of image" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -397,3 +406,88 @@ def test_help_has_examples() -> None:
 def test_vit_from_its_folder(tmp_path: Path) -> None:
     loaded = load_model(str(save(small("vit"), tmp_path / "vit")))
     torch.testing.assert_close(output_of(loaded, inputs("vit")), output_of(small("vit"), inputs("vit")))
+
+
+@pytest.mark.parametrize("kind", ["phi3", "electra", "gptj"])
+def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed for a model that no family is known of, from running it without numbers."""
+    monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2}
+    config = {
+        "phi3": Phi3Config(**sizes, num_key_value_heads=2, intermediate_size=24, pad_token_id=0),
+        "electra": ElectraConfig(**sizes, embedding_size=16, intermediate_size=24),
+        "gptj": GPTJConfig(vocab_size=VOCABULARY, n_embd=16, n_head=4, n_layer=2, n_inner=24, rotary_dim=4),
+    }[kind]
+    model = randomize((AutoModel if kind == "electra" else AutoModelForCausalLM).from_config(config))
+    save(model, tmp_path / "model")
+    told = invoke("construct", "--model", tmp_path / "model", "--describe")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith(f"# no family '{kind}' is known")
+    (tmp_path / "own.py").write_text(told.stdout)
+    assert "what bounds" not in told.stdout
+    what = ("--families", tmp_path / "own.py", "--what", "attention+mlp")
+    options = ("--items", 16, "--workers", 1, "--out", tmp_path / "x.ticket")
+    done = invoke("construct", "--model", tmp_path / "model", *what, *options)
+    assert done.exit_code == 0, (done.output, done.exception)
+    again = invoke("construct", "--model", tmp_path / "model", *what, "--describe").stdout
+    assert again.startswith(f"family {kind}, parts merged, ")
+    assert "  attention" in again
+    assert "  mlp.down" in again
+
+
+def test_a_dry_run_says_what_it_would_take(bert: Path, tmp_path: Path) -> None:
+    arguments = ("construct", "--model", bert, "--items", 16, "--workers", 1, "--parts", "linear")
+    done = invoke(*arguments, "--dry-run")
+    assert done.exit_code == 0, (done.output, done.exception)
+    sums, duration, size, memory = done.stdout.splitlines()
+    # Two layers of four maps of 16 x 16.
+    assert sums.startswith("2,048 subset sums of 16 items, ")
+    assert re.fullmatch(r"about [\d.]+ seconds with 1 worker on cpu", duration)
+    assert float(re.search(r"about ([\d.]+) MB", size)[1]) == pytest.approx(2048 * 16 / 8e6, abs=0.1)
+    assert memory.endswith("the largest part")
+    assert not list(tmp_path.iterdir())
+    assert invoke(*arguments).exit_code == 2
+    assert invoke(*arguments, "--out", tmp_path / "x.ticket").exit_code == 0
+    # The same command again finds its ticket; with other parts it is another.
+    assert invoke(*arguments, "--out", tmp_path / "x.ticket").exit_code == 0
+    other = invoke(*arguments[:-1], "merged", "--out", tmp_path / "x.ticket")
+    assert "was made with parts linear, not merged" in str(other.exception)
+
+
+def test_checkpoints_that_cannot_be_started_from_are_one_line(bert: Path, tmp_path: Path) -> None:
+    def changed(name: str, **settings: object) -> Path:
+        folder = shutil.copytree(bert, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | settings))
+        return folder
+
+    ran = tmp_path / "ran"
+    own = changed("own", model_type="mine", auto_map={"AutoConfig": "mine.Mine", "AutoModel": "mine.Mine"})
+    (own / "mine.py").write_text(f"open({str(ran)!r}, 'w')")
+    sharded = tmp_path / "sharded"
+    small("bert").save_pretrained(sharded, max_shard_size="10KB")
+    sorted(sharded.glob("model-*.safetensors"))[1].unlink()
+    for folder, said in (
+        (
+            changed("bits", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+            "is quantised (bits",
+        ),
+        (own, "comes with code of its own, which is never run"),
+        (sharded, "cannot be loaded ("),
+    ):
+        done = invoke("construct", "--model", folder, "--items", 4, "--out", tmp_path / "x.ticket")
+        assert isinstance(done.exception, StrongTicketError)
+        assert said in str(done.exception)
+        assert "\n" not in str(done.exception)
+    assert not ran.exists()
+
+
+def test_a_part_too_large_for_the_memory_is_one_line(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predict, "_free_memory", lambda: 1 << 20)
+    done = invoke("construct", "--model", bert, "--workers", 2, "--out", tmp_path / "x.ticket")
+    assert re.match(
+        r"layer\.0\.attention\.head\.0 needs about .* with 2 at work 1\.3 GB, and 0\.0 GB are free\.",
+        str(done.exception),
+    )

@@ -20,7 +20,7 @@ from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig4, fig6
 from strongticket.experiments.figure import How, reproduce_figure
 
-QUICK = ("fig6", "--quick", "--sources", 20)
+QUICK = ("fig6", "--quick", "--sources", 10)
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +84,17 @@ def test_json_and_the_run_file(uninterrupted: Path) -> None:
     assert printed["fig6"]["fits"] == result["fits"]
     assert printed["fig6"]["violations"] == 0
     about = json.loads((uninterrupted / "run.json").read_text())
-    assert about["command"].startswith("strongticket reproduce fig6 --quick --sources 20 --out")
+    assert about["command"].startswith("strongticket reproduce fig6 --quick --sources 10 --out")
     assert about["seconds"] > 0
     assert about["workers"] == 1
 
 
 def test_another_configuration_in_the_folder_is_refused_in_one_line(uninterrupted: Path) -> None:
     before = (uninterrupted / "result.json").read_bytes()
-    done = run("fig6", "--quick", "--sources", 19, "--out", uninterrupted.parent)
+    done = run("fig6", "--quick", "--sources", 9, "--out", uninterrupted.parent)
     assert done.returncode == 1
     assert done.stderr == (
-        f"Error: {uninterrupted} holds the result of another configuration (sources: 20 there, 19 here). "
+        f"Error: {uninterrupted} holds the result of another configuration (sources: 10 there, 9 here). "
         "Choose another --out, or move that folder away.\n"
     )
     assert (uninterrupted / "result.json").read_bytes() == before
@@ -104,7 +104,7 @@ def test_another_configuration_in_the_folder_is_refused_in_one_line(uninterrupte
     ("arguments", "said"),
     [
         (("fig4", "--dask-timeout", 9), "--dask-timeout is for --dask, which is not given"),
-        (("fig7", "--dask-timeout", 9), "--dask-timeout is for Figures 4 to 6"),
+        (("fig7", "--dask-timeout", 9), "--dask-timeout is for figures of constructions, fig4 to scans"),
         (("fig4", "--workers", 2, "--dask", "tcp://127.0.0.1:9"), "--workers and --dask exclude each other"),
         (("fig4", "fig6", "--target", "trained"), "fig6 has untrained targets, as in the paper"),
         (("fig9",), "'fig9' is not one of"),

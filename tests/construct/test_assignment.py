@@ -1,5 +1,6 @@
 """Which coordinate each unit serves: what is chosen, that it is the same everywhere, and that it is never worse."""
 
+import hashlib
 import math
 import os
 import subprocess
@@ -14,7 +15,7 @@ from torch import Tensor
 
 import strongticket
 from strongticket.construct import exchange
-from strongticket.construct.assignment import assign
+from strongticket.construct.assignment import _rounds_a_slot, assign
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
@@ -22,6 +23,7 @@ from strongticket.construct.plan import Product
 from strongticket.construct.recertify import failures
 from strongticket.construct.slots import Signs, grouped, slots_of
 from strongticket.construct.source import RandomMatrix
+from strongticket.ops.rng import random_weights
 
 KINDS = ("linear", "behind", "first")
 
@@ -132,11 +134,43 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, 0.5, np.float32)
     slot = exchange.share_out(own, quotas, wanted, near, signs)
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
+    if kind == "linear":
+        assert (counts == quotas).all(), "every unit fits every slot, if not well"
     total = exchange.exchange(own, free, slot, target, wanted, near, signs, 1.0, 50)
     first, last = (exchange.predicted_squares(own, free, s, target, signs, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
     assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date are those made anew"
     assert (np.bincount(slot[slot >= 0], minlength=slots) == counts).all()
+
+
+# SHA-256 of every unit's input, as first found: seed and target decide about a ticket, in every later release.
+FIRST_CHOICES = {
+    "linear": "1846a4469442c554101134a2c24ae0433813d50bd9253bbc0268b7fd5baf5c78",
+    "behind": "f905e8886d487d892133fcdbf4e7b1d6119018d57e366f2956f9a7ed31a7f6fa",
+    "first": "1abd1e706c897e39851e03ea43a28ef858ba15361295ef05dcdfbb84ff4b1f1e",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_release_chooses_the_same(kind: str) -> None:
+    """Small and large targets, one out of reach, few slots and many, units that fit nowhere near."""
+    told = []
+    for outputs, inputs, items, scale in [
+        (7, 5, 8, 0.4),
+        (3, 24, 20, 0.2),
+        (30, 6, 25, 0.8),
+        (5, 2, 6, 3.0),
+        (2, 1, 4, 1e8),
+    ]:
+        target = random_weights(items, "target", (outputs, inputs), scale=scale).double()
+        target[0, -1] *= 9
+        found = ways(kind, target, items, seed=inputs)[1]
+        told += [(way.how, way.owners.tolist()) for way in found]
+    assert hashlib.sha256(repr(told).encode()).hexdigest() == FIRST_CHOICES[kind]
+
+
+def test_rounds_grow_as_the_sums_do() -> None:
+    assert [_rounds_a_slot(items) for items in (8, 20, 22, 23, 24, 28, 29, 60)] == [2, 2, 4, 4, 8, 32, 32, 32]
 
 
 CHOICES = """

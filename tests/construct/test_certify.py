@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 import strongticket as st
 from strongticket.bounds import HeadNorms, attention_error
+from strongticket.bounds.certificate import AttentionNorms, BlockNorms, Envelope, LinearNorms, propagate_transformer
 from strongticket.construct import certify, recertify
 from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.models.attention import Attention
-from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from tests.construct.test_construct import draw, random_attention
 
 
@@ -52,6 +53,18 @@ def test_no_bias_adds_nothing_to_the_norms() -> None:
     ticket = st.construct_transformer(Transformer([block]), key_width=8, value_width=8, hidden_width=8, input_norm=2.0)
     (described,) = ticket.certificate.details["blocks"]
     assert described["norm"] == pytest.approx((2 + 2 * 0.5) * (1 + 0.25**2), rel=1e-5)
+
+
+def test_the_papers_form_counts_the_width_of_the_model() -> None:
+    target = random_transformer(2, 3, key_width=3, generator=torch.Generator().manual_seed(0))
+    ticket = st.construct_transformer(target, key_width=48, value_width=48, hidden_width=48, input_norm=1.5)
+    norms = []
+    for block in ticket.certificate.details["blocks"]:
+        heads = tuple(HeadNorms(**head, query_bias_norm=0.0) for head in block["heads"])
+        layers = tuple(LinearNorms(norm=layer["norm"], error=layer["error_norm"]) for layer in block["layers"])
+        norms.append(BlockNorms(attention=AttentionNorms(heads=heads), feedforward=layers))
+    *_, last = propagate_transformer(Envelope(1.5), norms, variant="paper", d_model=3)
+    assert ticket.certificate.details["paper_error"] == pytest.approx(last.error, rel=1e-3)
 
 
 def pruned(error: list[list[float]], rounding: float) -> Pruned:

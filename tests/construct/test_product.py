@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from strongticket.construct import norms, product, source
 from strongticket.construct.certify import input_norm_of
@@ -133,15 +134,35 @@ def test_sums_too_large_for_a_gpu_are_solved_apart() -> None:
 
 @given(rows=st.integers(1, 9), columns=st.integers(1, 9), exponent=st.integers(-80, 80), seed=st.integers(0, 99))
 @settings(max_examples=50)
-def test_norm_by_squaring_is_a_close_upper_bound(rows: int, columns: int, exponent: int, seed: int) -> None:
+def test_norm_by_cholesky_is_a_close_upper_bound(rows: int, columns: int, exponent: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     matrix = 2.0**exponent * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     exact = torch.linalg.matrix_norm(matrix, ord=2).item()
-    bound, of_zero, twice = norms._norms_by_squaring(torch.stack([matrix, 0 * matrix, 2 * matrix]))
-    assert exact <= bound <= exact * 1.0002
+    bound, of_zero, twice = norms._norms_by_cholesky(torch.stack([matrix, 0 * matrix, 2 * matrix]))
+    assert exact <= bound <= exact * (1 + 1e-6)
     assert of_zero == spectral_norm(0 * matrix) == 0.0
     assert twice == pytest.approx(2 * bound, rel=1e-9)
     assert exact <= spectral_norm(matrix) <= exact * (1 + 1e-11)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "closeness"),
+    [
+        (torch.ones(400), 1e-6),  # nothing but the largest
+        (torch.linspace(0.99999, 1.0, 400), 2e-5),  # all close to it, which the estimate cannot tell apart
+        (0.5 ** torch.arange(400.0), 1e-6),
+        ((torch.arange(400) < 3).float(), 1e-6),  # of low rank
+    ],
+)
+def test_norms_of_large_matrices_are_close_upper_bounds(spectrum: Tensor, closeness: float) -> None:
+    """Of matrices whose singular values are known."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (
+        torch.linalg.qr(torch.randn(rows, 400, generator=generator, dtype=torch.float64)).Q for rows in (400, 420)
+    )
+    exact = float(spectrum.max())
+    # The factors are orthogonal to a few units in the last place.
+    assert exact * (1 - 1e-13) <= spectral_norm(left * spectrum @ right.T) <= exact * (1 + closeness)
 
 
 def test_norms_of_long_vectors_are_upper_bounds() -> None:

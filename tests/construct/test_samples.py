@@ -1,5 +1,6 @@
 """Certificates for given samples: computed by other code, attacked, and refused what they do not speak of."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -198,6 +199,12 @@ def test_an_attention_mask_changes_what_is_computed() -> None:
     seen = ticket.build("merged", dtype=torch.float64)(samples[:5], mask) - target(samples[:5], mask)
     assert (seen.norm(dim=-1) <= found.errors).all()
     assert found.output_norm == pytest.approx(target(samples[:5], mask).norm(dim=-1).max().item())
+    # A mask of its own for each sample.
+    masks = torch.stack([mask, mask.T, torch.ones_like(mask)])
+    each = torch.stack(
+        [st.certify(ticket, target, x, attends=own).errors for x, own in zip(samples[:3], masks, strict=True)]
+    )
+    torch.testing.assert_close(st.certify(ticket, target, samples[:3], attends=masks).errors, each, rtol=1e-9, atol=0)
     with pytest.raises(ValueError, match="attends is for attentions and transformers"):
         st.certify(constructed()["layer"][0], constructed()["layer"][1], torch.ones(1, 3), attends=mask)
 
@@ -276,6 +283,43 @@ def test_words_for_people() -> None:
     assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs are up to " in told
 
 
+def test_numbers_for_machines() -> None:
+    target, ticket, samples = four_blocks()
+    found = st.certify(ticket, target, samples[:1], radius=0.5)
+    told = found.as_json()
+    assert told == json.loads(json.dumps(told))
+    assert (told["inputs"], told["radius"], len(told["by_block"])) == (8, 0.5, 4)
+    assert told["error"] == told["by_block"][-1] == found.error
+    assert told["output_norm"] == found.output_norm
+    assert told["target_sha256"] == found.target_sha256 == ticket.certificate.target_sha256
+
+
+def test_sequences_are_certified_one_by_one() -> None:
+    target, ticket, samples = four_blocks()
+    together = st.certify(ticket, target, samples[:6].view(2, 3, 8, 4), radius=0.1).errors
+    alone = [st.certify(ticket, target, sequence, radius=0.1).errors for sequence in samples[:6]]
+    torch.testing.assert_close(together, torch.stack(alone).view(2, 3, 8), rtol=1e-9, atol=0)
+
+
+def test_where_all_is_zero() -> None:
+    target, ticket, samples = four_blocks()
+    assert st.certify(ticket, target, 0 * samples[:1]).error < 1e-290
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_the_radius_covers_what_a_norm_rounds(size: float) -> None:
+    x, weight, bias, eps = draw(50, 7, seed=1), size * draw(7, seed=2), size * draw(7, seed=3), 1e-5
+    zero = torch.zeros(50).double()
+    place = through_norm(Place(x, zero, zero), weight, bias, eps, centred=True)
+    X, W, B = (tensor.numpy().astype(np.longdouble) for tensor in (x, weight, bias))
+    Y = X - X.mean(axis=1, keepdims=True)
+    truth = Y / np.sqrt((Y * Y).mean(axis=1, keepdims=True) + np.longdouble(eps)) * W + B
+    off = np.linalg.norm((place.centre.numpy() - truth).astype(float), axis=1)
+    assert (off > 0).any()
+    assert (off <= place.radius.numpy()).all()
+    assert (place.radius <= 1e-13 * size).all()
+
+
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("distance", [0.0, 1e-3, 0.5, 30.0])
 def test_norms_are_opened_by_the_length_the_samples_have_there(distance: float, centred: bool) -> None:
@@ -288,6 +332,9 @@ def test_norms_are_opened_by_the_length_the_samples_have_there(distance: float, 
     off = torch.full((40,), distance, dtype=torch.float64)
     place = through_norm(Place(c, off, off), weight, bias if centred else None, eps, centred=centred)
     torch.testing.assert_close(place.centre, norm(c).detach(), rtol=0, atol=1e-13)
+    cut = Place(*(part.unflatten(0, (5, 8)) for part in (c, off, off)))
+    again = through_norm(cut, weight, bias if centred else None, eps, centred=centred)
+    assert torch.equal(again.centre.flatten(0, 1), place.centre)
     # By hand: the slope where the vector is shortest, and never more than from one end of the sphere to the other.
     y = c - c.mean(dim=1, keepdim=True) if centred else c
     for found, moved in ((place.radius, distance), (place.error, 2 * distance)):

@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 
 import strongticket as st
 from strongticket.cli.main import app
-from strongticket.construct.chance import chance_out_of_reach, chance_some_is_out_of_reach, count_failures
+from strongticket.construct.chance import (
+    chance_out_of_reach,
+    chance_some_is_out_of_reach,
+    count_failures,
+    expected_out_of_reach,
+)
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.width_for import width_for
 from strongticket.models.transformer import FeedForward
@@ -28,6 +33,8 @@ def test_the_chance_is_what_is_counted_and_not_above_it(relu: bool, wanted: floa
     spread = math.sqrt(seen * (1 - seen) / 200_000)
     assert found <= seen + 4 * spread
     assert found >= seen - 4 * spread - 0.02 * seen, "rounding up to the grid costs little"
+    above = chance_out_of_reach(wanted, items, relu=relu, upper=True)
+    assert seen - 4 * spread <= above <= seen + 4 * spread + 0.05 * seen
 
 
 def test_unreachable_entries_come_as_often_as_predicted() -> None:
@@ -37,6 +44,8 @@ def test_unreachable_entries_come_as_often_as_predicted() -> None:
     seen = count_failures([ticket.certificate.details["unreachable"]["count"] for ticket in tickets], tol=0.5)
     assert predicted <= seen.high, "a lower bound, since of each column only one entry counts"
     assert predicted > seen.low / 4
+    counted = sum(ticket.certificate.details["unreachable"]["count"] for ticket in tickets) / len(tickets)
+    assert expected_out_of_reach(plan_linear(target, 3 * 10, "theory")) == pytest.approx(counted, rel=0.3)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +68,9 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_least_width_is_enough_and_one_item_fewer_is_not(name: str) -> None:
     target = TARGETS[name]()
-    answer = width_for(target, tol=0.05, failure=0.1, sources=10)
+    told: list[tuple[int, int, int]] = []
+    answer = width_for(target, tol=0.05, failure=0.1, sources=10, progress=lambda *one: told.append(one))
+    assert told == [(tried.items, source, 10) for tried in answer.tried for source in range(1, 11)]
     assert answer.found is not None
     by_items = {tried.items: tried for tried in answer.tried}
     assert answer.found.failures.count <= 1

@@ -29,6 +29,9 @@
 struct dim3 {
     unsigned x, y, z;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
@@ -207,12 +210,6 @@ inline int __reduce_add_sync(unsigned, int mine)
     });
 }
 
-inline unsigned atomicAdd(unsigned *place, unsigned value) { return std::exchange(*place, *place + value); }
-inline unsigned atomicOr(unsigned *place, unsigned value) { return std::exchange(*place, *place | value); }
-
-inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
-inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
-
 inline unsigned __float_as_uint(float x)
 {
     unsigned bits;
@@ -225,6 +222,43 @@ inline float __uint_as_float(unsigned bits)
     std::memcpy(&x, &bits, sizeof x);
     return x;
 }
+
+// What `mma.sync.m16n8k16` does for bfloat16, in float64 and rounded once: sums (16, 8) += A (16, 16) B (16, 8).
+inline void multiply_tiles(float *sums, const unsigned *a, uint2 b)
+{
+    auto half = [](uint64_t word, unsigned place) { return __uint_as_float(unsigned(word >> 16 * place << 16)); };
+    float A[16][16], B[16][8];
+    // A lane holds columns 2 at, 2 at + 1 of rows `of` and `of + 8`, then those 8 further.
+    auto for_lanes = [](auto use) {
+        for (unsigned lane = 0; lane < emulator::WARP; lane++) use(lane, lane / 4, lane % 4);
+    };
+    for (unsigned far = 0; far < 2; far++)
+        emulator::exchange(uint64_t(a[2 * far + 1]) << 32 | a[2 * far], [&](const uint64_t *lanes) {
+            for_lanes([&](unsigned lane, unsigned of, unsigned at) {
+                for (unsigned k = 0; k < 4; k++) A[of + 8 * (k / 2)][8 * far + 2 * at + k % 2] = half(lanes[lane], k);
+            });
+            return 0;
+        });
+    emulator::exchange(uint64_t(b.y) << 32 | b.x, [&](const uint64_t *lanes) {
+        for_lanes([&](unsigned lane, unsigned of, unsigned at) {
+            for (unsigned k = 0; k < 4; k++) B[8 * (k / 2) + 2 * at + k % 2][of] = half(lanes[lane], k);
+        });
+        return 0;
+    });
+    unsigned of = threadIdx.x % emulator::WARP / 4, at = threadIdx.x % 4;
+    for (unsigned k = 0; k < 4; k++) {
+        double sum = sums[k];
+        for (unsigned j = 0; j < 16; j++) sum += double(A[of + 8 * (k / 2)][j]) * B[j][2 * at + k % 2];
+        sums[k] = float(sum);
+    }
+}
+
+inline unsigned atomicAdd(unsigned *place, unsigned value) { return std::exchange(*place, *place + value); }
+inline unsigned atomicOr(unsigned *place, unsigned value) { return std::exchange(*place, *place | value); }
+
+inline int __ffs(unsigned x) { return __builtin_ffs(int(x)); }
+inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
+
 inline uint64_t bits_of(double x)
 {
     uint64_t bits;

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from strongticket.experiments import fig4, fig5, fig6
+from strongticket.experiments import fig4, fig5, fig6, scans, theorem3
 from strongticket.experiments.figure import Figure, How, reproduce_figure
 from strongticket.experiments.targets import TargetConfig
 
@@ -26,9 +26,12 @@ SMALL: dict[str, tuple[Figure[Any], Any]] = {
             all_tokens_up_to=16,
             all_tokens_inputs=6,
             target=UNTRAINED,
+            assignments=("equal",),
         ),
     ),
-    "fig6": (fig6.FIGURE, fig6.Config(sources=4, n_blocks=3, widths=(8, 32, 48), inputs=50)),
+    "fig6": (fig6.FIGURE, fig6.Config(sources=4, n_blocks=3, widths=(8, 32, 48), inputs=50, assignments=("equal",))),
+    "theorem3": (theorem3.FIGURE, theorem3.Config(sources=5, widths=(24, 48), inputs=5)),
+    "scans": (scans.FIGURE, scans.Config(sources=2, targets=len(scans.CELLS), inputs=5)),
 }
 
 

@@ -13,11 +13,11 @@ from strongticket.charts.parts import Chart
 from strongticket.construct import construct_attention, construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.errors import StrongTicketError
-from strongticket.experiments import fig4, fig6
+from strongticket.experiments import curves, fig4, fig6, scans
 from strongticket.experiments.figure import Options, load_figure, reproduce_figure
 from strongticket.experiments.statistics import summarize
-from strongticket.experiments.targets import Target
-from strongticket.models.transformer import Transformer
+from strongticket.experiments.targets import Target, draw_tokens
+from strongticket.models.transformer import FeedForward, Transformer
 from tests.experiments.runs import SMALL, UNTRAINED, run_small
 
 
@@ -71,7 +71,7 @@ def test_the_size_of_tasks_does_not_show(out: Path, results: dict[str, Any], nam
     assert (tmp_path / name / "result.json").read_bytes() == (out / name / "result.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "theorem3"])
 def test_tables_show_every_target(results: dict[str, Any], name: str) -> None:
     (chart,) = load_figure(name).describe(results[name]).blocks
     assert isinstance(chart, Chart)
@@ -124,6 +124,68 @@ def test_fig4_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> N
     assert math.isclose(errors.max().item(), point["sources"]["worst"][source], rel_tol=1e-9, abs_tol=1e-14)
     assert ticket.certificate is not None
     assert math.isclose(ticket.certificate.error, point["sources"]["certificate"][source], rel_tol=1e-9)
+
+
+def test_adaptive_units_have_the_same_sources_and_are_no_worse(results: dict[str, Any]) -> None:
+    found = results["fig4"]
+    for equal, ours in zip(found["widths"], found["adaptive"]["widths"], strict=True):
+        assert (ours["target"], ours["width"]) == (equal["target"], equal["width"])
+        assert ours["sources"]["seed"] == equal["sources"]["seed"]
+        assert ours["error"]["median"] < 2 * equal["error"]["median"]
+    (chart,) = fig4.describe(found).blocks
+    assert isinstance(chart, Chart)
+    for view in chart.views[:2]:
+        (line,) = (series for series in view.series if series.name == "mean, adaptive units")
+        means = [point["error"]["mean"] for point in curves.of_target(found["adaptive"]["widths"], 0)]
+        assert [y for _, y in line.points] == means
+    # A file from before there were any is drawn without them.
+    before: Any = {key: value for key, value in found.items() if key != "adaptive"}
+    (chart,) = fig4.describe(before).blocks
+    assert isinstance(chart, Chart)
+    assert not [series.name for view in chart.views for series in view.series if "adaptive" in series.name]
+
+
+def test_theorem3_counts_what_is_above_the_tolerance(results: dict[str, Any]) -> None:
+    found = results["theorem3"]
+    assert found["theorem"]["tight"]["width"] < found["theorem"]["paper"]["width"]
+    for way in (found, found["adaptive"]):
+        for point in way["chances"]:
+            failed = sum(error > 0.01 for error in point["sources"]["certificate"])
+            assert (point["failures"]["count"], point["failures"]["sources"]) == (failed, 5)
+            assert point["failures"]["low"] <= failed / 5 <= point["failures"]["high"]
+            low, high = point["predicted"]
+            assert 0 < low <= high <= 1
+    narrow, wide = found["chances"]
+    assert narrow["predicted"][0] > wide["predicted"][1]
+
+
+def test_scans_vary_one_thing_at_a_time(results: dict[str, Any]) -> None:
+    cells = results["scans"]["cells"]
+    assert [(cell["scan"], cell["value"]) for cell in cells] == scans.CELLS
+    usual = {c["scan"]: c["theorem"] for c in cells if c["value"] == scans.USUAL[c["scan"]]}
+    assert usual["d"] == usual["H"] == usual["alpha"], "the usual cell is in every scan"
+    assert usual["L"] == usual["units"]
+    assert all((cell["shallow"] is not None) == (cell["scan"] in scans.NETWORKS) for cell in cells)
+    (chart,) = scans.describe(results["scans"]).blocks
+    assert isinstance(chart, Chart)
+    assert [view.name for view in chart.views] == [*scans.NAMES.values()]
+
+
+def test_a_shallow_network_is_a_pruned_random_one_and_gets_closer_with_its_width() -> None:
+    target = scans.draw_target("L", {**scans.USUAL, "d": 4}, seed=0)
+    assert isinstance(target, FeedForward)
+    x = draw_tokens(20, 1, 4, 1.0, seed=1)
+    errors = []
+    for items in (12, 44):
+        network = scans.prune_shallow(target, items, seed=2)
+        first, *others = network.weights
+        n = 4 * items
+        assert [weight.shape for weight in network.weights] == [(n, 4), (n, n), (4, n)]
+        assert ((first != 0).sum(dim=1) == 1).all(), "a unit of the first layer has one input"
+        assert all(0.1 < (weight != 0).double().mean() < 0.9 for weight in others)
+        assert all(weight.abs().max() <= 1 for weight in network.weights)
+        errors.append((network(x) - target(x)).norm(dim=-1).mean().item())
+    assert errors[1] < errors[0] / 50
 
 
 def test_fig4_describes_its_sources(results: dict[str, Any]) -> None:
@@ -217,8 +279,8 @@ def test_quick_is_only_smaller() -> None:
     for name in SMALL:
         figure = load_figure(name)
         quick, full = (figure.plan.configure(Options(quick=quick)) for quick in (True, False))
-        assert quick.sources < full.sources == 100
-        assert set(quick.widths) < set(full.widths)
+        assert quick.sources < full.sources == {"theorem3": 300, "scans": 30}.get(name, 100)
+        assert set(quick.widths) < set(full.widths) or name == "scans"
     full = fig4.configure(Options())
     assert len(full.widths) >= 12
     assert (full.widths[0], full.widths[-1], full.inputs, full.length) == (8, 128, 10_000, 4)

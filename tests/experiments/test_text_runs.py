@@ -22,10 +22,13 @@ from strongticket.experiments.figure import Figure, How, Options, reproduce_figu
 from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
 from strongticket.experiments.text_figure import Choice
 from strongticket.files import Json, unsealed
+from strongticket.learn.config import RunConfig
+from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.run import Means
 from strongticket.learn.shared import Share
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 TINY = schedules.ticket(
     replace(schedules.quick("nano"), steps=4, warmup=1, validate_every=4, sequences=4, micro_batch=4, length=32),
     embeddings="masked",
@@ -76,6 +79,35 @@ def test_rows_of_two_processes_are_all_kept(tmp_path: Path) -> None:
         rows.keep(made_up(config, 4.0))
     assert [Rows(tmp_path).find(config) is not None for config in plan[:3]] == [True] * 3
     assert os.listdir(tmp_path) == [ROWS]
+
+
+def test_what_another_process_does_is_left_to_it(work: Work, tmp_path: Path) -> None:
+    plan = [TINY, replace(TINY, seed=1)]
+
+    def go(plan: list[RunConfig]) -> None:
+        run_missing(plan, Rows(tmp_path), work, progress=lambda *_: None, watch=lambda moment: None)
+
+    with language._claimed(tmp_path / "under-way" / name_of(TINY)):
+        go(plan)
+        assert [Rows(tmp_path).find(config) is not None for config in plan] == [False, True]
+    late = Rows(tmp_path)
+    go(plan)
+    # One that began to look before the other ended finds its row all the same.
+    run_missing(plan, late, work, progress=lambda *_: None, watch=lambda moment: None)
+    assert len((tmp_path / ROWS).read_text().splitlines()) == 2
+    assert os.listdir(tmp_path) == [ROWS]
+
+
+def test_a_row_of_another_version_of_its_rule_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows(tmp_path)
+    rows.keep(made_up(TINY, 4.0))
+    assert rows.find(TINY) is not None, "rows from before there were versions are of the first"
+    monkeypatch.setattr(EdgePopup, "version", 2)
+    assert rows.find(TINY) is None
+    rows.keep(made_up(TINY, 3.5) | {"found": {"rule_version": 2}})
+    found = Rows(tmp_path).find(TINY)
+    assert found is not None
+    assert found["best_validation_loss"] == 3.5
 
 
 def test_a_run_is_not_thrown_away_before_its_row_is_kept(
@@ -138,6 +170,9 @@ NAMES = {
     "spread": "5d91b38bcbc0debe",
     "ablation": "755f9f8b36e3256c",
     "inits": "e26ef66917fe43cc",
+    "frontier": "c8037e589aa0661b",
+    "signs": "93b05995b8db96bf",
+    "longer": "c5131f6bd0ef747c",
 }
 
 
@@ -230,7 +265,7 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
     [
         (
             ("fig7", "--seed", "5", "--init", "xavier"),
-            "--seed and --init are for Figures 4 to 6, none of which is asked for",
+            "--seed and --init are for figures of constructions, fig4 to scans, none of which is asked for",
         ),
         (("fig7", "--only", "small"), "--only is for runs to do, and without --data none is done"),
         (("fig7", "--also", "sample", "--keep"), "--also and --keep are for runs to do, and without --data none is"),

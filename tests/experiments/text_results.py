@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from strongticket.experiments import ablation, fig7, fig8, inits, spread
+from strongticket.experiments import ablation, fig7, fig8, frontier, inits, longer, signs, spread
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.language import Rows
 from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 
-FIGURES = (fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE)
+FIGURES = (
+    *(fig7.FIGURE, fig8.FIGURE, spread.FIGURE, ablation.FIGURE, inits.FIGURE),
+    *(frontier.FIGURE, signs.FIGURE, longer.FIGURE),
+)
 QUICK = Choice(schedule="quick", models={"nano": 2})
 
 
@@ -24,7 +27,7 @@ def made_up(config: RunConfig, loss: float) -> Json:
         "curve": [[0, 5.5], [config.steps, loss + 0.01]],
         "nonzero": {"all": 40_000 if config.mode == "search" else 120_000, "without_embeddings": 30_000},
         "also": {"other": loss + 1},
-        "found": {"identity": "1" * 64},
+        "found": {"identity": "1" * 64, "bytes": config.weights(vocabulary=256) // 8},
         "run": {"tokens_per_second": 1e5, "seconds": 2.0, "commit": f"c{config.seed}", "date": f"{2020 + config.seed}"},
     }
 

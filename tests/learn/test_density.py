@@ -17,6 +17,7 @@ import strongticket as st
 from strongticket.cli.main import app
 from strongticket.learn.density import densities_of
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 RANKING_RULES = ["edge-popup", "iterand", "biprop", "signed", "multicoated:levels=2,shrink=0.5", "partially-frozen"]
 
 
@@ -89,6 +90,15 @@ def test_a_ramp_goes_in_a_line_and_is_resumed(rule: str, scope: Any) -> None:
     for step in (1, 5, 3):
         hidden.load_state(moments[step], step)
         assert sum(hidden.densities().values()) == seen[step]
+
+
+def test_scores_of_gem_miner_stay_between_0_and_1() -> None:
+    hidden = st.hide(make(40, 50, 60), st.Policy(density=0.5), seed=0, rule="gem-miner:every=3")
+    scores = hidden.tensors[0].module.scores
+    with torch.no_grad():
+        scores.copy_(torch.linspace(-1, 3, scores.numel()).view_as(scores))
+    hidden.after_step()
+    assert (scores.min(), scores.max()) == (0, 1)
 
 
 def test_gem_miner_freezes_along_a_ramp() -> None:

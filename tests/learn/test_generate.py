@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ from strongticket import StrongTicketError
 from strongticket.cli.language import harmless
 from strongticket.data.text import load_text
 from strongticket.data.tokenizer import find_tokenizer
+from strongticket.learn import evaluate
+from strongticket.learn.evaluate import faster_run
 from strongticket.learn.generate import decode_stream, generate_tokens
 from strongticket.learn.recorded import tokenizer_of
 from strongticket.models.gpt2 import GPT2, gpt2_config
 
 CONTEXT = 128
+PACE = (
+    r"{} tokens, the first after [0-9.]+ s(, then [0-9,.]+ a second)?, "
+    r"run {}: weights 0.[0-9] MB, the process [0-9,.]+ MB at most.\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +96,46 @@ def test_generate_writes_prompt_and_text(run: Run, ticket_file: Path) -> None:
     done = run(*arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The river né")
-    assert done.stderr == ""
+    assert re.fullmatch(PACE.format(30, "dense"), done.stderr)
     assert run(*arguments).stdout == done.stdout
     assert run(*arguments[:-1], 6).stdout != done.stdout
     told = json.loads(run(*arguments, "--json").stdout)
     assert done.stdout == "The river né" + harmless(told["text"]) + "\n"
+    assert (told["tokens"], told["run"], told["weight_bytes"] // 1000) == (30, "dense", 492)
+    assert told["tokens_per_second"] > 0 < told["first_token_seconds"]
+    assert told["peak_bytes"] > 10**7
+
+
+def test_signed_constants_are_generated_from_bits(run: Run, tmp_path: Path) -> None:
+    text = load_text("sample")
+    recorded_ticket(text, init="sign").save(path := tmp_path / "signed.ticket")
+    told = [
+        json.loads(run("generate", path, "--run", how, "--tokens", 20, "--json").stdout) for how in ("bits", "dense")
+    ]
+    assert told[0]["text"] == told[1]["text"]
+    assert told[0]["weight_bytes"] < told[1]["weight_bytes"] / 4  # columns are padded, or it would be 16
+    assert re.fullmatch(PACE.format(1, "from bits"), run("generate", path, "--run", "bits", "--tokens", 1).stderr)
+    done = run("evaluate", path, "--data", "sample", "--run", "bits")
+    assert "reproduced (difference" in done.stdout, done.stderr
+
+
+def test_large_signed_tickets_run_from_bits_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = load_text("sample")
+    signed, normal = (recorded_ticket(text, init=init) for init in ("sign", "own"))
+    assert faster_run(signed, "cpu") == "dense"  # so small that it fits any cache
+    monkeypatch.setattr(evaluate, "MANY_WEIGHTS", signed.numel)
+    assert [faster_run(signed, "cpu"), faster_run(normal, "cpu"), faster_run(signed, "cuda")] == [
+        "bits",
+        "dense",
+        "dense",
+    ]
+
+
+def test_other_weights_from_bits_are_refused_in_one_line(run: Run, ticket_file: Path) -> None:
+    done = run("generate", ticket_file, "--run", "bits")
+    assert done.returncode == 1
+    assert "has normal weights. Search with --init sign" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_control_characters_are_spelled_out(run: Run, ticket_file: Path) -> None:
@@ -106,15 +148,15 @@ def test_control_characters_are_spelled_out(run: Run, ticket_file: Path) -> None
 
 def test_an_empty_prompt_works(run: Run, ticket_file: Path) -> None:
     done = run("generate", ticket_file, "--tokens", 5)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert len(done.stdout) > 1
 
 
 def test_a_long_prompt_is_cut_and_that_is_said(run: Run, ticket_file: Path) -> None:
     done = run("generate", ticket_file, "--prompt", "x" * 500, "--tokens", 3, "--temperature", 0)
-    assert done.stderr == f"The prompt has 500 tokens; the model sees the last {CONTEXT} of them.\n"
+    assert done.stderr.startswith(f"The prompt has 500 tokens; the model sees the last {CONTEXT} of them.\n")
     cut = run("generate", ticket_file, "--prompt", "x" * CONTEXT, "--tokens", 3, "--temperature", 0)
-    assert cut.stderr == ""
+    assert re.fullmatch(PACE.format(3, "dense"), cut.stderr)
     assert done.stdout.lstrip("x") == cut.stdout.lstrip("x")
 
 

@@ -161,6 +161,7 @@ def test_describe_says_what_was_drawn() -> None:
     assert rows["blocks.1.attention.key.weight"] == {
         "name": "blocks.1.attention.key.weight",
         "group": "attention",
+        "role": "key",
         "treatment": "masked",
         "shape": [64, 64],
         "distribution": "normal",

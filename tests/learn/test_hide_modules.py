@@ -63,6 +63,8 @@ def test_weights_are_those_the_ticket_names_and_biases_are_gone(make: Callable[[
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @ANY_MODULE
 def test_compiled(make: Callable[[], nn.Module], compiler: str) -> None:
+    if make is hugging_face_gpt2 and not hasattr(torch.compiler, "is_exporting"):
+        pytest.skip("transformers asks torch.compiler what only torch 2.7 and newer answer")
     hidden = hide(make(), Policy(), seed=3)
     results = []
     for run in (hidden.model, torch.compile(hidden.model, backend=compiler)):
@@ -290,7 +292,9 @@ def test_what_cannot_be_hidden() -> None:
             super().__init__()
             self.attention = nn.ModuleDict({"mixed": nn.Linear(4, 12), "out": nn.Linear(4, 4)})
 
-    with pytest.raises(ValueError, match=r"no query or key is known among.*attention\.mixed\.weight.*pass qk_scale=1"):
+    with pytest.raises(
+        ValueError, match=r"no query or key is known among.*attention\.mixed\.weight.*Pass policy=Policy\(qk_scale=1\)"
+    ):
         hide(Odd(), Policy(), seed=0)
     assert len(hide(Odd(), Policy(qk_scale=1), seed=0).supermasks) == 2
     assert len(hide(Odd(), Policy(qk_scale=1.0, mlp="trained", head="trained"), seed=0).supermasks) == 2

@@ -102,8 +102,12 @@ def test_its_learning_rate_stays_unless_there_is_a_schedule() -> None:
 
 def test_another_optimizer_is_another_search(tmp_path: Path) -> None:
     search(optimizer=SLOW_SGD, out=tmp_path)
-    for other in (partial(SGD, lr=0.25, momentum=0.9), partial(Adam, lr=0.5), None):
-        with pytest.raises(st.StrongTicketError, match=r"a run of other settings \(.*optimizer"):
+    for other, told in (
+        (partial(SGD, lr=0.25, momentum=0.9), r"optimizer\.groups\[0\]\.lr: 0\.5 there, 0\.25 here"),
+        (partial(Adam, lr=0.5), r'optimizer\.name: "SGD" there, "Adam" here'),
+        (None, r'optimizer: \{"name": "SGD", .{,110}\.\.\. there, null here'),
+    ):
+        with pytest.raises(st.StrongTicketError, match=rf"a run of other settings \({told}\)\. Choose another out, "):
             search(optimizer=other, out=tmp_path)
 
 

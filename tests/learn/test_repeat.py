@@ -36,6 +36,7 @@ def test_the_same_run_gives_the_same_ticket(compiler: str | None, tmp_path: Path
         sequences=16,
         micro_batch=8,
         steps=150,
+        warmup=15,
         lr=1e-2,
         precision="bfloat16",
     )

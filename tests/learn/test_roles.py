@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from strongticket.learn.groups import Place, places_of
-from strongticket.learn.roles import key_width_of, roles_of
+from strongticket.learn.roles import cuts_of, key_width_of, roles_of, usual_cut
 
 
 class Layer(nn.Module):
@@ -38,13 +38,15 @@ def place_in(module: nn.Module) -> Place:
         ),
         *((label, "key") for label in ("key", "k", "k_proj", "to_k", "Wk", "key_layer", "k_proj_weight")),
         *((label, "value") for label in ("value", "v_proj", "Wv", "v_proj_weight")),
-        *((label, None) for label in ("o_proj", "out_proj", "dense", "c_proj", "proj", "q_a_proj", "kv_proj")),
-        # Interleaved by heads in the models that use this name: no thirds.
-        ("query_key_value", None),
+        *((label, "output") for label in ("o_proj", "out_proj", "dense", "c_proj", "proj", "out_lin")),
+        *((label, "query") for label in ("query_global", "q_global")),
+        *((label, None) for label in ("q_a_proj", "pos_proj", "rotary", "kv_a_proj_with_mqa")),
+        ("kv_proj", "key value"),
+        *((label, "query key value") for label in ("query_key_value", "qkv_proj", "Wqkv", "in_proj_weight", "c_attn")),
     ],
 )
 def test_layers_by_name(label: str, role: str | None) -> None:
-    assert roles_of(place_in(Layer(label))) == ((role,) if role else ())
+    assert roles_of(place_in(Layer(label))) == tuple((role or "").split())
 
 
 @pytest.mark.parametrize(
@@ -57,11 +59,35 @@ def test_layers_by_name(label: str, role: str | None) -> None:
         ("qkv_proj", (36, 12), {"num_heads": 3, "num_key_value_heads": 3}, True),
         ("qkv_proj", (24, 12), {"num_heads": 4, "num_key_value_heads": 1}, False),  # one key for four queries
         ("qkv", (32, 12), {}, False),
-        ("c_attn", (24, 12), {}, False),  # key and value of a cross-attention
+        # Interleaved by heads in the models that use this name: no thirds.
+        ("query_key_value", (36, 12), {"num_heads": 3}, False),
     ],
 )
-def test_fused_layers(label: str, shape: tuple[int, ...], attributes: dict[str, int], fused: bool) -> None:
-    assert roles_of(place_in(Layer(label, shape, **attributes))) == (("query", "key", "value") if fused else ())
+def test_fused_layers_that_nothing_can_check(
+    label: str, shape: tuple[int, ...], attributes: dict[str, int], fused: bool
+) -> None:
+    place, roles = place_in(Layer(label, shape, **attributes)), ("query", "key", "value")
+    cut = usual_cut(place, roles)
+    assert (cut is not None) == fused
+    if cut is not None:
+        assert cut.to_json() == 0  # side by side, in equal parts
+
+
+def test_a_cross_attention_has_key_and_value_beside_its_query() -> None:
+    assert roles_of(place_in(Layer("c_attn", (24, 12)))) == ("key", "value")
+
+
+def test_the_ways_to_lie_begin_with_the_usual_ones_and_fill_the_parameter() -> None:
+    place, roles = place_in(Layer("qkv", (24, 8), num_heads=4, head_dim=2)), ("query", "key", "value")
+    ways = [*cuts_of(place, roles)]
+    assert [(cut.blocks, [*cut.names()]) for cut in ways[:2]] == [(1, [*roles]), (1, ["query", "value", "key"])]
+    assert {cut.blocks for cut in ways} == {1, 2, 4}
+    assert len(ways) == 18
+    assert all(cut.fits((24, 8)) for cut in ways)
+    grouped = [*cuts_of(place_in(Layer("qkv", (16, 8), num_heads=4, head_dim=2)), roles)]
+    assert {tuple(sorted(cut.parts)) for cut in grouped if cut.blocks == 2} == {
+        (("key", 2), ("query", 4), ("value", 2))
+    }
 
 
 SETTINGS = SimpleNamespace(num_attention_heads=6)

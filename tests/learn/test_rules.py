@@ -1,6 +1,7 @@
 """What every rule can count on, and what can be counted on of every rule."""
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.learn.text_run import run
 from strongticket.ops.rng import Distribution
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 ANY_RULE = pytest.mark.parametrize("rule", RULES_TRIED)
 POINTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()
@@ -164,6 +166,14 @@ def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
         search("biprop", out=tmp_path, steps=2, validate_every=1)
     with pytest.raises(st.StrongTicketError, match=r"other settings \(rule.*threshold: null there, 0.5 here\)"):
         search(Signed(threshold=0.5), out=tmp_path, steps=2, validate_every=1)
+
+
+def test_masks_that_are_still_soft_when_the_search_ends_are_said() -> None:
+    with pytest.warns(UserWarning, match=r"over 1,000 steps, and the search has 2: .*Use relaxed:steps=2\."):
+        search("relaxed", steps=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search("relaxed:steps=2", steps=2)
 
 
 class Many(Signed):

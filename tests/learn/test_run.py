@@ -22,6 +22,7 @@ from strongticket.cli.main import app
 from strongticket.data.text import Text, load_text
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
+from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.evaluate import evaluate_ticket, validation_loss
 from strongticket.learn.folder import RunFolder
@@ -38,13 +39,13 @@ TINY = RunConfig(
 )
 # The same run as a command; one thread, so that sums have one order however many processes share the machine.
 COMMAND = shlex.split(
-    "--size nano --data sample --length 128 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
-    "--final-lr 1e-3 --validate-every 12 --device cpu"
+    "--size nano --tokenizer bytes --length 128 --sequences 8 --micro-batch 4 --steps 24 --warmup 4 --lr 1e-2 "
+    "--final-lr 1e-3 --validate-every 12 --device cpu --data"
 )
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
     """Sums in one order, as in the commands; and no threads that wait for each other on a busy machine."""
     threads = torch.get_num_threads()
@@ -54,12 +55,14 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def text() -> Text:
-    return load_text("sample")
+def text(short_sample: Path) -> Text:
+    return load_text(str(short_sample), tokenizer="bytes")
 
 
-def start(out: Path, *more: str, launcher: tuple[str, ...] = ("-m", "strongticket")) -> "subprocess.Popen[str]":
-    command = [sys.executable, *launcher, "search", *COMMAND, "--out", str(out), *more]
+def start(
+    data: Path, out: Path, *more: str, launcher: tuple[str, ...] = ("-m", "strongticket")
+) -> "subprocess.Popen[str]":
+    command = [sys.executable, *launcher, "search", *COMMAND, str(data), "--out", str(out), *more]
     return subprocess.Popen(command, env=ONE_THREAD, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -74,10 +77,10 @@ def files(folder: Path) -> tuple[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(text: Text, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unbroken")
-    finish(start(out))
-    return out / "seed-0"
+    run(TINY, text, out, Means(share=ALONE))
+    return out
 
 
 def test_a_search_learns_and_keeps_its_best(text: Text, tmp_path: Path) -> None:
@@ -145,16 +148,28 @@ def test_other_settings_are_refused(text: Text, tmp_path: Path) -> None:
         run(replace(TINY, steps=4, policy=Policy(density=0.5)), text, tmp_path, means)
 
 
+def test_a_rule_is_the_same_however_its_settings_are_written(text: Text, tmp_path: Path) -> None:
+    means = Means(share=ALONE, keep=False)
+
+    def run_of(rule: str) -> Json:
+        return run(replace(TINY, steps=4, policy=Policy(rule=rule)), text, tmp_path, means)
+
+    first = run_of("iterand:every=5,rate=0.2")
+    assert run_of("iterand:rate=0.20,every=5") == json.loads(json.dumps(first))
+    with pytest.raises(StrongTicketError, match=r"other settings \(policy\.rule\.rate: 0\.2 there, 0\.3 here\)"):
+        run_of("iterand:rate=0.3,every=5")
+
+
 def test_a_killed_run_ends_with_the_bytes_of_an_unbroken_one(
-    unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unbroken: Path, short_sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = start(tmp_path, "--checkpoint-seconds", "0")
+    process = start(short_sample, tmp_path, "--checkpoint-seconds", "0")
     folder = tmp_path / "seed-0"
     wait_for(folder / "checkpoint.pt", process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "result.json").exists()
-    arguments = ["search", *COMMAND, "--out", str(tmp_path)]
+    arguments = ["search", *COMMAND, str(short_sample), "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["strongticket", *arguments])
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert files(folder) == files(unbroken)
@@ -198,9 +213,9 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
     assert files(tmp_path) == files(unbroken)
 
 
-def test_two_processes_find_the_masks_of_one(unbroken: Path, tmp_path: Path) -> None:
+def test_two_processes_find_the_masks_of_one(unbroken: Path, short_sample: Path, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "strongticket")
-    _, told = finish(start(tmp_path, launcher=torchrun))
+    _, told = finish(start(short_sample, tmp_path, launcher=torchrun))
     assert "Warning" not in told
     ours, theirs = (Ticket.load(folder / "best.ticket") for folder in (tmp_path / "seed-0", unbroken))
     assert ours.identity == theirs.identity

@@ -17,6 +17,7 @@ from strongticket.tickets.export import export_ticket
 from strongticket.tickets.summary import summarize
 from strongticket.tickets.tensors import spread
 
+pytestmark = pytest.mark.usefixtures("sample_is_short")
 POINTS = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (POINTS[:, 0] > POINTS[:, 1]).long()
 
@@ -67,6 +68,11 @@ def test_how_many_there_are(kind: Any, shapes: list[list[int]]) -> None:
     more = sum(a * b for a, b in shapes)
     assert hidden.nonzero()["all"] == plain.nonzero()["all"] + more
     assert len(hidden.trainable()) == len(plain.trainable()) + len(shapes)
+
+
+def test_blocks_of_a_convolution_are_of_whole_filters() -> None:
+    hidden = st.hide(nn.Sequential(nn.Conv1d(70, 65, 129)), Policy(scales="block"), seed=0)
+    assert [row["learned_scales"] for row in hidden.describe() if "learned_scales" in row] == [[2, 2, 1]]
 
 
 def test_heads_of_a_gpt2() -> None:

@@ -242,3 +242,15 @@ def test_unknown_size_and_too_many_tokens() -> None:
         gpt2_config("huge")
     with pytest.raises(ValueError, match="at most 128 tokens; got 129"):
         GPT2(gpt2_config("nano"))(torch.zeros(1, 129, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("size", "key"), [("5x160", 32), ("4x512", 64), ("4x352", 32), ("1x16", 16), ("2x240", 16)])
+def test_sizes_by_layers_and_width(size: str, key: int) -> None:
+    config = gpt2_config(size)
+    assert (f"{config.n_layers}x{config.d_model}", config.key_width) == (size, key)
+
+
+@pytest.mark.parametrize("size", ["0x64", "4x0", "4x", "x64", "4x60", "4X64", "4x64x8", "-1x64", "1000x64"])
+def test_sizes_that_are_none(size: str) -> None:
+    with pytest.raises(ValueError, match=r"unknown GPT-2 size|must be a multiple of 16"):
+        gpt2_config(size)

@@ -27,6 +27,27 @@ def test_logits_are_those_of_the_model(changes: dict[str, object], prompt: int) 
         decoder.feed([0])
 
 
+def test_room_for_few_tokens_takes_no_memory_for_more() -> None:
+    decoder = Decoder(GPT2(gpt2_config("nano")), room=4)
+    decoder.feed([1, 2, 3])
+    assert {kept.shape[0] for kept in decoder._past} == {4}
+    decoder.feed([4])
+    with pytest.raises(ValueError, match="4 in all; got 1 after 4"):
+        decoder.feed([5])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_graph_gives_what_the_model_gives() -> None:
+    model = GPT2(gpt2_config("nano"), seed=2, device="cuda").eval()
+    tokens = torch.randint(256, (20,), generator=torch.Generator().manual_seed(0)).tolist()
+    with torch.no_grad():
+        expected = model(torch.tensor([tokens], device="cuda"))[0, 4:]
+    decoder = Decoder(model, room=20)
+    fed = [decoder.feed(tokens[:5]), *(decoder.feed([token]) for token in tokens[5:])]
+    torch.testing.assert_close(torch.stack(fed), expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("tokens", [[], [1, 2]])
 def test_only_a_prompt_has_several_tokens(tokens: list[int]) -> None:
     decoder = Decoder(GPT2(gpt2_config("nano")))

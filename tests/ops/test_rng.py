@@ -70,6 +70,12 @@ def test_chunks_in_any_order_make_the_whole(shape: list[int], cuts: list[int], k
     torch.testing.assert_close(joined.view(shape), whole, rtol=0, atol=0)
 
 
+def test_a_stream_is_of_the_first_draw_unless_told_otherwise() -> None:
+    streams = [rng.stream_of(0, "w"), *(rng.stream_of(0, "w", draw) for draw in (0, 1, 2**32 - 1))]
+    assert streams[0] == streams[1]
+    assert len(set(streams)) == 3
+
+
 def test_seed_and_name_both_matter() -> None:
     draws = [rng.random_weights(seed, name, (8,)) for seed in (0, 1) for name in ("a", "b")]
     assert len({tuple(draw.tolist()) for draw in draws}) == 4
@@ -80,6 +86,7 @@ def test_seed_and_name_both_matter() -> None:
     [
         ({"seed": -1}, r"seed must be a whole number in 0 \.\. 2\^64 - 1; got -1"),
         ({"seed": 2**64}, "seed must be"),
+        ({"draw": 2**32}, r"draw must be a whole number in 0 \.\. 2\^32 - 1; got 4294967296"),
         ({"scale": 0.0}, r"scale must be between 2\^-100 and 2\^100; got 0.0"),
         ({"scale": 1e39}, "scale must be between"),
         ({"scale": float("nan")}, "scale must be between"),

@@ -6,6 +6,7 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import (
     BertConfig,
@@ -67,8 +68,82 @@ def randomize(model: nn.Module, seed: int = 0) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.data += 0.15 * torch.randn(parameter.shape, generator=generator)
-    model.set_attn_implementation("eager")
+    if hasattr(model, "set_attn_implementation"):
+        model.set_attn_implementation("eager")
     return model.eval()
+
+
+_SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 24}
+_GROUPS = {**_SIZES, "num_key_value_heads": 2, "head_dim": 6}
+_TOKENS = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+_IMAGE = {"image_size": 8, "patch_size": 4}
+_T5 = {**_TOKENS, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 1, "num_heads": 4}
+_TOWERS = {"text_config": {**_TOKENS, **_SIZES}, "vision_config": {**_IMAGE, **_SIZES}, "projection_dim": 8}
+_SOUND = {"num_mel_bins": 8, "max_source_positions": 6, "max_target_positions": 20, "decoder_start_token_id": 0}
+_STACKS = {
+    f"{side}_{what}": number
+    for side in ("encoder", "decoder")
+    for what, number in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 24))
+}
+_TORCH = {"d_model": 16, "nhead": 4, "dim_feedforward": 24}
+
+# By a name, a model's class and the settings of its configuration: every family that is built in.
+ZOO: dict[str, tuple[str, dict[str, Any]]] = {
+    "BERT": ("BertModel", {**_TOKENS, **_SIZES}),
+    "RoBERTa": ("RobertaModel", {**_TOKENS, **_SIZES}),
+    "XLM-RoBERTa": ("XLMRobertaModel", {**_TOKENS, **_SIZES}),
+    "DistilBERT": ("DistilBertModel", {**_TOKENS, "dim": 16, "n_heads": 4, "n_layers": 1, "hidden_dim": 24}),
+    "ModernBERT": ("ModernBertModel", {**_TOKENS, **_SIZES, "cls_token_id": 0, "sep_token_id": 1}),
+    "GPT-2": ("GPT2LMHeadModel", {**_TOKENS, "n_embd": 16, "n_layer": 1, "n_head": 4, "n_inner": 24}),
+    "OPT": ("OPTForCausalLM", {**_TOKENS, **_SIZES, "ffn_dim": 24, "word_embed_proj_dim": 16}),
+    "GPT-NeoX": ("GPTNeoXForCausalLM", {**_TOKENS, **_SIZES}),
+    "Llama": ("LlamaForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Mistral": ("MistralForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Qwen2": ("Qwen2ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Qwen3": ("Qwen3ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Gemma": ("GemmaForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Gemma 2": ("Gemma2ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Gemma 3": ("Gemma3ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "T5": ("T5ForConditionalGeneration", _T5),
+    "T5 1.1": ("T5Model", {**_T5, "feed_forward_proj": "gated-gelu"}),
+    "ViT": ("ViTModel", {**_IMAGE, **_SIZES}),
+    "DeiT": ("DeiTModel", {**_IMAGE, **_SIZES}),
+    "CLIP": ("CLIPModel", _TOWERS),
+    "CLIP, texts": ("CLIPTextModel", {**_TOKENS, **_SIZES}),
+    "CLIP, images": ("CLIPVisionModel", {**_IMAGE, **_SIZES}),
+    "Whisper": ("WhisperModel", {**_TOKENS, **_STACKS, **_SOUND, "d_model": 16}),
+}
+
+
+def _encoder(**settings: Any) -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(**_TORCH, **settings), 2, enable_nested_tensor=False)
+
+
+def _decoder(**settings: Any) -> nn.Module:
+    return nn.TransformerDecoder(nn.TransformerDecoderLayer(**_TORCH, **settings), 2)
+
+
+TORCH: dict[str, Callable[[], nn.Module]] = {
+    "nn.TransformerEncoder": _encoder,
+    "nn.TransformerEncoder, norm_first": lambda: _encoder(norm_first=True, batch_first=True),
+    "nn.TransformerDecoder": lambda: _decoder(activation="gelu"),
+    "nn.TransformerDecoder, norm_first": lambda: _decoder(norm_first=True),
+    "nn.Transformer": lambda: nn.Transformer(**_TORCH, num_encoder_layers=1, num_decoder_layers=1, batch_first=True),
+    "nn.MultiheadAttention": lambda: nn.MultiheadAttention(16, 4),
+}
+
+
+def from_zoo(name: str, **settings: Any) -> nn.Module:
+    """Make a small model of a family, with numbers as large as trained ones."""
+
+    @seeded
+    def make() -> nn.Module:
+        if name in TORCH:
+            return TORCH[name]()
+        model_class = getattr(transformers, ZOO[name][0])
+        return model_class(model_class.config_class(**{**ZOO[name][1], **settings}))
+
+    return randomize(make())
 
 
 def small(family: str) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
 from strongticket.pretrained.parts import Norm
 from strongticket.pretrained.recertify import failures
-from tests.pretrained.small_models import FAMILIES, make_bert, randomize, small
+from tests.pretrained.small_models import FAMILIES, from_zoo, make_bert, randomize, small
 from tests.small_tickets import edited
 
 
@@ -70,8 +71,8 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
 
 @pytest.mark.parametrize("there", ["below", "above"])
 def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A norm that is 4.25 on one machine, and a bit more on another, is stored as 4.25 or 4.25001."""
-    below, above = 4.25, math.nextafter(4.25, math.inf)
+    """A norm that is 42.5 on one machine, and a bit more on another, is stored as 42.5 or 42.5001."""
+    below, above = 42.5, math.nextafter(42.5, math.inf)
     model = small("bert")
 
     def bounded_by(norm: float) -> None:
@@ -80,10 +81,10 @@ def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkey
     bounded_by(below if there == "below" else above)
     ticket = construct_pretrained(model, items=8, what="attention+mlp")
     (stored,) = {part["input_norm"] for part in ticket.certificate.details["parts"] if part["part"].endswith("up")}
-    assert stored == (4.25 if there == "below" else 4.25001)
+    assert stored == (42.5 if there == "below" else 42.5001)
     bounded_by(above if there == "below" else below)
     assert failures(ticket, model) == []
-    bounded_by(4.2)
+    bounded_by(42.0)
     assert "speaks of inputs of norm 4.2500" in failures(ticket, model)[-1]
 
 
@@ -156,3 +157,16 @@ def test_show_speaks_of_parts(tmp_path: Path) -> None:
     construct_pretrained(small("bert"), items=6).save(tmp_path / "x.ticket")
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "x.ticket")])
     assert "each of 2 parts by itself: error at most" in shown.stdout
+
+
+def test_verifying_takes_less_cpu_time_than_constructing() -> None:
+    """With as many threads as there are: they used to wait for each other, for longer than the construction took."""
+    model = from_zoo("Llama", hidden_size=192, intermediate_size=400, head_dim=48)
+    failures(construct_pretrained(model, items=4), model)  # compiles
+    times = [time.process_time()]
+    ticket = construct_pretrained(model, items=16, what="attention+mlp")
+    times.append(time.process_time())
+    assert failures(ticket, model) == []
+    times.append(time.process_time())
+    constructing, verifying = times[1] - times[0], times[2] - times[1]
+    assert verifying < constructing

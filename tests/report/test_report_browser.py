@@ -126,9 +126,9 @@ def test_slider_goes_through_the_widths_and_the_difference_vanishes(visit: Visit
 def test_certificates_lie_below_the_line(visit: Visit, full_page: Path) -> None:
     section = visit.open(full_page).section("certificate")
     assert section.locator(".plot .dots").count() == len(FIG4["widths"])
-    section.get_by_role("button", name="Figure 6").click()
+    section.get_by_role("button", name="Figure 6", exact=True).click()
     assert section.locator(".plot .dots").count() == 10
-    assert re.search(r"0 of 2,600 lie above the line", section.inner_text())
+    assert re.search(r"0 of 5,200 lie above the line", section.inner_text())
 
 
 def test_inspector_paints_the_mask_itself(visit: Visit, tmp_path: Path) -> None:

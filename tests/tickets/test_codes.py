@@ -12,6 +12,7 @@ from torch import Tensor
 from strongticket import PackedMask, RandomTensor, Ticket
 from strongticket.ops.rng import random_weights
 from strongticket.tickets.codes import CodeMask, Frozen, coded_mask, weights_under
+from strongticket.tickets.coding import encode
 from strongticket.tickets.mask import Mask, density
 from strongticket.tickets.symbols import Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table
@@ -130,6 +131,17 @@ def test_frozen_weights_take_no_bits(table: Table, total: float, numel: int, see
     again = Ticket.from_bytes(ticket.to_bytes())
     assert again.tensors["w"].mask == mask
     np.testing.assert_array_equal(again.materialize()["w"].numpy(), spelled_out(codes, as_table(table)))
+
+
+def test_a_payload_is_as_long_as_its_map_asks_for_and_no_longer() -> None:
+    """A reader draws 4,096 weights a byte at most; a mask that takes fewer bytes is filled up to that."""
+    numel, frozen = 1 << 18, Frozen(3, (0.7, 0.0))
+    codes = frozen.codes(numel).clamp(min=0)
+    mask = coded_mask(codes, KEEP_OR_DROP, frozen)
+    coding, pieces = encode(mask.symbols, numel)
+    assert (coding, sum(map(len, pieces))) == ("rans", numel // 4096 - 1)
+    ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)])
+    assert Ticket.from_bytes(ticket.to_bytes()) == ticket
 
 
 def test_shares_are_what_is_frozen() -> None:

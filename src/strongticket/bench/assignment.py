@@ -2,7 +2,7 @@ r"""What it is worth to choose the input of each hidden unit: the same sources, 
 
 Each row is one case and one assignment: medians over the seeds of the error's spectral norm and of its largest entry,
 entries out of reach, and how many times more units there are than any masks whatever need for that largest entry, by
-counting (`docs/theory.md`, section 7). Figures 4 and 6 have the mean over sources of their own error.
+counting (`docs/theory.md`, section 7). Figures 4 to 6 have both assignments, too.
 
 Before a row is kept every product is multiplied out from the ticket's masks: it must err as was said.
 """
@@ -18,17 +18,12 @@ from torch import Tensor, nn
 from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.script import run_script
 from strongticket.bounds import counting_width
-from strongticket.construct import construct_attention, construct_transformer
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Product
 from strongticket.construct.product import Pruned
-from strongticket.data.angular import draw_angular, with_token
-from strongticket.experiments import fig4, fig6
-from strongticket.experiments.targets import Target, make_target
-from strongticket.experiments.tasks import Task, token_errors
 from strongticket.tickets.ticket import Ticket
 
 ASSIGNMENTS: tuple[Assignment, ...] = ("equal", "adaptive")
@@ -123,62 +118,5 @@ def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
         raise WrongAnswerError("the masks do not err as was said")
 
 
-def figure_4(seeds: int) -> Iterator[dict[str, Any]]:
-    """The mean over sources of Figure 4's error, for its own target."""
-    config = fig4.Config(sources=seeds, inputs=1000)
-    content = make_target(config.target, config.seed, 0)
-    target = Target.from_json(content)
-    merged = target.attention.merged().requires_grad_(False)
-    x = with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
-    expected = merged(x)
-    for width, asked in ((32, 3e-5), (40, 2e-6)):
-        for assignment in ASSIGNMENTS:
-            errors = []
-            for source in Task(config, content, width, 0, seeds).sources():
-                ticket = construct_attention(
-                    merged, input_norm=target.input_norm(), **source | {"assignment": assignment}
-                )
-                network = ticket.build("merged", dtype=torch.float64)
-                errors.append(token_errors(network, expected, x).mean().item())
-            yield figure_row("Figure 4", width, assignment, errors, asked)
-
-
-def figure_6(seeds: int) -> Iterator[dict[str, Any]]:
-    """The mean over sources of Figure 6's error, after four blocks."""
-    config = fig6.Config(sources=seeds, inputs=500)
-    content = fig6.make_target(config, 0)
-    target = fig6.read_target(content)
-    points = draw_angular("test", config.inputs, seed=config.seed).sequences(config.length)
-    x = with_token(torch.zeros(fig6.D_MODEL, dtype=torch.float64), points)
-    expected = target(x)
-    width = 96
-    for assignment in ASSIGNMENTS:
-        errors = []
-        for source in Task(config, content, width, 0, seeds).sources():
-            ticket = construct_transformer(target, hidden_width=width, samples=x, **source | {"assignment": assignment})
-            network = ticket.build("merged", dtype=torch.float64)
-            errors.append(token_errors(network, expected, x).mean().item())
-        yield figure_row("Figure 6", width, assignment, errors, 1e-4)
-
-
-def figure_row(case: str, width: int, assignment: str, errors: list[float], asked: float) -> dict[str, Any]:
-    return {
-        "case": case,
-        "units": width,
-        "assignment": assignment,
-        "seeds": len(errors),
-        "mean": statistics.mean(errors),
-        "median": statistics.median(errors),
-        "largest": max(errors),
-        "asked": asked,
-    }
-
-
-def measure(seeds: int, sources: int) -> Iterator[dict[str, Any]]:
-    yield from products(seeds)
-    yield from figure_4(sources)
-    yield from figure_6(max(1, sources // 4))
-
-
 if __name__ == "__main__":
-    run_script(__doc__, measure, op="assignment", seeds=10, sources=100)
+    run_script(__doc__, products, op="assignment", seeds=10)

@@ -121,9 +121,11 @@ def plot(results: Path, path: Path) -> None:
     from strongticket.charts.picture import draw
     from strongticket.report.find import find
     from strongticket.report.pretrained import collected_section
+    from strongticket.report.records import typed
 
     (result,) = find([results / "result.json"]).results
-    attention = [run for run in result.content["runs"] if run["what"] == "attention"]
+    runs = typed(list[dict[str, object]], result.content["runs"])
+    attention = [run for run in runs if run["what"] == "attention"]
     draw(collected_section(replace(result, content={**result.content, "runs": attention})), path)
 
 

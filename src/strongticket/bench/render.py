@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from strongticket.bench.pensia import Outcome
-from strongticket.bench.search import KINDS
 from strongticket.bench.subset_sum import OURS, Comparison
 from strongticket.report.records import SearchSteps, SubsetSums
 
@@ -67,7 +66,7 @@ def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
             "" if step.time_ratio is None else f"{step.time_ratio:.3f}",
             "" if step.peak_bytes is None else f"{step.peak_bytes / 1e9:.2f}",
             "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
-            end_section=step.kind == KINDS[-1],
+            end_section=step.kind == "gpt2",
         )
     return table
 

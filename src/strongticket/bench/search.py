@@ -1,31 +1,32 @@
 """What a search step of GPT-2 costs beside a training step, once both are known to compute the right thing.
 
-Three kinds of steps, in turns in one process. `search` masks every matrix of a GPT-2 without biases and leaves its
-norms at 1. `dense` trains the same tensors of the same network, so that the ratio of the two is the price of the masks
-and of nothing else. `gpt2` is the network as published, every bias and norm trained.
+Several kinds of steps, in turns in one process. `search` masks every matrix of a GPT-2 without biases by edge-popup and
+leaves its norms at 1; a kind with another rule's name does so by that rule. `dense` trains the same tensors of the same
+network, so that the ratio of the two is the price of the masks and of nothing else. `gpt2` is the network as published,
+every bias and norm trained.
 """
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
+from strongticket.bench.settings import SEARCH
 from strongticket.bench.settings import SearchSettings as Settings
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules import DEFAULT_RULE
 from strongticket.learn.step import Step, make_optimizer
 from strongticket.models.gpt2 import GPT2, gpt2_config, group_of
 from strongticket.ops.supermask import Supermask, reference
 from strongticket.report.records import SearchSteps
 
-Kind = Literal["search", "dense", "gpt2"]
 Progress = Callable[[str], None]
 Batch = tuple[Tensor, Tensor]
 
-KINDS: tuple[Kind, ...] = ("dense", "search", "gpt2")
 DENSITY, OUTPUT_GAIN = 0.3, 4.0
 WARM_UP = 5  # steps; their masks are the ones checked
 STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
@@ -41,7 +42,10 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
         WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
     for model in settings.sizes:
-        yield _measure(model, settings, progress)
+        # One network compiled for each kind; beyond eight, torch would run the rest eagerly.
+        with torch._dynamo.config.patch(recompile_limit=len(settings.kinds) + 1):
+            measured = _measure(model, settings, progress)
+        yield measured
         # The next model's memory is measured without this one's compiled code holding on to any.
         torch.compiler.reset()
         gc.collect()
@@ -49,7 +53,7 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
 
 def count_steps(settings: Settings) -> int:
     """How often `run` reports progress."""
-    return len(settings.sizes) * (len(KINDS) + 1)
+    return len(settings.sizes) * (len(settings.kinds) + 1)
 
 
 class Trial:
@@ -59,7 +63,7 @@ class Trial:
         WrongAnswerError: see `run`.
     """
 
-    def __init__(self, model: str, kind: Kind, settings: Settings) -> None:
+    def __init__(self, model: str, kind: str, settings: Settings) -> None:
         self.kind, self._device = kind, settings.device
         before = self._allocated()
         self.model, self._supermasks, refresh = build(model, kind, settings.device)
@@ -116,16 +120,18 @@ class Trial:
             )
 
 
-def build(model: str, kind: Kind, device: str) -> tuple[GPT2, Sequence[Supermask], Callable[[], object]]:
-    """Make a GPT-2 that is searched or trained; also its masks and what brings them up to date."""
+def build(model: str, kind: str, device: str) -> tuple[GPT2, Sequence[Supermask], Callable[[], object]]:
+    """Make a GPT-2 that is searched or trained; also edge-popup's masks, and what brings masks up to date."""
     gpt2 = GPT2(gpt2_config(model, bias=kind == "gpt2", output_gain=OUTPUT_GAIN), device=device)
-    if kind == "search":
-        hidden = hide(gpt2, Policy(density=DENSITY), seed=0)
-        return gpt2, list(hidden.supermasks.values()), hidden.after_step
+    if kind == "gpt2":
+        return gpt2, (), lambda: None
     if kind == "dense":
         for name, parameter in gpt2.named_parameters():
             parameter.requires_grad_(group_of(name) != "norms")
-    return gpt2, (), lambda: None
+        return gpt2, (), lambda: None
+    rule = DEFAULT_RULE if kind == SEARCH else kind
+    hidden = hide(gpt2, Policy(density=DENSITY, rule=rule), seed=0)
+    return gpt2, list(hidden.supermasks.values()) if kind == SEARCH else (), hidden.after_step
 
 
 def random_batches(vocabulary: int, settings: Settings) -> list[Batch]:
@@ -150,7 +156,7 @@ def _loss_and_gradient(model: GPT2, loss_of: Callable[[Batch], Tensor], batches:
 
 def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchSteps]:
     trials: dict[str, Trial] = {}
-    for kind in KINDS:
+    for kind in settings.kinds:
         progress(f"GPT-2 {model}: checking {kind} steps")
         trials[kind] = Trial(model, kind, settings)
     progress(f"GPT-2 {model}: timing")

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from strongticket.checks import check_density
 from strongticket.learn.config import StepConfig
-from strongticket.learn.rules import RULES, name_of_rule
+from strongticket.learn.rules import DEFAULT_RULE, RULES, name_of_rule
 from strongticket.models.gpt2_sizes import gpt2_config
+from strongticket.parallel import available_cores
 from strongticket.settings import setting
 
 ITEMS = range(2, 33)  # beyond 32 the optimum is not known
@@ -49,6 +50,7 @@ class PensiaSettings:
     seed: int = setting(0, _SEED, least=0)
 
 
+SEARCH = "search"  # what rows call a step of the default rule
 TRAINED = "trained"  # beside the rules: all weights are
 # Widths of the layers, from the 64 pixels of an image to ten digits; the convolutional one has its own.
 NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": (64, 48, 24, 10), "conv": ()}
@@ -79,6 +81,42 @@ class RulesSettings:
         return self.rules or tuple(RULES)
 
 
+# How a network is run: from planes of bits and signs, from masks with signs drawn anew, and torch's ways.
+ENGINES = ("bits", "mask", "float32", "bfloat16", "int8", "compiled")
+OWN_ENGINES = ENGINES[:2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSettings:
+    """GPT-2 from bits beside torch's ways to run it."""
+
+    models: tuple[str, ...] = setting(("mini", "small", "medium"), "Sizes of GPT-2, separated by commas.")
+    engines: tuple[str, ...] = setting(ENGINES, f"Of {', '.join(ENGINES)}, separated by commas.")
+    device: str = setting("cpu", "Where to run: cpu or cuda.", metavar="DEVICE")
+    threads: tuple[int, ...] = setting((), "Numbers of CPU threads, separated by commas.", shown="1, and one per core")
+    prompt: int = setting(256, "Tokens of the prompt whose first answer is timed.", least=1)
+    context: int = setting(32, "Tokens before those that are timed one by one.", least=1)
+    tokens: int = setting(8, "Tokens of a turn.", least=1)
+    repeats: int = setting(9, "Turns of each engine.", least=1)
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.engines if name not in ENGINES]:
+            raise ValueError(f"engines are {', '.join(ENGINES)}; got {unknown[0]!r:.40}.")
+        if min(self.threads, default=1) < 1:
+            raise ValueError(f"threads must be at least 1; got {min(self.threads)}.")
+        timed = self.context + self.tokens * (self.repeats + 1)
+        for size in self.models:
+            if max(self.prompt, timed) > (sees := gpt2_config(size).context):
+                raise ValueError(f"{size} sees {sees} tokens; {max(self.prompt, timed)} were asked for.")
+
+    @property
+    def chosen_threads(self) -> tuple[int, ...]:
+        """The numbers of threads that are tried; a GPU is fed by one."""
+        if self.device != "cpu":
+            return (1,)
+        return self.threads or tuple(dict.fromkeys((1, available_cores())))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
     """Steps of a search beside steps of training.
@@ -90,11 +128,20 @@ class SearchSettings:
         (), "Sizes of GPT-2, separated by commas.", shown="mini,small on cuda, nano on cpu"
     )
     device: str = setting("cpu", _DEVICE, metavar="DEVICE")
+    rules: tuple[str, ...] = setting((DEFAULT_RULE,), "Rules, separated by commas, or all.")
     repeats: int = setting(7, "Timed turns of each kind of step.", least=1)
 
     def __post_init__(self) -> None:
         for size in self.models:
             gpt2_config(size)
+        for rule in () if self.rules == ("all",) else self.rules:
+            name_of_rule(rule)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Steps to time: dense ones, those of each rule, and those of all of GPT-2."""
+        rules = tuple(RULES) if self.rules == ("all",) else self.rules
+        return ("dense", *(SEARCH if rule == DEFAULT_RULE else rule for rule in rules), "gpt2")
 
     @property
     def on_gpu(self) -> bool:

@@ -37,13 +37,10 @@ def quota_failure(*, units: int, coordinates: int, quota: int, takes: Takes, fit
     for single in range(coordinates + 1):
         # Of coordinates with two slots a set may have one slot or both.
         for double in range(coordinates - single + 1 if takes == "own" else 1):
-            slots = single + 2 * double
-            if not slots:
-                continue
             miss = (1 - fits if takes == "either" else 1 - fits / 2) ** single * (1 - fits) ** double
             log_sets = _log_choose(coordinates, single) + _log_choose(coordinates - single, double)
             log_sets += single * math.log(2) if takes == "own" else 0.0
-            total += math.exp(min(0.0, log_sets + _log_tail(units, miss, units - quota * slots + 1)))
+            total += math.exp(min(0.0, log_sets + _log_tail(units, miss, units - quota * (single + 2 * double) + 1)))
     return min(1.0, total)
 
 

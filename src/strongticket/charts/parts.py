@@ -8,7 +8,7 @@ larger than everything else on the page, and none of them gives each point to a 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal, TypeVar
+from typing import Literal, NotRequired, TypedDict, TypeVar
 
 from strongticket.files import Json
 
@@ -111,9 +111,41 @@ class Maps:
     title: str
     caption: str
     widths: Sequence[int]  # of the sources
-    target: Json  # (samples, T, T) as lists
-    sources: Sequence[Json]  # one such for each width
+    target: Sequence[Sequence[Sequence[float]]]  # (samples, T, T)
+    sources: Sequence[Sequence[Sequence[Sequence[float]]]]  # one such for each width
     tables: Sequence[Table]
+
+
+class Cells(TypedDict):
+    """A mask as a picture: densities of one byte each, row by row, in base64."""
+
+    rows: int
+    columns: int
+    cells: str
+
+
+class Histogram(TypedDict):
+    """Weights counted by value from `-reach` to `reach`: all of them, and those kept."""
+
+    reach: float
+    all: list[int]
+    kept: list[int]
+    of: int  # how many were counted
+    numel: int
+
+
+class DrawnTensor(TypedDict):
+    """A tensor of a ticket; without a picture, `note` says why."""
+
+    name: str
+    shape: str
+    drawn: str
+    kind: str
+    kept: int
+    density: float
+    note: NotRequired[str]
+    grid: NotRequired[Cells]
+    histogram: NotRequired[Histogram]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +154,7 @@ class Inspector:
 
     title: str
     caption: str
-    tensors: Sequence[Mapping[str, Json]]
+    tensors: Sequence[DrawnTensor]
     tables: Sequence[Table]
 
 

@@ -202,14 +202,19 @@ def _set_ticks(axes: Axes, view: View) -> None:
 
 
 def _whole_ticks(places: Sequence[int]) -> list[int]:
-    """Choose labels among places on an even grid, not too many of them.
+    """Choose labels among places on an even grid, not too many of them; where there is no grid, round numbers.
 
     Example:
         >>> _whole_ticks([8, 16, 24, 64, 80, 128]), _whole_ticks([1, 2, 3, 4])
         ([16, 32, 48, 64, 80, 96, 112, 128], [1, 2, 3, 4])
+        >>> _whole_ticks([2160, 2401, 3174])
+        [2200, 2400, 2600, 2800, 3000]
     """
     grid, low, high = math.gcd(*places) or 1, min(places), max(places)
     step = grid * math.ceil((high - low) / grid / _TICKS or 1)
+    if step > 50 * grid:
+        power = 10 ** (len(str(step)) - 1)
+        step = power * next(k for k in (1, 2, 5, 10) if k * power >= step)
     return list(range(math.ceil(low / step) * step, high + 1, step))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strongticket.bench.settings import PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
+from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, with_settings
 from strongticket.cli.terminal import bad_usage
@@ -15,7 +15,8 @@ from strongticket.environment import environment
 if TYPE_CHECKING:
     from strongticket.bench.pensia import Outcome
     from strongticket.bench.subset_sum import Comparison
-    from strongticket.report.records import RuleRun, SearchSteps, SubsetSums
+    from strongticket.charts.parts import Section
+    from strongticket.report.records import Decoding, RuleRun, SearchSteps, SubsetSums
 
 T = TypeVar("T")
 
@@ -112,8 +113,8 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
 def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
     """Time a search step of GPT-2 beside a training step.
 
-    Three kinds of steps: search masks every matrix; dense trains the same tensors of the same network; gpt2 trains
-    biases and norms as well. The table has times and memory.
+    Search masks every matrix, by edge-popup or other rules; dense trains the same tensors of the same network; gpt2
+    trains biases and norms as well. The table has times and memory.
 
     Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
@@ -150,11 +151,8 @@ def rules_command(
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.charts.picture import draw
-    from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console, print_json, step_bar
+    from strongticket.cli.terminal import print_json, step_bar
     from strongticket.report.find import find
-    from strongticket.report.records import Made, Timed, typed
     from strongticket.report.rules import rules_section
 
     if quick:
@@ -180,15 +178,57 @@ def rules_command(
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
-    here = typed(Made, made)
-    section = rules_section(file, [Timed(row, here) for row in rows], [Timed(row, here) for row in timed])
-    draw(section, out / "rules")
+    # All rows of the file, as the page has them, whatever was asked for this time.
+    found = find([file]).benchmarks[0]
+    _show(rules_section(file, found.rules, found.rule_steps), out, "rules")
+
+
+@bench_app.command("decode", cls=Command, epilog="Example: strongticket bench decode --models small --threads 1")
+@with_settings(DecodeSettings)
+def decode_command(
+    quick: Annotated[bool, typer.Option("--quick", help="The smallest network, two engines, few tokens.")] = False,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl and the figure.")] = Path(
+        "results/decode"
+    ),
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Time GPT-2 from bits, token by token, beside torch's ways.
+
+    float32, bfloat16, dynamic int8 and torch.compile run the same random ticket as floats, each in a process of its
+    own. Nothing is timed unless our logits are those of float64.
+    """
+    from strongticket.bench import decode
+    from strongticket.cli.terminal import print_json
+    from strongticket.report.decode import decode_section
+    from strongticket.report.find import find
+
+    if quick:
+        few = {"prompt": 16, "context": 8, "tokens": 2, "repeats": 3}
+        options |= {"models": ("nano",), "engines": ("bits", "float32"), "threads": (1,), **few}
+    settings = _settings(DecodeSettings, options)
+    found = _run(decode.run, settings, decode.count_steps(settings), lambda rows: rows, out, as_json)
+    measured = [row for rows in found for row in rows]
+    if as_json:
+        print_json({"ok": True, "rows": [row._asdict() for row in measured]})
+        return
+    file = out / "results.jsonl"
+    _show(decode_section(file, find([file]).benchmarks[0].decoding), out, "decode")
+
+
+def _show(section: "Section", out: Path, name: str) -> None:
+    """Draw a section into a folder, and print it."""
+    from strongticket.charts.picture import draw
+    from strongticket.charts.terminal import show
+    from strongticket.cli.terminal import console
+
+    draw(section, out / name)
     for part in show(section):
         if isinstance(part, str):
             typer.echo(part)
         else:
             console().print(part)
-    typer.echo(f"{file}, rules.png, rules.svg")
+    typer.echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
 
 
 def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
@@ -202,9 +242,9 @@ def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
 
 def _run(
     run: Callable[..., Iterable[T]],
-    settings: SubsetSumSettings | PensiaSettings | SearchSettings,
+    settings: SubsetSumSettings | PensiaSettings | SearchSettings | DecodeSettings,
     steps: int,
-    rows_of: "Callable[[T], Iterable[SubsetSums | SearchSteps | Outcome]]",
+    rows_of: "Callable[[T], Iterable[SubsetSums | SearchSteps | Outcome | Decoding]]",
     out: Path,
     as_json: bool,
 ) -> list[T]:

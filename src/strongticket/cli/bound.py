@@ -207,8 +207,8 @@ def given(
     """Find the width for a given target by trying (no constant C).
 
     A theorem speaks of all targets; yours may be easier. Random networks are constructed from many seeds, and the share
-    that fails is counted. Beside it stands the chance that some entry is out of reach of equal blocks: it is computed,
-    and a lower bound of the chance that these fail.
+    that fails is counted. Beside it stands the chance that some entry is out of reach of equal blocks, computed:
+    these fail at least as often, unless an entry is missed by less than the tolerance.
     """
     from dataclasses import asdict
 

@@ -26,12 +26,16 @@ ModelName = Annotated[
 
 def construct(
     model: ModelName,
-    out: Annotated[Path, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")],
+    out: Annotated[Path | None, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")] = None,
     items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
     what: Annotated[
         Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
     ] = "attention",
+    parts: Annotated[
+        Literal["merged", "linear"],
+        typer.Option(help="Heads merged as in the paper, where they can be, or every linear map by itself."),
+    ] = "merged",
     assignment: Annotated[
         Literal["adaptive", "equal"],
         typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
@@ -43,6 +47,12 @@ def construct(
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     families: Families = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Print the model's parts, or a skeleton of its family, and stop.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print how long it would take, and how large the ticket would be.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prune a wide random network into a pretrained model.
@@ -64,18 +74,23 @@ def construct(
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
+    load_families(families)
+    workers = workers or (1 if device == "cuda" else available_cores())
+    if describe or dry_run:
+        _look_at(model, what, parts, describe, items, device, workers)
+        return
+    if out is None:
+        bad_usage("--out is needed, where the ticket is to be written; or --describe, or --dry-run.")
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
-    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "assignment": assignment}
-    load_families(families)
-    loaded = load_model(model)
+    settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "parts": parts, "assignment": assignment}
+    loaded = load_model(model, parts)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
-        work = Target(loaded, what).pieces(items, seed).values()
-        means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial}
-        means["workers"] = workers or (1 if device == "cuda" else available_cores())
+        work = Target(loaded, what, parts).pieces(items, seed).values()
+        means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial, "workers": workers}
         try:
             with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
                 ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
@@ -88,21 +103,64 @@ def construct(
     _print_constructed(ticket, out, as_json)
 
 
+def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, device: str, workers: int) -> None:
+    """Print what a model is made of, or what its construction would take; its numbers are not looked at."""
+    from strongticket.pretrained import describe as words
+    from strongticket.pretrained.families import family_of
+    from strongticket.pretrained.load import load_skeleton
+    from strongticket.pretrained.predict import check_memory, predict, seconds_of
+    from strongticket.pretrained.target import Target
+
+    skeleton = load_skeleton(model)
+    try:
+        family_of(skeleton.config, parts)
+    except StrongTicketError as error:
+        if not describe:
+            raise
+        typer.echo(f"# {error}\n# This is a beginning, from what the model does; read it beside the model's source.")
+        typer.echo(words.skeleton(skeleton), nl=False)
+        return
+    target = Target(skeleton, what, parts)
+    if describe:
+        typer.echo(f"family {target.model_type}, parts {parts}, {target.family.kind}")
+        for line in words.describe(target):
+            typer.echo(line)
+        return
+    pieces = [piece for part in target.pieces(items, 0, device=device).values() for piece in part]
+    predicted = predict(pieces)
+    check_memory(predicted, device, workers)
+    seconds = seconds_of(pieces) / workers
+    typer.echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
+    typer.echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
+    typer.echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
+    typer.echo(
+        f"memory beside the model: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds" if seconds >= 2 else f"{seconds:.1f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
 def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":
     """Give the ticket that an earlier run of the same command has written; anything else in its place is left alone."""
-    from strongticket.pretrained.attaching import check_ticket
+    from strongticket.pretrained.attaching import check_ticket, parts_of
     from strongticket.tickets.ticket import Ticket
 
     if not out.exists():
         return None
     try:
         ticket = Ticket.load(out)
-        check_ticket(model, ticket)
+        target = check_ticket(model, ticket)
     except StrongTicketError:
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
     assert ticket.certificate is not None
     assignment = "adaptive" if "assignment" in ticket.certificate.details else "equal"
-    there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment}
+    # A family whose heads are never merged has one kind of parts, whatever is asked for.
+    parts = settings["parts"] if target.family.linear else parts_of(ticket)
+    there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment, "parts": parts}
     for name, value in settings.items():
         if there.get(name) != value:
             raise StrongTicketError(
@@ -169,10 +227,12 @@ def compare(
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model).to(device)
+    found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
     check_reads_text(loaded)
-    with rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, load_tokenizer(model), mode=mode, progress=advance)
+    sums = sum(tensor.numel for tensor in found.tensors.values())
+    tokenizer = load_tokenizer(model)
+    with rate_bar("random weights", sums) as attached, rate_bar("sentences", len(chosen)) as advance:
+        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=attached, progress=advance)
     if as_json:
         print_json(result)
         return

@@ -77,8 +77,8 @@ def reproduce(
 ) -> None:
     """Rebuild figures of the paper.
 
-    Each gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. Figures 4 to 6 take half a minute each on two
-    cores, Figures 7 and 8 want a GPU; --quick shows any of them at work.
+    Each gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. Those of constructions, fig4 to scans, take minutes
+    on two cores, Figures 7 and 8 want a GPU; --quick shows any of them at work.
 
     Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
     """
@@ -125,7 +125,11 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
     for_any = {"figures", "quick", "out", "as_json"}
     for unused, about, vain in (
         (not on_text, "figures on text, from fig7 on", [name for name in panels if panels[name] == ON_TEXT]),
-        (len(on_text) == len(chosen), "Figures 4 to 6", [n for n in panels if not panels[n] and n not in for_any]),
+        (
+            len(on_text) == len(chosen),
+            "figures of constructions, fig4 to scans",
+            [n for n in panels if not panels[n] and n not in for_any],
+        ),
     ):
         if unused:
             refuse_in_vain([_flag(name) for name in vain if name in given], f"{about}, none of which is asked for")
@@ -226,6 +230,7 @@ def _work(
     means = Means(
         share=Share(0, 1, torch.device(device)),
         compiler="inductor" if device == "cuda" else None,
+        deterministic=True,
         keep=keep,
         command=command_line(),
         also={other.name: other.valid} if other else {},

@@ -44,6 +44,16 @@ def search(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the runs, one folder a seed.")] = Path(
         "out/search"
     ),
+    budget_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            show_default=False,
+            help="Search as the frontier recommends for a file of so many bytes (GPT-2's tokens); --scales none: a "
+            "strong ticket.",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
     epochs: Annotated[
         int | None,
@@ -61,10 +71,10 @@ def search(
     deterministic: Annotated[
         bool,
         typer.Option(
-            help="Give the same ticket, bit for bit, each time on the same kind of GPU; about a tenth slower.",
+            help="Give the same ticket, bit for bit, each time on the same kind of GPU; 4 % slower there.",
             rich_help_panel=MACHINE,
         ),
-    ] = False,
+    ] = True,
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds of work that a sudden end may cost.", rich_help_panel=MACHINE)
     ] = 300.0,
@@ -89,7 +99,10 @@ def search(
     _refuse_what_is_not_used(context)
     place = chosen_device(device)
     try:
-        config = _config(settings, epochs, place)
+        if budget_bytes is not None:
+            config = _recommended(context, budget_bytes, settings, epochs, place)
+        else:
+            config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
         replace(config, seed=chosen[-1])  # refuses what is no seed
         if config.mode == "search":
@@ -110,7 +123,36 @@ def search(
         },
         place,
         as_json,
+        budget_bytes,
     )
+
+
+def _recommended(
+    context: typer.Context, budget: int, settings: dict[str, Any], epochs: int | None, device: str
+) -> RunConfig:
+    """Take the frontier's settings for a number of bytes; what decides about bytes is not to be given as well."""
+    from strongticket.experiments.budget import config_of, recommend
+
+    given = given_options(context)
+    scales = settings["scales"] if "scales" in given else None
+    if scales not in (None, "none"):
+        bad_usage("--budget-bytes chooses the scales; beside it --scales is none, for a strong ticket, or left out.")
+    decided = ({own.name for own in fields(Policy)} - {"scales"} | {"size", "mode", "stored", "activation"}) & given
+    refuse_in_vain(
+        [option.opts[0] for option in context.command.params if option.name in decided],
+        "a search without --budget-bytes, which chooses them",
+    )
+    chosen = recommend(budget, strong=scales == "none")
+    asked = {name: settings[name] for name in given & settings.keys() - {"scales"}}
+    if epochs is not None:
+        asked["steps"] = epochs * STEPS_AN_EPOCH
+    tell(f"{chosen['name']}: loss {chosen['loss']:.3f} in {chosen['bytes']:,} bytes on the frontier's text.")
+    length = gpt2_config(chosen["settings"]["size"]).context
+    return config_of(chosen, {"length": length, "precision": _precision(device), **asked})
+
+
+def _precision(device: str) -> str:
+    return "bfloat16" if device == "cuda" else "float32"
 
 
 def _refuse_what_is_not_used(context: typer.Context) -> None:
@@ -141,7 +183,7 @@ def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunCon
         "steps": steps,
         "warmup": min(STEPS_AN_EPOCH, steps // 10),
         "final_lr": given["lr"] / 10,
-        "precision": "bfloat16" if device == "cuda" else "float32",
+        "precision": _precision(device),
         **given,
         "micro_batch": min(given["micro_batch"], given["sequences"]),
     }
@@ -157,6 +199,7 @@ def _run_seeds(
     means: dict[str, Any],
     device: str,
     as_json: bool,
+    budget: int | None,
 ) -> None:
     from strongticket.cli.terminal import count_bar, print_json
     from strongticket.cli.watch import watched
@@ -178,6 +221,9 @@ def _run_seeds(
             with watched(f"{config.size} {config.mode}, seed {seed}", share.rank == 0) as watch:
                 result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
+            size = (result.get("found") or {}).get("bytes", 0)
+            if budget is not None and size > budget and share.rank == 0:
+                tell(f"{folder}: {size:,} bytes are more than --budget-bytes {budget:,}: the text has more tokens.")
             if share.rank == 0 and not as_json:
                 with naming(folder / RESULT):  # of an earlier command, it may be
                     _report(folder, result)

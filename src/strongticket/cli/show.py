@@ -9,7 +9,6 @@ from rich.text import Text
 
 from strongticket.cli.terminal import bar, console
 from strongticket.errors import printable
-from strongticket.files import Json
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.summary import Summary, mask_words
 from strongticket.tickets.tensors import Certificate
@@ -58,7 +57,7 @@ def _facts(summary: Summary, title: str, every: bool) -> Table:
     return table
 
 
-def _nested(name: str, value: Mapping[str, Json], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
+def _nested(name: str, value: Mapping[str, object], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Give a row with the plain values of an object, and below it rows for each object inside."""
     inner = {key: part for key, part in value.items() if isinstance(part, dict) and part}
     plain = [f"{key:.{_VALUE_SHOWN}} {_short(part)}" for key, part in value.items() if key not in inner]
@@ -69,7 +68,7 @@ def _nested(name: str, value: Mapping[str, Json], every: bool, depth: int = 0) -
         yield from _nested(key, part, every, depth + 1)
 
 
-def _short(value: Json) -> str:
+def _short(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
     if re.fullmatch("[0-9a-f]{64}", text):
         return text[:_DIGEST_SHOWN]
@@ -112,7 +111,7 @@ def _density(value: float, ascii_only: bool) -> str:
     return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}"
 
 
-def _cell(value: Json) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:

@@ -23,7 +23,6 @@ from strongticket.checks import as_real
 from strongticket.construct.norms import frobenius_norm, largest_row_norm, spectral_norm, spectral_norms
 from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.construct.source import check_target
-from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.tickets.tensors import Certificate
@@ -97,7 +96,7 @@ def feedforward(
     """Certify a ReLU network layer by layer."""
     norms = _layer_norms(network, layers)
     error = propagate_feedforward(Envelope(input_norm), norms).error
-    details: dict[str, Json] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
+    details: dict[str, object] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
     return _certificate(error, input_norm, target_sha256, details, layers)
 
 
@@ -111,7 +110,7 @@ def attention(
         inputs = Envelope(input_norm)
         return propagate_attention(inputs, norms, variant=variant, d_model=merged.vo.shape[1]).error
 
-    details: dict[str, Json] = {"heads": [describe_head(head) for head in norms.heads]}
+    details: dict[str, object] = {"heads": [describe_head(head) for head in norms.heads]}
     details["paper_error"] = _finite(error("paper"))
     return _certificate(error("tight"), input_norm, target_sha256, details, heads)
 
@@ -125,7 +124,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
     d_model = blocks[0].attention.merged.vo.shape[1]
     tight = propagate_transformer(Envelope(input_norm), norms, d_model=d_model)
     paper = propagate_transformer(Envelope(input_norm), norms, variant="paper", d_model=d_model)
-    details: dict[str, Json] = {
+    details: dict[str, object] = {
         "blocks": [
             {
                 "error": _finite(envelope.error),
@@ -194,7 +193,7 @@ def describe_head(head: HeadNorms) -> dict[str, float]:
 
 
 def _certificate(
-    error: float, input_norm: float, target_sha256: str, details: dict[str, Json], products: Mapping[str, Pruned]
+    error: float, input_norm: float, target_sha256: str, details: dict[str, object], products: Mapping[str, Pruned]
 ) -> Certificate:
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")
@@ -206,10 +205,11 @@ def _certificate(
 
 def as_stored(certificate: Certificate) -> Certificate:
     """Round errors and norms up to six digits: the last ones depend on the machine, and would make files differ."""
-    return replace(certificate, error=up_digits(certificate.error), details=_rounded(certificate.details))
+    details = {name: _rounded(value) for name, value in certificate.details.items()}
+    return replace(certificate, error=up_digits(certificate.error), details=details)
 
 
-def _rounded(value: Json) -> Json:
+def _rounded(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -217,7 +217,7 @@ def _rounded(value: Json) -> Json:
     return up_digits(value) if isinstance(value, float) else value
 
 
-def describe_assignment(ways: Mapping[str, str]) -> dict[str, Json]:
+def describe_assignment(ways: Mapping[str, str]) -> dict[str, object]:
     """Say which products have adaptive units and which kept equal blocks; nothing if no unit was chosen."""
     if not any(way == "adaptive" for way in ways.values()):
         return {}
@@ -225,7 +225,7 @@ def describe_assignment(ways: Mapping[str, str]) -> dict[str, Json]:
     return {"assignment": {"adaptive": len(ways) - len(kept), "equal": kept}}
 
 
-def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, Json]:
+def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, object]:
     """Count the entries no subset reaches, given with their matrix, and list the worst; `count` if more are known."""
     return {
         "count": len(missed) if count is None else count,

@@ -7,8 +7,9 @@ found by trying: construct from many seeds, and count.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,11 @@ _GRID = 1024  # steps of 1 in which an item is counted; more make the bound clos
 _FFT_ERROR = 1e-12
 
 
-def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False) -> float:
-    """Bound from below the chance that n random items fall short of a sum, in units of the largest item.
+def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False, upper: bool = False) -> float:
+    """Bound the chance that n random items fall short of a sum, in units of the largest item, from below or above.
 
-    Items are rounded up to a grid, so that what falls short there falls short.
+    Items are rounded up to a grid, so that what falls short there falls short; and what falls short is not above it
+    there by more than a cell per item.
 
     Example:
         >>> chance_out_of_reach(0.0, 8), chance_out_of_reach(9.0, 8)
@@ -33,12 +35,13 @@ def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False) -> flo
         >>> 0.001 < chance_out_of_reach(0.5, 8) < 0.5
         True
     """
-    cells = math.ceil(abs(wanted) * _GRID)  # sums of fewer cells than these fall short
-    if cells == 0:
+    if wanted == 0:
         return 0.0
     if items < abs(wanted):
         return 1.0
-    return max(0.0, float(_short(items, relu)[: min(cells, items * _GRID + 1)].sum()) - _FFT_ERROR)
+    cells = math.ceil(abs(wanted) * _GRID) + items * upper  # sums of fewer cells than these fall short
+    chance = float(_short(items, relu)[: min(cells, items * _GRID + 1)].sum())
+    return min(1.0, max(0.0, chance + (_FFT_ERROR if upper else -_FFT_ERROR)))
 
 
 def chance_some_is_out_of_reach(plan: Plan) -> float:
@@ -48,14 +51,28 @@ def chance_some_is_out_of_reach(plan: Plan) -> float:
     one is counted.
     """
     in_reach = 1.0
+    for column, items, signs in _columns(plan):
+        in_reach *= (1 - chance_out_of_reach(max(column), items, relu=signs is not Signs.EITHER)) ** signs.slots
+    return 1 - in_reach
+
+
+def expected_out_of_reach(plan: Plan) -> float:
+    """Bound from above how many entries are out of reach of equal blocks on average, hence the chance that some is."""
+    return math.fsum(
+        signs.slots * chance_out_of_reach(wanted, items, relu=signs is not Signs.EITHER, upper=True)
+        for column, items, signs in _columns(plan)
+        for wanted in column
+    )
+
+
+def _columns(plan: Plan) -> Iterator[tuple[list[float], int, Signs]]:
+    """Give sizes of the entries that share a block, in units of the largest item, and how many items it has."""
     for product, target, _ in plan.products.values():
-        blocked, signs = product.blocked, product.signs
+        blocked = product.blocked
         sizes = equal_blocks(product.width, blocked.units, blocked.coordinates)
         unit = blocked.scale * product.free.scale / product.divisor
-        columns = (target if not product.transposed else target.T).abs().amax(dim=0) / unit
-        for wanted, items in zip(columns.tolist(), sizes, strict=True):
-            in_reach *= (1 - chance_out_of_reach(wanted, items, relu=signs is not Signs.EITHER)) ** signs.slots
-    return 1 - in_reach
+        columns = (target.T if product.transposed else target).abs().T / unit
+        yield from zip(columns.tolist(), sizes, [product.signs] * len(sizes), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +99,7 @@ def count_failures(errors: Sequence[float], tol: float) -> Failures:
     return Failures(count=count, sources=sources, low=low, high=high)
 
 
+@lru_cache(maxsize=4)
 def _short(items: int, relu: bool) -> NDArray[np.float64]:
     """Give the distribution of a sum of items, each rounded up to the grid: the chance of each number of cells."""
     edges = np.arange(_GRID + 1) / _GRID

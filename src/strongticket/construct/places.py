@@ -136,7 +136,7 @@ def through_attention(
         qk, vo = _Matrix(merged.qk[j], merged.qk_rounding[j]), _Matrix(merged.vo[j], merged.vo_rounding[j])
         qk_error, vo_error = (_Matrix(p.error, p.rounding) for p in (heads[f"head.{j}.qk"], heads[f"head.{j}.vo"]))
         scores, values = q @ qk.matrix @ c.mT, c @ vo.matrix
-        weights = attention_weights(scores, attends)
+        weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)  # masks expect an axis of heads
         outputs = weights @ values
         # What a softmax and a mean over T tokens round, exp taken to eight units in the last place.
         roundings = (2 * scores.abs().amax(dim=(-2, -1)) + 2 * scores.shape[-1] + n_heads + 32) * UNIT_ROUNDOFF

@@ -11,7 +11,6 @@ from strongticket.construct.assignment import Assignment
 from strongticket.construct.product import Pruned, prune_product
 from strongticket.construct.slots import Signs
 from strongticket.construct.source import RandomMatrix
-from strongticket.files import Json
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.tensors import DenseTensor
 
@@ -97,7 +96,7 @@ class Plan:
         bias_rounding: by name, how far two computations of a bias may be apart.
     """
 
-    settings: dict[str, Json]
+    settings: dict[str, object]
     products: dict[str, Wanted]
     biases: list[DenseTensor]
     bias_rounding: dict[str, Tensor]

@@ -98,7 +98,7 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
     return [f"the certificate's {wrong}"] if wrong else []
 
 
-def _first_wrong(place: str, said: Json, found: Json) -> str | None:
+def _first_wrong(place: str, said: object, found: object) -> str | None:
     """Name the first claim of a certificate's details that is not what was found."""
     if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
         if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
@@ -197,7 +197,7 @@ def _width(ticket: Ticket, name: str, axis: int) -> int:
     return ticket.tensors[name].shape[axis]
 
 
-def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, Json]) -> None:
+def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, object]) -> None:
     """Refuse a ticket that says or has anything else than is made of the target."""
     shapes = {name: tensor.shape for name, tensor in ticket.tensors.items()}
     made = {matrix.name: matrix.shape for plan in plans for matrix in plan.matrices()}
@@ -215,7 +215,7 @@ def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, Json]) -> 
     check_dense(ticket, [bias for plan in plans for bias in plan.biases], rounding)
 
 
-def _check_settings(place: str, said: Json, made: Json) -> None:
+def _check_settings(place: str, said: object, made: object) -> None:
     """Compare what follows from the target; `init` and where the blocks are show in the tensors themselves."""
     if isinstance(said, dict) and isinstance(made, dict):
         for name, value in made.items():

@@ -14,7 +14,6 @@ from strongticket.construct.norms import row_norms
 from strongticket.construct.places import Place, through_attention, through_network
 from strongticket.construct.recertify import Examined, examine
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket
 
@@ -39,7 +38,7 @@ class SampleCertificate:
     output_norm: float
     target_sha256: str
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, object]:
         """Give its numbers, of all inputs together."""
         return {
             "error": self.error,

@@ -79,7 +79,7 @@ class Text:
         """SHA-256 of all loaded tokens."""
         return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> dict[str, object]:
         """Say what a result or a ticket should know of its text, as JSON."""
         return {
             "data": self.name,
@@ -196,7 +196,7 @@ def _make_entry(folder: Path, name: str, files: Files, tokenizer: Tokenizer, pro
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, Json]:
+def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, object]:
     total = sum(path.stat().st_size for paths in files.values() for path in paths)
     done = 0
 

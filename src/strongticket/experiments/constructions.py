@@ -1,11 +1,12 @@
 """Figures made of constructions: configuration -> targets -> tasks -> rows -> result, split as one likes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from strongticket.construct.assignment import Assignment
 from strongticket.environment import command_line, environment
 from strongticket.experiments.figure import How, Options
 from strongticket.experiments.results import ResultFolder
@@ -39,7 +40,7 @@ class Constructions(Generic[C]):
             targets = partial.targets or []
             tasks = cut(config, targets, self.sources_a_task)
             left = [task for task in tasks if task.name not in partial.rows]
-            found = len(tasks) - len(left)
+            resumed = len(tasks) - len(left)
 
             def tell() -> None:
                 how.progress(sum(task.name in partial.rows for task in tasks), len(tasks), "")
@@ -51,17 +52,29 @@ class Constructions(Generic[C]):
             tell()
             for _ in run_tasks(self.run_task, left, workers=how.workers, dask=how.dask, progress=keep):
                 pass
-            rows = [partial.rows[task.name] for task in tasks]
-            result = as_json({"config": folder.config, **self.summarize(config, targets, rows), "targets": targets})
+            found = {
+                way: self.summarize(
+                    config, targets, [partial.rows[task.name] for task in tasks if task.assignment == way]
+                )
+                for way in config.assignments
+            }
+            result = as_json({"config": folder.config, **joined(found), "targets": targets})
             run = {
                 "seconds": round(time.perf_counter() - start, 3),
                 "tasks": len(tasks),
-                "tasks_resumed": found,
+                "tasks_resumed": resumed,
                 "workers": None if how.dask else how.workers,
                 "dask": how.dask is not None,
             }
             folder.finish(result, run | {"command": command_line(), **environment()})
         return result
+
+
+def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
+    """Give the first assignment's numbers, the paper's, as a file has them; those of others stand under their names."""
+    (_, first), *others = found.items()
+    violations = sum(numbers["violations"] for numbers in found.values())
+    return {**first, "violations": violations, **dict(others)}
 
 
 def following(config: C, options: Options, **quick: Any) -> C:

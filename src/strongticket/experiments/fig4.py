@@ -3,7 +3,8 @@ r"""Figure 4: the error of tickets within a single-head attention against its hi
 For each of the targets and widths, sources are drawn, pruned into the target by Lemma 7, and compared with it on the
 test inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
 inputs is kept beside it. Reported: mean and standard deviation over sources as in the paper; and median, quartiles and
-the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/reproduction.md`).
+the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/reproduction.md`). All of
+it twice, on the same sources: with equal blocks of units, as the paper has them, and with adaptive ones.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import Chart, Section, Series, Table, View, number, share, table_of
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, number, share, table_of
 from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, tasks
@@ -179,12 +180,17 @@ def describe(result: Result) -> Section:
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
-    widths = [point["width"] for point in points]
+    widths, adaptive = [point["width"] for point in points], curves.adaptive_widths(result, first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
+    ours = []
+    if adaptive:
+        ours.append(_line("mean, adaptive units", adaptive, "mean", colour="s1"))
+        ours.append(_line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False))
     paper = curves.curve("the paper’s fit", PAPER, widths, "paper", "dashed")
     medians = [
         _line("median source, with quartiles", points, "median", spread=True, colour="median"),
         _line("mean", points, "mean", colour="mean"),
+        *ours,
         *_predicted(points, first["median_slope"]),
         _line("median certificate", points, "median", "certificate", dash="dotted", marks=False),
         *paper,
@@ -194,28 +200,38 @@ def describe(result: Result) -> Section:
         *curves.curve("its fit", first["mean"], widths, "mean"),
         _line("median", points, "median", colour="median", line=False),
         *curves.curve("its fit", first["median"], widths, "median", "dashdot"),
+        *ours,
         *paper,
         _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
     ]
     for found, own in others:  # in the colour of the first one, which the figure is about
         medians.append(_line(f"target {found['target']}, median", own, "median", colour="median", **thin))
         means.append(_line(f"target {found['target']}, mean", own, "mean", colour="mean", **thin))
-    shares: curves.Shares = {
+    shares: dict[str, tuple[Colour, list[float]]] = {
         "sources with an entry out of reach": ("miss", [point["unreachable_sources"] for point in points]),
         "their part of the mean error": ("mean", [point["mean_from_unreachable"] for point in points]),
     }
+    if adaptive:
+        shares["with adaptive units, such sources"] = ("s1", [point["unreachable_sources"] for point in adaptive])
+    tables = [table(own, found) for found, own in targets for table in (_width_table, _fit_table)]
+    if adaptive:
+        tables += [
+            _width_table(adaptive, first, ", adaptive units"),
+            _fit_table(adaptive, result["adaptive"]["fits"][0]),
+        ]
     chart = Chart(
         title="Error of tickets in a single-head attention",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
-        f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}",
+        f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
+        f"{curves.ADAPTIVE if adaptive else ''}",
         views=(
             View(name="Median", x=curves.WIDTH, y="error", series=medians),
             # Linear on paper, as there.
             View(name="Mean", x=curves.WIDTH, y="error", series=means, note=curves.HALF_BARS, printed="linear"),
             curves.shares(widths, shares),
         ),
-        tables=[table(own, found) for found, own in targets for table in (_width_table, _fit_table)],
+        tables=tables,
     )
     said = (
         "A random attention is pruned into a given one: how close does the best pruning come as the random one gets "
@@ -223,6 +239,7 @@ def describe(result: Result) -> Section:
         carried_in_words(points),
         "The theory of subset sums has errors halve with every second unit of width.",
         rate_in_words(first["median_slope"], widths),
+        curves.gain_in_words(points, adaptive, lambda point: point["error"]["mean"]),
     )
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     return Section(
@@ -262,9 +279,9 @@ def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
 
-def _width_table(points: Sequence[Point], found: Fits) -> Table:
+def _width_table(points: Sequence[Point], found: Fits, how: str = "") -> Table:
     return table_of(
-        f"Errors over sources, width by width, target {found['target']}",
+        f"Errors over sources, width by width{how}, target {found['target']}",
         points,
         {
             "n": lambda point: str(point["width"]),

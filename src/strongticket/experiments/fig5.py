@@ -2,17 +2,19 @@ r"""Figure 5: the error of tickets within a single-head attention against the le
 
 The same targets and sources as Figure 4, at a few widths. A source is measured by its regression token, whose output is
 the prediction, at every length; and by its worst token up to the length where all of them are still cheap. Its
-certificate does not know T: it stands as a line above.
+certificate does not know T: it stands as a line above. As in Figure 4, sources serve twice: with equal blocks of units,
+as the paper has them, and with adaptive ones.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import SERIES, SMALLEST, Chart, Section, Series, Table, View, number
+from strongticket.charts.parts import SERIES, SMALLEST, Chart, Colour, Section, Series, Table, View, number
 from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import curves, tasks
@@ -135,21 +137,29 @@ def describe(result: curves.Result[Line]) -> Section:
     """Error against length for the mean and the median source, the certificates above."""
     config = result["config"]
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
-    lines = targets[0]
+    lines, adaptive = targets[0], curves.adaptive_widths(result, result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
-    widths, missed = [line["width"] for line in lines], [line["unreachable_sources"] for line in lines]
+    shares: dict[str, tuple[Colour, list[float]]] = {
+        "sources with an entry out of reach": ("miss", [line["unreachable_sources"] for line in lines])
+    }
+    tables = [_length_table(own, what) for own in targets for what in reversed(curves.STATISTICS)]
+    if adaptive:
+        shares["with adaptive units"] = ("s1", [line["unreachable_sources"] for line in adaptive])
+        tables += [_length_table(adaptive, what, ", adaptive units") for what in reversed(curves.STATISTICS)]
+    gain = curves.gain_in_words(lines, adaptive, lambda line: line["token"][0]["mean"])
     chart = Chart(
         title="Error of tickets against the length of the input",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. Solid: the regression token, {config['inputs']:,} inputs; dashed: the "
         f"worst of all tokens, {config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every "
-        "length.",
+        f"length{'; thin: the regression token with adaptive units' if adaptive else ''}."
+        f"{curves.ADAPTIVE if adaptive else ''}",
         views=(
-            _length_view(lines, "median"),
-            _length_view(lines, "mean"),
-            curves.shares(widths, {"sources with an entry out of reach": ("miss", missed)}),
+            _length_view(lines, adaptive, "median"),
+            _length_view(lines, adaptive, "mean"),
+            curves.shares([line["width"] for line in lines], shares),
         ),
-        tables=[_length_table(own, what) for own in targets for what in reversed(curves.STATISTICS)],
+        tables=tables,
     )
     return Section(
         anchor="fig5",
@@ -157,16 +167,16 @@ def describe(result: curves.Result[Line]) -> Section:
         title="Figure 5: error against length",
         lead="Is a ticket worse on longer inputs, or better, as attention averages over more tokens? One certificate "
         f"holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the regression token "
-        f"{lengths_in_words(lines)}.",
+        f"{lengths_in_words(lines)}. {gain}".strip(),
         finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
         f"{lengths[0]} and {number(ends[-1]['median'])} at {lengths[-1]:,}",
         blocks=(chart,),
     )
 
 
-def _length_view(lines: Sequence[Line], what: Statistic) -> View:
+def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statistic) -> View:
     series: list[Series] = []
-    for line, colour in zip(lines, SERIES, strict=False):
+    for line, ours, colour in zip_longest(lines, adaptive, SERIES[: len(lines)]):
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
         series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", colour=colour))
         follows: dict[str, Any] = {"colour": colour, "marks": False, "follows": True}
@@ -175,17 +185,19 @@ def _length_view(lines: Sequence[Line], what: Statistic) -> View:
         )
         certified = [(length, float(bound)) for length in lengths]
         series.append(Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows))
+        if ours:
+            series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
     ticks = lines[0]["lengths"][::2]
     return View(name=what.capitalize(), x="length T", y="error", series=series, x_scale="log", x_ticks=ticks)
 
 
-def _length_table(lines: Sequence[Line], what: Statistic) -> Table:
+def _length_table(lines: Sequence[Line], what: Statistic, how: str = "") -> Table:
     rows = [
         (f"{length:,}", *(number(line["token"][place][what]) for line in lines))
         for place, length in enumerate(lines[0]["lengths"])
     ]
     rows.append(("certificate", *(number(line["certificate"][what]) for line in lines)))
-    caption = f"{what.capitalize()} error of the regression token, target {lines[0]['target']}"
+    caption = f"{what.capitalize()} error of the regression token{how}, target {lines[0]['target']}"
     return Table(caption=caption, columns=("T", *(f"n = {line['width']}" for line in lines)), rows=rows)
 
 

@@ -2,7 +2,8 @@ r"""Figure 6: the error of tickets within a transformer of 1 to 4 blocks against
 
 Targets are untrained: one head and one linear layer a block, $d = 2$. The first b blocks of a source are a source of b
 blocks, and their masks do not depend on what follows, so one source serves every number of blocks: its error after
-block b is that of the transformer which ends there.
+block b is that of the transformer which ends there. As in Figure 4, sources serve twice: with equal blocks of units, as
+the paper has them, and with adaptive ones.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number
+from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, tasks
@@ -226,12 +227,28 @@ def describe(result: Result) -> Section:
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     found, points = targets[0]
+    adaptive = curves.adaptive_widths(result, found["target"])
     widths, depths = [point["width"] for point in points], range(config["n_blocks"])
     intervals = [_fit_intervals(own) for _, own in targets]
-    missed: curves.Shares = {
+    missed: dict[str, tuple[Colour, list[float]]] = {
         _blocks(b): (colour, [point["blocks"][b]["unreachable_sources"] for point in points])
         for b, colour in zip(depths, SERIES, strict=False)
     }
+    tables = [
+        table
+        for (fits, own), sure in zip(targets, intervals, strict=True)
+        for table in (_block_table(own), _fit_table(fits, sure))
+    ]
+    if adaptive:
+        missed[f"{_blocks(depths[-1])}, adaptive units"] = (
+            "ink",
+            [point["blocks"][-1]["unreachable_sources"] for point in adaptive],
+        )
+        tables += [
+            _block_table(adaptive, ", adaptive units"),
+            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive)),
+        ]
+    gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
     fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
     rate = Series(
@@ -241,20 +258,20 @@ def describe(result: Result) -> Section:
         high=[high for _, _, _, high in fitted],
         colour="mean",
     )
-    tables = ((_block_table(own), _fit_table(fits, i)) for (fits, own), i in zip(targets, intervals, strict=True))
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
         caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
-        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs.",
+        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs."
+        f"{f' Dashed: adaptive units.{curves.ADAPTIVE}' if adaptive else ''}",
         views=(
-            _block_view(points, found, "median"),
-            _block_view(points, found, "mean"),
+            _block_view(points, adaptive, found, "median"),
+            _block_view(points, adaptive, found, "mean"),
             curves.shares(widths, missed),
             View(name="Rate", x="blocks", y="rate δ", series=[rate], y_scales=("linear",), minor=True),
         ),
-        tables=[table for both in tables for table in both],
+        tables=tables,
     )
-    deepest = [number(point["blocks"][-1]["error"]["median"]) for point in (points[0], points[-1])]
+    ends = [number(point["blocks"][-1]["error"]["median"]) for point in (points[0], points[-1])]
     return Section(
         anchor="fig6",
         name="Figure 6",
@@ -262,8 +279,8 @@ def describe(result: Result) -> Section:
         lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
         "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
         f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates "
-        f"{depths_in_words(found['mean']['own_rate'])}.",
-        finding=f"{config['n_blocks']} blocks: median error {deepest[0]} at width {widths[0]}, {deepest[1]} at width "
+        f"{depths_in_words(found['mean']['own_rate'])}. {gain}".strip(),
+        finding=f"{config['n_blocks']} blocks: median error {ends[0]} at width {widths[0]}, {ends[1]} at width "
         f"{widths[-1]}",
         blocks=(chart,),
     )
@@ -273,12 +290,15 @@ def _blocks(b: int) -> str:
     return f"{b + 1} block{'s' if b else ''}"
 
 
-def _block_view(points: Sequence[Point], found: Fits, what: Statistic) -> View:
+def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits, what: Statistic) -> View:
     widths, series, mean = [point["width"] for point in points], list[Series](), what == "mean"
     for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
         errors = [point["blocks"][b]["error"] for point in points]
         series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, colour=colour))
         series += curves.curve("fit", found[what]["shared_rate"][b], widths, colour) if mean else []
+        if adaptive:
+            errors, name = [point["blocks"][b]["error"] for point in adaptive], f"{_blocks(b)}, adaptive units"
+            series.append(curves.errors(name, widths, errors, what, colour=colour, dash="dashed", follows=True))
     # Means linear on paper, as there.
     look: dict[str, Any] = {"apart": True, "note": curves.HALF_BARS, "printed": "linear"} if mean else {}
     return View(name=what.capitalize(), x=curves.WIDTH, y="error", series=series, **look)
@@ -293,12 +313,12 @@ def _fit_intervals(points: Sequence[Point]) -> list[curves.FitIntervals]:
     return found
 
 
-def _block_table(points: Sequence[Point]) -> Table:
+def _block_table(points: Sequence[Point], how: str = "") -> Table:
     shown = [(what, b) for what in curves.STATISTICS for b in range(len(points[0]["blocks"]))]
     rows = [
         (str(point["width"]), *(number(point["blocks"][b]["error"][what]) for what, b in shown)) for point in points
     ]
-    caption = f"Errors over sources, width by width, target {points[0]['target']}"
+    caption = f"Errors over sources, width by width{how}, target {points[0]['target']}"
     return Table(caption=caption, columns=("n", *(f"{what}, {_blocks(b)}" for what, b in shown)), rows=rows, words=0)
 
 

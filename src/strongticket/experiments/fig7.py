@@ -1,6 +1,5 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
@@ -16,9 +15,9 @@ from strongticket.experiments.text_rows import (
     Measure,
     RunRow,
     TextResult,
+    at_best_settings,
     by_seed,
     grouped,
-    on_common_seeds,
     on_other_texts,
     tokens_of,
 )
@@ -92,7 +91,7 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
     A trained model of the same seed saw the same text in the same order.
     """
-    groups = {group: _at_best_settings(members) for group, members in grouped(rows, _group).items()}
+    groups = {group: at_best_settings(members, _rate_and_warmup) for group, members in grouped(rows, _group).items()}
     points: list[Point] = [
         {
             "size": size,
@@ -121,22 +120,9 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
     return {"points": points, "effects": effects, "gaps": gaps}
 
 
-def _at_best_settings(rows: Sequence[RunRow]) -> list[RunRow]:
-    """Keep the runs with the best learning rate and warm-up: trained models may have been given several.
-
-    Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
-    """
-    settings = grouped(rows, lambda row: (row["config"]["lr"], row["config"]["warmup"]))
-    losses = {setting: by_seed(found, BEST) for setting, found in settings.items()}
-
-    def beats(one: tuple[float, int], other: tuple[float, int]) -> bool:
-        common = on_common_seeds({one: losses[one], other: losses[other]})
-        return math.fsum(common[one].values()) < math.fsum(common[other].values())
-
-    def rank(setting: tuple[float, int]) -> tuple[int, int, tuple[float, int]]:
-        return sum(beats(other, setting) for other in settings), -len(losses[setting]), setting
-
-    return settings[min(settings, key=rank)]
+def _rate_and_warmup(row: RunRow) -> tuple[float, int]:
+    """What trained models may have been given several of."""
+    return row["config"]["lr"], row["config"]["warmup"]
 
 
 def _group(row: RunRow) -> tuple[str, str, str]:

@@ -1,6 +1,7 @@
 """Runs on text as rows of a figure: each run of a plan is done once, kept as a row, and found again by its settings.
 
-So a figure is gathered over many short stretches of GPU time, and drawn from its rows without any.
+So a figure is gathered over many short stretches of GPU time, and drawn from its rows without any. Processes that are
+given the same plan and folder share the work.
 """
 
 import gc
@@ -8,8 +9,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
 from strongticket.files import (
+    BusyError,
     Json,
     as_json,
     atomic_write,
     canonical_json,
     discard,
+    lock,
     read_json,
     sealed,
     sweep,
@@ -32,6 +35,7 @@ from strongticket.files import (
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import RUN
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules.rule import as_rule
 from strongticket.learn.run import Means, Watch
 from strongticket.learn.text_run import run
 from strongticket.settings import filled, value_before
@@ -67,13 +71,14 @@ class Rows:
         return [*self._own, *self._others]
 
     def find(self, config: RunConfig) -> Json | None:
-        """Give the row of a run, if it is finished."""
-        return _of(config.as_json(), self.all())
+        """Give the row of a run, if it is finished; a row by another version of its rule is none of it."""
+        wanted, version = config.as_json(), _rule_version(config)
+        alike = (row for row in self.all() if row["config"] == wanted)
+        return next((row for row in alike if _version_of(row) == version), None)
 
-    def find_now(self, config: RunConfig) -> Json | None:
-        """Do the same, beside what another process may have added meanwhile."""
+    def read_again(self) -> None:
+        """Take in what other processes have added meanwhile."""
         self._own = _read(self.folder / ROWS)
-        return self.find(config)
 
     def keep(self, row: Json) -> None:
         """Add a row, on disk before anything else is begun, beside those another process may have added meanwhile."""
@@ -81,7 +86,7 @@ class Rows:
         with waiting_lock(self.folder):
             path = self.folder / ROWS
             self._own = _read(path)
-            if _of(row["config"], self._own) is not None:
+            if any(row["config"] == own["config"] and _version_of(row) == _version_of(own) for own in self._own):
                 return
             self._own.append(row)
             # Earlier lines stay as they are: what their time knew of their settings is not to be guessed again.
@@ -126,7 +131,8 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
     for done, config in enumerate(plan):
         progress(done, len(plan), name_of(config))
         path = rows.folder / UNDER_WAY / name_of(config)
-        if rows.find_now(config) is not None:
+        rows.read_again()
+        if rows.find(config) is not None:
             if (path / DONE_WITH).exists():  # a kill came before it was removed
                 discard(path)
                 _tidy(path.parent)
@@ -136,16 +142,46 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
         needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
-        found = run(config, work.text, path, work.means, watch=watch)
-        measured = {key: value for key, value in found.items() if key != "config"}
-        made = {"text": work.text.describe(), **measured, "run": read_json(path / RUN)}
-        if not work.means.keep:
-            (path / DONE_WITH).touch()
-        rows.keep({"config": config.as_json(), **made})
-        if not work.means.keep:
-            discard(path)
-            _tidy(path.parent)
+        with suppress(BusyError), _claimed(path):  # what another process does is left to it
+            rows.read_again()
+            if rows.find(config) is None:  # nor has one just ended
+                _do(config, rows, work, path, watch)
         gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """Keep other processes from a run until its row is kept; whoever comes second gets a `BusyError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    claim = path.with_name(f"{path.name}.claim")
+    with open(claim, "ab") as file:
+        lock(file, path)
+        try:
+            yield
+        finally:
+            claim.unlink()
+            _tidy(path.parent)
+
+
+def _do(config: RunConfig, rows: Rows, work: Work, path: Path, watch: Watch) -> None:
+    """Do one run, and keep its row."""
+    found = run(config, work.text, path, work.means, watch=watch)
+    measured = {key: value for key, value in found.items() if key != "config"}
+    made = {"text": work.text.describe(), **measured, "run": read_json(path / RUN)}
+    if not work.means.keep:
+        (path / DONE_WITH).touch()
+    rows.keep({"config": config.as_json(), **made})
+    if not work.means.keep:
+        discard(path)
+
+
+def _version_of(row: Json) -> int:
+    """Give the version of the rule that a row came of; rows from before there were versions are of the first."""
+    return int(row.get("found", {}).get("rule_version", 1))
+
+
+def _rule_version(config: RunConfig) -> int:
+    return as_rule(config.policy.rule).version if config.mode == "search" else 1
 
 
 def _tidy(under_way: Path) -> None:
@@ -165,14 +201,17 @@ def name_of(config: RunConfig) -> str:
         'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-warmup20-lr0.0001-seed0-'
     """
     policy, settings = config.policy, _counted(config.as_json(), RunConfig)
-    words = [config.size, "dense"]
+    words = [config.size, "dense" if config.stored == "float32" else config.stored]
     if config.mode != "dense":
         words[1:] = [f"embeddings-{policy.embeddings}", f"scale{policy.qk_scale:.3g}"]
     for own in fields(policy):
         value = getattr(policy, own.name)
         if own.name not in ("embeddings", "qk_scale") and value != value_before(own):
             words.append(own.name if value is True else f"{own.name}-{value}")
-    words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}", f"seed{config.seed}"]
+    words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}"]
+    if not math.isclose(config.final_lr, config.lr / 10):  # as usual
+        words.append(f"to{config.final_lr:.2g}")
+    words.append(f"seed{config.seed}")
     return "-".join((*words, hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:8]))
 
 
@@ -195,10 +234,6 @@ def fewer_runs(before: Json | None, now: Json) -> str | None:
     named = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
     which = f"; missing now and not then: {named}" if gone else ""
     return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
-
-
-def _of(config: Json, rows: Sequence[Json]) -> Json | None:
-    return next((row for row in rows if row["config"] == config), None)
 
 
 def _read(path: Path) -> list[Json]:
@@ -244,7 +279,7 @@ def _check_alike(rows: Sequence[Json], folder: Path) -> None:
     outcomes: dict[str, tuple[float, float]] = {}
     for row in rows:
         found = row["best_validation_loss"], row["final_validation_loss"]
-        first = outcomes.setdefault(canonical_json(row["config"]), found)
+        first = outcomes.setdefault(canonical_json([row["config"], _version_of(row)]), found)
         if first != found:
             name = f"{row['config'].get('size')}, seed {row['config'].get('seed')}"
             raise StrongTicketError(

@@ -16,14 +16,16 @@ class Options:
     """What a user may ask of any figure; None and nothing leave the figure's own default."""
 
     quick: bool = setting(False, "Fewer sources, widths and inputs: seconds, and rougher. From fig7 on: minutes.")
-    sources: int | None = setting(None, "Random sources at each width.", least=1, shown="100, fewer with --quick")
+    sources: int | None = setting(
+        None, "Random sources at each width.", least=1, shown="100; theorem3: 300, scans: 30; fewer with --quick"
+    )
     targets: int = setting(1, "Targets, each with sources of its own.", least=1)
     seed: int = setting(0, "Seed of data, targets and sources.", least=0, most=2**60)
     init: Init = setting("theory", "Source weights: section 3.1, as printed in 4.1, or appendix B.1 of the paper.")
     target: Literal["trained", "untrained"] | None = setting(
-        None, "What sources are pruned into.", shown="trained; fig6: untrained, as in the paper"
+        None, "What sources are pruned into.", shown="trained; from fig6 on: untrained"
     )
-    normalize: bool | None = setting(None, "Targets of spectral norm at most 1.", shown="only in fig6")
+    normalize: bool | None = setting(None, "Targets of spectral norm at most 1.", shown="from fig6 on")
     schedule: Literal["short", "paper"] = setting(
         "short", "Minutes a run on one GPU, or the paper's 6e9 tokens.", panel=ON_TEXT
     )

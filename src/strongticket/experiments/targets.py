@@ -134,6 +134,19 @@ def token_output(qk: Tensor, vo: Tensor, x: Tensor) -> Tensor:
     return (weights @ x @ vo).sum(dim=1)[:, 0]
 
 
+def draw_of_norm_one(generator: torch.Generator, *shape: int) -> Tensor:
+    """Draw a matrix, or one for each head, whose spectral norm is 1, as the theorems assume."""
+    matrix = 2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1
+    return matrix / _norms(matrix)
+
+
+def draw_tokens(inputs: int, length: int, d: int, norm: float, seed: int) -> Tensor:
+    """Draw sequences whose tokens are as long as a certificate allows, (inputs, length, d)."""
+    x = torch.randn(inputs, length, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    # A little within, since norms are rounded.
+    return norm * (1 - 1e-12) * torch.nn.functional.normalize(x, dim=-1)
+
+
 def normalize(attention: nn.Module) -> None:
     """Divide, in place, each head's matrices whose spectral norm exceeds 1 by it."""
     with torch.no_grad():

@@ -8,9 +8,11 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from strongticket.construct.assignment import Assignment
 from strongticket.construct.source import Blocks, Init
 from strongticket.files import Json
 from strongticket.ops.subset_sum import Effort
+from strongticket.settings import setting
 from strongticket.tickets.ticket import Ticket
 
 # A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
@@ -30,6 +32,9 @@ class SourceConfig:
     init: Init = "theory"
     blocks: Blocks = "input"
     effort: Effort = "high"  # of the subset sums; it matters above 32 items, where optima are not proved
+    assignments: tuple[Assignment, ...] = setting(
+        ("equal", "adaptive"), "How hidden units are shared out: as the paper does, and as we do.", before=("equal",)
+    )
 
 
 C = TypeVar("C", bound=SourceConfig)
@@ -37,9 +42,10 @@ C = TypeVar("C", bound=SourceConfig)
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[C]):
-    """Sources `first` to `last` - 1 of one width and target."""
+    """Sources `first` to `last` - 1 of one width and target, their units shared out in one way."""
 
     config: C
+    assignment: Assignment
     target: Json
     width: int
     first: int
@@ -48,21 +54,26 @@ class Task(Generic[C]):
     @property
     def name(self) -> str:
         """Tell tasks apart, also those of another way to cut the work."""
-        return f"target {self.target['index']}, width {self.width}, sources {self.first} to {self.last - 1}"
+        sources = f"sources {self.first} to {self.last - 1}"
+        return f"{self.assignment}, target {self.target['index']}, width {self.width}, {sources}"
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Give what each source is drawn and pruned with; every target, width and source has its own seed."""
+        """Give what each source is drawn and pruned with; every target, width and source has its own seed.
+
+        The same ones for each assignment: what differs then is the assignment alone.
+        """
         config, n = self.config, self.width
         same: dict[str, Any] = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks}
-        same |= {"assignment": "equal", "effort": config.effort}  # equal blocks are what the paper has
+        same |= {"assignment": self.assignment, "effort": config.effort}
         for source in range(self.first, self.last):
             yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 
 
 def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]]:
-    """Cut the work into tasks, in the order target, width, source."""
+    """Cut the work into tasks, in the order assignment, target, width, source."""
     return [
-        Task(config, target, width, first, min(first + sources_a_task, config.sources))
+        Task(config, assignment, target, width, first, min(first + sources_a_task, config.sources))
+        for assignment in config.assignments
         for target in targets
         for width in config.widths
         for first in range(0, config.sources, sources_a_task)
@@ -87,7 +98,7 @@ def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
     return worst
 
 
-def describe_ticket(ticket: Ticket) -> dict[str, Json]:
+def describe_ticket(ticket: Ticket) -> dict[str, object]:
     """Say what is certified of a ticket, and what was out of reach."""
     certificate = ticket.certificate
     assert certificate is not None
@@ -106,7 +117,7 @@ def violated(certificate: float, worst: float) -> bool:
     return worst > certificate + ROUNDING
 
 
-def columns(rows: list[dict[str, Json]]) -> dict[str, list[Json]]:
+def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
     """Turn rows with the same fields into one list for each field.
 
     Example:

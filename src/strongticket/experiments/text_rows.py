@@ -25,6 +25,7 @@ class RunRow(TypedDict):
     nonzero: dict[str, int]
     also: dict[str, float]  # losses on other texts
     curve: list[tuple[int, float]]
+    found: dict[str, Json]  # bytes of the file, where rows are new enough
     run: dict[str, Json]
 
 
@@ -102,6 +103,25 @@ def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setti
     """
     common = sorted(set.intersection(*(set(found) for found in losses.values())))
     return {setting: {seed: found[seed] for seed in common} for setting, found in losses.items()}
+
+
+def at_best_settings(rows: Sequence[RunRow], settings: Callable[[RunRow], Setting]) -> list[RunRow]:
+    """Keep the runs with the best of some settings, a learning rate for instance, of which several were tried.
+
+    Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
+    """
+    tried = grouped(rows, settings)
+    losses = {setting: by_seed(found, BEST) for setting, found in tried.items()}
+    order = sorted(tried, key=str)
+
+    def beats(one: Setting, other: Setting) -> bool:
+        common = on_common_seeds({one: losses[one], other: losses[other]})
+        return math.fsum(common[one].values()) < math.fsum(common[other].values())
+
+    def rank(setting: Setting) -> tuple[int, int, int]:
+        return sum(beats(other, setting) for other in tried), -len(losses[setting]), order.index(setting)
+
+    return tried[min(tried, key=rank)]
 
 
 def scale_points(rows: Sequence[RunRow]) -> list[ScalePoint]:

@@ -59,8 +59,16 @@ def _check_something_is_masked(tensors: Sequence[ModelTensor], policy: Policy) -
 
 
 def _check_queries_and_keys(drawn: Sequence[ModelTensor], policy: Policy) -> None:
+    """Refuse to scale queries and keys that are not known: what is not scaled would not be noticed."""
     attention = [tensor for tensor in drawn if tensor.group == "attention"]
-    if policy.qk_scale == 1 or not attention or any(tensor.is_query_or_key for tensor in attention):
+    if policy.qk_scale == 1 or not attention:
         return
-    names = ", ".join(tensor.name for tensor in attention[:_NAMES_SHOWN])
-    raise ValueError(f"no query or key is known among the attention tensors ({names}, ...); pass qk_scale=1.")
+    advice = "Pass policy=Policy(qk_scale=1), which scales none and leaves it whole."
+    if refused := [tensor for tensor in attention if tensor.refused]:
+        raise ValueError(
+            f"which part of {refused[0].name} {list(refused[0].shape)} is a query or a key is not known: "
+            f"{refused[0].note}. {advice}"
+        )
+    if not any(tensor.is_query_or_key for tensor in attention):
+        names = ", ".join(tensor.name for tensor in attention[:_NAMES_SHOWN])
+        raise ValueError(f"no query or key is known among the attention tensors ({names}, ...). {advice}")

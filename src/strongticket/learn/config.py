@@ -12,6 +12,7 @@ from strongticket.models.gpt2_sizes import GPT2Config, gpt2_config
 from strongticket.settings import setting
 
 Mode = Literal["search", "dense"]
+Stored = Literal["float32", "bfloat16", "int8", "int4", "int3", "ternary", "binary"]
 Precision = Literal["float32", "bfloat16"]
 EPOCHS = 50
 STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, in the paper's counting
@@ -37,8 +38,11 @@ class StepConfig:
 class RunConfig:
     """What is searched or trained, on how much text; the defaults are the paper's (B.2)."""
 
-    size: str = setting("small", "GPT-2 size: nano, mini, small or medium.", metavar="NAME")
+    size: str = setting("small", "GPT-2 size: nano, mini, small, medium or LAYERSxWIDTH.", metavar="NAME")
     mode: Mode = setting("search", "Search for a ticket, or train all weights as usual.")
+    stored: Stored = setting(
+        "float32", "What a dense run's weights are rounded to, in its file and in every step.", metavar="TYPE"
+    )
     # Of no account when all weights are trained.
     policy: Policy = field(default_factory=Policy, metadata={"panel": MASKS})
     seed: int = setting(0, "Seed of the weights, first scores and order of the text.", least=0)
@@ -71,6 +75,10 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be search or dense; got {self.mode!r}.")
+        if self.stored not in get_args(Stored):
+            raise ValueError(f"stored must be one of {', '.join(get_args(Stored))}; got {self.stored!r:.40}.")
+        if self.mode == "search" and self.stored != "float32":
+            raise ValueError(f"stored={self.stored!r} is for trained weights (--mode dense); a search trains none.")
         for name in ("length", "sequences", "micro_batch", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")

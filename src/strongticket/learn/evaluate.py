@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from strongticket.data.text import Text, validation_batches
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.learn.learner import evaluating
 from strongticket.learn.recorded import Recorded, check_tokenizer, recorded_of
 from strongticket.learn.step import Precision
 from strongticket.models.gpt2 import GPT2
+from strongticket.tickets.from_bits import Run, runs_from_bits
 from strongticket.tickets.ticket import Ticket
 
 SEQUENCES = 8  # in a forward pass, where a ticket does not say
 _ANOTHER_ORDER = 2.0**-14  # float32 sums of a thousand terms, in the order of another device
 _BFLOAT16 = 2.0**-8  # a unit roundoff
+MANY_WEIGHTS = 10_000_000  # from here on float32 weights are beyond most caches
 _LARGEST_LOSS = 700.0  # whose perplexity is a number
 
 # Called with the number of windows just done.
@@ -90,16 +91,22 @@ class Evaluation:
     recorded_loss: float | None  # only if it speaks of the same tokens in windows of the same length
     reproduced: bool | None
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, object]:
         """Give all of it as JSON."""
         return asdict(self)
 
 
-def load_model(ticket: Ticket, device: torch.device | str) -> GPT2:
+def faster_run(ticket: Ticket, device: torch.device | str) -> Run:
+    """Say how a ticket writes text faster: from bits, where it can be, on a CPU whose caches floats would not fit."""
+    large = ticket.numel >= MANY_WEIGHTS and torch.device(device).type == "cpu"
+    return "bits" if large and runs_from_bits(ticket) else "dense"
+
+
+def load_model(ticket: Ticket, device: torch.device | str, run: Run = "dense") -> GPT2:
     """Build the language model a ticket holds."""
     if (family := ticket.architecture.get("family")) != "gpt2":
         raise StrongTicketError(f"the ticket holds a network of the family {family!r:.40}; text needs a gpt2.")
-    model = ticket.build(device=device)
+    model = ticket.build(device=device, run=run)
     assert isinstance(model, GPT2)
     return model.eval()
 
@@ -113,6 +120,7 @@ def evaluate_ticket(
     sequences: int | None = None,
     device: torch.device | str = "cpu",
     precision: Precision | None = None,
+    run: Run = "dense",
     progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
     """Measure a ticket's loss on a text; nothing but the ticket's file and the text is needed.
@@ -125,10 +133,11 @@ def evaluate_ticket(
         sequences: windows in a forward pass; by default as recorded, if the precision is.
         device: where to compute.
         precision: by default as recorded on a GPU, and float32 on a CPU.
+        run: "bits" leaves signed constants in bit planes, for little memory; whole sequences are as fast dense.
         progress: called with the windows done so far and all of them.
     """
     recorded = recorded_of(ticket)
-    model, place = load_model(ticket, device), torch.device(device)
+    model, place = load_model(ticket, device, run), torch.device(device)
     check_tokenizer(text.tokenizer, recorded, model.config.vocabulary)
     length = length or (recorded.length if recorded else model.config.context)
     precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")

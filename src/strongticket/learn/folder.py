@@ -22,10 +22,22 @@ import torch
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import Json, append_line, lock, read_json, sealed, write_json
 from strongticket.learn import checkpoint
+from strongticket.learn.rules.rule import as_rule
 from strongticket.settings import other_settings
 
 CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "run.json"
 TICKET, WEIGHTS = "best.ticket", "model.safetensors"
+
+
+def _with_rule(config: Json) -> Json:
+    """Spell out the settings of the rule that a policy names; one that is not known here stays as it is."""
+    policy = config.get("policy") if isinstance(config, dict) else None
+    if not isinstance(policy, dict) or not isinstance(rule := policy.get("rule"), str):
+        return config
+    try:
+        return {**config, "policy": {**policy, "rule": as_rule(rule).settings()}}
+    except ValueError:
+        return config
 
 
 class RunFolder:
@@ -35,10 +47,11 @@ class RunFolder:
         path: made when the run begins.
         config: all settings, as JSON.
         kind: their dataclass, for files that are older than some of them.
+        option: what the caller chose the folder with, for messages.
     """
 
-    def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
-        self.path, self.config, self.kind = path, config, kind
+    def __init__(self, path: Path, config: Json, kind: type[Any], option: str = "--out") -> None:
+        self.path, self.config, self.kind, self.option = path, config, kind, option
         self._newest_is_whole = True  # of two checkpoints
 
     def finished(self) -> Json | None:
@@ -50,12 +63,17 @@ class RunFolder:
         return result
 
     def _check(self, config: Json | None) -> None:
-        if config is not None and (first := other_settings(config, self.config, self.kind)):
+        if config is not None and (first := self._other_settings(config)):
             if first.startswith("text.digest"):  # which says nothing to people
                 first = "its text has changed since, or its tokenizer"
             raise StrongTicketError(
-                f"{self.path} holds a run of other settings ({first}). Choose another --out, or move that folder away."
+                f"{self.path} holds a run of other settings ({first}). Choose another {self.option}, or move that "
+                "folder away."
             )
+
+    def _other_settings(self, found: Json) -> str | None:
+        """Name the first setting that differs; a rule is the same in whatever order its settings are written."""
+        return other_settings(_with_rule(found), _with_rule(self.config), self.kind)
 
     @contextmanager
     def opened(self, *, writes: bool) -> Iterator[None]:
@@ -98,7 +116,7 @@ class RunFolder:
                 raise ValueError("a line whose step is no number")
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise StrongTicketError(
-                f"{path} is not JSON lines of a run ({first_line(error)}); mend it, or choose another --out."
+                f"{path} is not JSON lines of a run ({first_line(error)}); mend it, or choose another {self.option}."
             ) from None
         return rows
 
@@ -134,10 +152,10 @@ class RunFolder:
         def checked(state: Mapping[str, Any]) -> None:
             if "config" not in state:
                 raise ValueError("it has no settings")
-            if first := other_settings(state["config"], self.config, self.kind):
+            if first := self._other_settings(state["config"]):
                 raise StrongTicketError(
                     f"{newest} belongs to a run of other settings ({first}); "
-                    "delete it to begin anew, or choose another --out."
+                    f"delete it to begin anew, or choose another {self.option}."
                 )
             check(state)
 

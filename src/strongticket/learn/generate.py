@@ -1,12 +1,14 @@
 """Text out of a language model, token by token."""
 
 import codecs
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from strongticket.data.tokenizer import Tokenizer
+from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2
 from strongticket.models.gpt2_decoder import Decoder
 
@@ -39,7 +41,7 @@ def generate_tokens(
         raise ValueError(f"temperature must be 0 or more and top_k at least 1; got {temperature} and {top_k}.")
     generator = torch.Generator().manual_seed(seed)
     context, seen = model.config.context, list(prompt)
-    decoder, fresh = Decoder(model), seen[-context:]
+    decoder, fresh = Decoder(model, room=len(prompt) + tokens), seen[-context:]
     for _ in range(tokens):
         if decoder.length + len(fresh) > context:
             # Every token has moved one place on, and with it the position the model adds: all of it is new.
@@ -56,6 +58,45 @@ def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: to
     best, tokens = logits.topk(min(top_k or len(logits), len(logits)))
     chosen = torch.multinomial((best / temperature).softmax(dim=0), 1, generator=generator)
     return int(tokens[chosen])
+
+
+class Pace(Iterator[int]):
+    """Tokens as they come, and how fast they came.
+
+    Example:
+        >>> pace = Pace(iter([5, 6]))
+        >>> list(pace), pace.tokens
+        ([5, 6], 2)
+    """
+
+    def __init__(self, tokens: Iterator[int]) -> None:
+        self._made, self.tokens = tokens, 0
+        self._begin = self._first = self._last = time.perf_counter()
+
+    def __next__(self) -> int:
+        token = next(self._made)
+        self._last = time.perf_counter()
+        self._first = self._last if self.tokens == 0 else self._first
+        self.tokens += 1
+        return token
+
+    @property
+    def first_seconds(self) -> float:
+        """How long the first token took, with all of the prompt."""
+        return self._first - self._begin
+
+    @property
+    def rate(self) -> float | None:
+        """How many tokens a second came after the first; None if there were no others."""
+        return (self.tokens - 1) / (self._last - self._first) if self._last > self._first else None
+
+    def as_json(self) -> dict[str, Json]:
+        """Give all of it as JSON."""
+        return {"tokens": self.tokens, "tokens_per_second": self.rate, "first_token_seconds": self.first_seconds}
+
+    def __str__(self) -> str:
+        rate = f", then {self.rate:,.1f} a second" if self.rate else ""
+        return f"{self.tokens:,} tokens, the first after {self.first_seconds:.2f} s{rate}"
 
 
 def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:

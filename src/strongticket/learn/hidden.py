@@ -18,7 +18,7 @@ from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
 from strongticket.tickets.codes import coded_mask, weights_under
 from strongticket.tickets.mask import FullMask, Mask
-from strongticket.tickets.restore import implied, stored_buffers
+from strongticket.tickets.restore import CONFIG, implied, settings_of, stored_buffers
 from strongticket.tickets.tensors import SCALES, DenseTensor, RandomTensor, spread
 from strongticket.tickets.ticket import Ticket
 
@@ -121,16 +121,18 @@ class Hidden(Learner):
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
     def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group and treatment, and how it was drawn (`init`)."""
+        """Say what became of each tensor: its group, role and treatment, and how it was drawn (`init`)."""
         return [
             {
                 "name": hidden.name,
                 "group": hidden.tensor.group,
+                "role": hidden.tensor.role,
                 "treatment": hidden.treatment,
                 "shape": list(hidden.shape),
                 "distribution": hidden.distribution or ("as given" if hidden.scale is None else "constant"),
                 "scale": hidden.scale,
                 "init": self._init(hidden),
+                **({"note": hidden.tensor.note} if hidden.tensor.note else {}),
                 # Only where there are some: what is said here tells one search from another.
                 **({} if hidden.scales is None else {"learned_scales": list(hidden.scales.shape)}),
             }
@@ -149,6 +151,8 @@ class Hidden(Learner):
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
         """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.
 
+        What a Hugging Face configuration says goes into its metadata, for `load_pretrained`.
+
         Raises:
             StrongTicketError: the module computes with other weights than the ticket would bring back.
         """
@@ -162,8 +166,12 @@ class Hidden(Learner):
                     **self.architecture,
                     **({"measured": measured} if (measured := self._measured()) else {}),
                 },
-                metadata=metadata,
+                metadata=self._config() | dict(metadata or {}),
             )
+
+    def _config(self) -> dict[str, Json]:
+        settings = settings_of(getattr(self.model, "config", None))
+        return {} if settings is None else {CONFIG: settings}
 
     def check_weights(self) -> None:
         """Refuse weights that are no numbers; for a loss that is none, they are the first suspects."""

@@ -6,7 +6,9 @@ The module keeps its forward pass. Each masked weight becomes a parametrization,
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache, partial
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +21,13 @@ from strongticket.learn.draw import weight_distribution
 from strongticket.learn.groups import Groups, Place, groups_of, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
 from strongticket.learn.policy import Policy
+from strongticket.learn.probe import probe_of
 from strongticket.learn.rules.rule import Rule, as_rule
 from strongticket.learn.scales import Scaled, scales_of
 from strongticket.learn.tensors import HiddenTensor, ModelTensor, tensors_of
 from strongticket.models.gpt2 import GPT2
 from strongticket.ops.rng import stream_of
+from strongticket.tickets.fused import Cut
 
 
 def hide(
@@ -33,12 +37,14 @@ def hide(
     seed: int,
     groups: Groups | None = None,
     rule: Rule | str | None = None,
+    inputs: Any = None,
 ) -> Hidden:
     """Turn a module into a random one with masks over it, in place.
 
     Masked and frozen tensors are drawn anew by `strongticket.ops.rng`, whatever they were, so that the seed brings them
     back; frozen norms and biases become constants; trained tensors keep the values they have. A parameter under two
-    names has one mask. A parameter that holds query, key and value side by side is three tensors.
+    names has one mask. A parameter that holds query, key and value, gate and up, or a stack of experts, is taken apart.
+    What is a query and a key is checked: outputs must not move when one is multiplied and the other divided.
 
     Args:
         model: any module with plain parameters, those to draw in float32 or float64.
@@ -47,6 +53,9 @@ def hide(
         groups: groups of the caller's own for some parameters, a function of the name or patterns such as
             `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
         rule: what the masks follow, by name or as a `Rule`; by default the policy's.
+        inputs: to check it on: a tensor, a tuple of arguments, a mapping of keywords, or a function that calls the
+            module. By default they are made, by its configuration for a Hugging Face model; where that cannot be done,
+            names decide, and `Hidden.describe` says so.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -58,7 +67,7 @@ def hide(
     policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
     check_module(model)
-    tensors = tensors_of(model, groups)
+    tensors = tensors_of(model, groups, cache(partial(probe_of, model, inputs)))
     check_tensors(model, tensors, policy)
     gained, places, densities = _gained(model, policy), places_of(model), _densities(tensors, policy)
     chosen.check(densities, policy)
@@ -161,11 +170,11 @@ def _draw(model: nn.Module, plan: Sequence[HiddenTensor]) -> None:
         hidden.parameter = model.get_parameter(hidden.tensor.parameter)
         hidden.parameter.requires_grad_(hidden.treatment == "trained")
         if hidden.distribution is not None:
-            hidden.weight.copy_(hidden.draw())
+            hidden.weight = hidden.draw()
         elif hidden.scale is not None:
-            hidden.weight.fill_(hidden.scale)
+            hidden.parameter.fill_(hidden.scale)
         elif hidden.gain != 1:
-            hidden.weight.mul_(hidden.gain)
+            hidden.parameter.mul_(hidden.gain)
 
 
 def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Place]], rule: Rule) -> None:
@@ -177,7 +186,8 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
         modules = [
             hidden.module if hidden.scales is None else Scaled(hidden.module, hidden.scales) for hidden in pieces
         ]
-        joined = modules[0] if len(modules) == 1 else Joined(modules, pieces[0].tensor.axis)
+        cut = pieces[0].tensor.cut
+        joined = modules[0] if cut is None else Joined(modules, cut)
         joined = joined if pieces[0].parameter.dtype == torch.float32 else InFloat32(joined)
         for place in places[name]:
             register_parametrization(place.holder, place.attribute, joined)
@@ -209,22 +219,24 @@ class InFloat32(nn.Module):
 
 
 class Joined(nn.Module):
-    """What a rule put over a parameter that holds several tensors side by side, as one parametrization."""
+    """What a rule put over a parameter that holds several tensors, as one parametrization."""
 
-    def __init__(self, modules: Sequence[nn.Module], axis: int) -> None:
+    def __init__(self, modules: Sequence[nn.Module], cut: Cut) -> None:
         super().__init__()
-        self.pieces, self.axis = nn.ModuleList(modules), axis
+        self.pieces, self.cut = nn.ModuleList(modules), cut
 
     def forward(self, weight: Tensor) -> Tensor:
         """Turn each piece into what its own module makes of it."""
-        views = weight.chunk(len(self.pieces), dim=self.axis)
-        return torch.cat([module(view) for module, view in zip(self.pieces, views, strict=True)], dim=self.axis)
+        names = self.cut.names()
+        return self.cut.joined(
+            [module(self.cut.of(weight, name)) for module, name in zip(self.pieces, names, strict=True)]
+        )
 
 
 def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, Json]:
     """Say what the ticket belongs to, before parametrizations change the classes."""
     if type(model) is GPT2:
         return {"family": "gpt2", "config": asdict(model.config)}
-    fused = {tensor.parameter: tensor.axis for tensor in tensors if tensor.pieces > 1}
+    fused = {tensor.parameter: tensor.cut.to_json() for tensor in tensors if tensor.cut is not None}
     kind = type(model)
     return {"family": "module", "class": f"{kind.__module__}.{kind.__qualname__}", "fused": fused}

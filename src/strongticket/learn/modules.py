@@ -18,8 +18,10 @@ from strongticket.learn.groups import Groups
 from strongticket.learn.hidden import Hidden
 from strongticket.learn.hide import default_policy, hide
 from strongticket.learn.learner import evaluating
+from strongticket.learn.losses import as_loss
 from strongticket.learn.optimizers import MakeOptimizer, MakeSchedule, Updates
 from strongticket.learn.policy import Policy
+from strongticket.learn.probe import Run, own_inputs
 from strongticket.learn.rules.rule import Rule
 from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
 from strongticket.learn.schedule import Schedule
@@ -28,6 +30,7 @@ from strongticket.learn.step import Loss, Precision, StepConfig
 from strongticket.learn.train import Task, Training
 
 _CPU = torch.device("cpu")
+TOLD = ("role", "init", "note")  # of a tensor, to people
 VALIDATIONS = 10  # in a search, where nothing else is asked for
 
 # Batches, or a function that gives a number, the lower the better.
@@ -42,7 +45,7 @@ def search(
     density: float | None = None,
     rule: Rule | str | None = None,
     seed: int = 0,
-    loss: Loss | None = None,
+    loss: Loss | Callable[[Any, Tensor], Tensor] | None = None,
     steps: int | None = None,
     accumulate: int = 1,
     lr: float | None = None,
@@ -78,8 +81,10 @@ def search(
         density: fraction kept, in place of the policy's.
         rule: what the masks follow, by name or as a `Rule`; by default the policy's.
         seed: of every random tensor and of the first scores.
-        loss: (model, batch) -> mean loss, a scalar; by default the model gives it, or an output that has it as `loss`,
-            when called with the batch: a tuple or list as arguments, a mapping as keyword arguments.
+        loss: (model, batch) -> mean loss, a scalar; or, where batches are (x, y), (output, target) -> scalar as torch
+            has them, `nn.CrossEntropyLoss()` for instance. By default the cross entropy of (x, y), or what the model
+            gives when called with the batch (a tuple or list as arguments, a mapping as keywords): a scalar, or an
+            output that has one as `loss`.
         steps: by default as many as go through the batches once.
         accumulate: how many batches make one step; all of one size.
         lr: the highest learning rate, by default 1e-3. The paper's is 1e-4, for 11,350 steps.
@@ -143,19 +148,30 @@ def search(
     if isinstance(validation, Iterator):
         raise ValueError("validation is gone through many times; pass a list or a DataLoader, not an iterator.")
     work = _Batches(batches, accumulate)
-    model = model if device is None else model.to(device)
-    hidden = hide(model, config.policy, seed=config.seed, groups=groups, rule=rule)
+    model, take_loss = model if device is None else model.to(device), as_loss(loss)
+    hidden = hide(
+        model,
+        config.policy,
+        seed=config.seed,
+        groups=groups,
+        rule=rule,
+        inputs=_first_run(model, work.first, take_loss),
+    )
     share = share_of(next(parameter.device for _, parameter in hidden.trainable()))
     updates = Updates(hidden.trainable(), lr=lr, weight_decay=weight_decay, optimizer=optimizer, schedule=schedule)
     training = Training(
         hidden,
-        BatchTask(work, loss or own_loss, validation, share, precision),
+        BatchTask(work, take_loss, validation, share, precision),
         share,
         schedule=config.schedule,
         step=StepConfig(precision=precision, compiler=compiler, clip=clip),
         updates=updates,
     )
-    folder = None if out is None else RunFolder(Path(out), _as_json(config, hidden, share, updates), SearchConfig)
+    folder = (
+        None
+        if out is None
+        else RunFolder(Path(out), _as_json(config, hidden, share, updates), SearchConfig, option="out")
+    )
     if folder is not None:
         updates.check_storable()
         folder.finished()  # refuses a folder of other settings
@@ -217,6 +233,12 @@ def _refuse_in_vain(
             raise ValueError(f"{name} has no effect beside {'optimizer' if optimizer else 'schedule'}=; set it there.")
 
 
+def _first_run(model: nn.Module, batch: Any, loss: Loss) -> Run | None:
+    """Give a way to run a module whose inputs cannot be made: its loss on the first batch."""
+    device = next((parameter.device for parameter in model.parameters()), _CPU)
+    return None if own_inputs(model) is not None else lambda module: loss(module, _moved(batch, device))
+
+
 def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Updates) -> Json:
     """Give the settings as a folder stores them, with all that tells one search from another."""
     return as_json(
@@ -225,8 +247,8 @@ def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Update
             "rule": hidden.rule.settings(),  # which may be of the caller's own, with settings
             "processes": share.world,  # each has batches of its own
             "module": hidden.architecture.get("class", hidden.architecture["family"]),
-            # How a tensor was drawn says all that its `init` says.
-            "tensors": {row["name"]: {k: v for k, v in row.items() if k != "init"} for row in hidden.describe()},
+            # How a tensor was drawn says all that is told of it for people.
+            "tensors": {row["name"]: {k: v for k, v in row.items() if k not in TOLD} for row in hidden.describe()},
             **({} if updates.sets_lr else {"optimizer": updates.describe()}),
         }
     )
@@ -286,16 +308,6 @@ class BatchTask(Task):
         _set_generators(state["generators"], self._share.device)
 
 
-def own_loss(model: nn.Module, batch: Any) -> Tensor:
-    """Give the loss that a model itself computes from a batch, as Hugging Face's do from labels."""
-    if isinstance(batch, Mapping):
-        output = model(**batch)
-    else:
-        output = model(*batch) if isinstance(batch, tuple | list) else model(batch)
-    loss: Tensor = getattr(output, "loss", output)
-    return loss
-
-
 def _step_count(batches: Iterable[Any], accumulate: int) -> int:
     try:
         return max(1, len(batches) // max(1, accumulate))  # type: ignore[arg-type]
@@ -311,9 +323,9 @@ class _Batches:
         self._batches, self._accumulate = batches, accumulate
         self._place, self._generators = 0, _generators(_CPU)
         self._stream = self._endless()
-        if len(first := self._next()) < accumulate:
+        if len(first := self._next()) < max(1, accumulate):
             raise ValueError("a search needs batches; got none, or too few for one step.")
-        self._stream = chain(first, self._stream)
+        self.first, self._stream = first[0], chain(first, self._stream)
 
     def of_step(self, step: int) -> list[Any]:
         """Give the micro-batches of a step."""

@@ -1,53 +1,121 @@
-"""What is a query, a key or a value in an attention layer, by name; and how wide its heads are."""
+"""What a parameter is by its name: query, key and value of an attention, gate, up and down of an MLP.
 
-from collections.abc import Iterator
+A fused one can lie in many ways; `sites.py` finds out which it is.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.conv import _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from strongticket.learn.groups import Place
-from strongticket.tickets.restore import FUSED, Role
+from strongticket.tickets.fused import Cut, Role
 
-_SIGNS: dict[str, Role] = {
-    **dict.fromkeys(("q", "query", "queries", "wq"), "query"),
-    **dict.fromkeys(("k", "key", "keys", "wk"), "key"),
-    **dict.fromkeys(("v", "value", "values", "wv"), "value"),
+_SIGNS: dict[str, tuple[Role, ...]] = {
+    **dict.fromkeys(("q", "query", "queries", "wq"), ("query",)),
+    **dict.fromkeys(("k", "key", "keys", "wk"), ("key",)),
+    **dict.fromkeys(("v", "value", "values", "wv"), ("value",)),
+    **dict.fromkeys(("qkv", "wqkv"), ("query", "key", "value")),
+    "kv": ("key", "value"),
 }
 # Words that may stand beside a sign, as in to_q or k_proj_weight. Not others: a q_a_proj is only half a query.
 _OTHERS = {"to", "w", "c", "in", "fc", "lin", "linear", "proj", "projection", "dense", "layer", "attn", "weight"}
-_FUSED_SIGNS = {"qkv", "wqkv"}
-_FUSED_NAMES = {"c_attn", "in_proj", "in_proj_weight"}
+_OTHERS |= {"global"}  # of tokens that see all others
+_FUSED = {"c_attn", "in_proj", "in_proj_weight"}
+_OUTPUTS = {"o", "wo", "out", "output", "o_proj", "out_proj", "out_lin", "c_proj", "proj", "dense"}
+_MLP: dict[str, Role] = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+_ORDER: tuple[Role, ...] = ("query", "key", "value")
 
-_WIDTHS = ("head_dim", "attention_head_size", "dim_head", "key_width")
+_WIDTHS = ("head_dim", "attention_head_size", "dim_head", "key_width", "head_size", "key_value_proj_dim")
 _COUNTS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 _KEY_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 
 
+def label_of(place: Place) -> str:
+    """Name a parameter as its layer is named, or as its attention module names it where that holds it itself."""
+    return place.path[-1] if place.path and place.attribute == "weight" else place.attribute
+
+
+def site_of(place: Place) -> str:
+    """Name the module that query, key and value share, or gate and up."""
+    return ".".join(place.path[:-1] if label_of(place) != place.attribute else place.path)
+
+
 def roles_of(place: Place) -> tuple[Role, ...]:
-    """Name what a parameter of an attention layer holds side by side: three roles, one, or none that is known."""
-    # An attention module may hold its weights itself or have a layer for each.
-    label = (place.path[-1] if place.path and place.attribute == "weight" else place.attribute).lower()
+    """Say what the name of an attention's parameter promises: one role, several side by side, or none that is known."""
+    label = label_of(place).lower()
     words = set(label.split("_"))
-    if (words & _FUSED_SIGNS or label in _FUSED_NAMES) and _in_thirds(place, label):
-        return FUSED
-    roles = {_SIGNS[word] for word in words if word in _SIGNS}
-    return tuple(roles) if len(roles) == 1 and words <= _SIGNS.keys() | _OTHERS else ()
+    if label in _FUSED:
+        # Beside a query of its own, as in a cross-attention of GPT-2, it holds two.
+        shape = place.holder.get_parameter(place.attribute).shape
+        return ("key", "value") if 2 * shape.numel() == shape[output_axis(place.holder)] ** 2 else _ORDER
+    if label in _OUTPUTS:
+        return ("output",)
+    named = {role for word in words for role in _SIGNS.get(word, ())}
+    return tuple(role for role in _ORDER if role in named) if words <= _SIGNS.keys() | _OTHERS else ()
 
 
-def _in_thirds(place: Place, label: str) -> bool:
-    """Whether a fused parameter is query, key and value in equal parts; several queries may share a key."""
-    shape = place.holder.get_parameter(place.attribute).shape
-    outputs = shape[output_axis(place.holder)]
-    if label in _FUSED_NAMES:
-        return 3 * shape.numel() == outputs * outputs
-    heads, key_heads = (next(_numbers(place, names), None) for names in (_COUNTS, _KEY_COUNTS))
-    return outputs % 3 == 0 and key_heads in (None, heads)
+def mlp_role_of(place: Place) -> Role | None:
+    """Say what the name of an MLP's parameter promises, if anything."""
+    return _MLP.get(label_of(place))
 
 
 def output_axis(holder: nn.Module) -> int:
     """Tell along which axis of a weight the outputs lie; Hugging Face's Conv1D has (in, out)."""
     return int(type(holder).__name__ == "Conv1D" or isinstance(holder, _ConvTransposeNd))
+
+
+def is_stack(place: Place) -> bool:
+    """Whether a parameter is one matrix for each expert."""
+    if place.holder.get_parameter(place.attribute).dim() != 3 or isinstance(place.holder, _ConvNd):
+        return False
+    return any("expert" in name.lower() for name in (*place.name.split("."), type(place.holder).__name__))
+
+
+def cuts_of(place: Place, roles: Sequence[Role]) -> Iterator[Cut]:
+    """Give the ways in which a parameter may hold several roles, those that are usual first.
+
+    Side by side; head by head, or key by key where several queries share one; in some other number of blocks; and
+    each of these in any order.
+    """
+    axis = output_axis(place.holder)
+    size = place.holder.get_parameter(place.attribute).shape[axis]
+    count = next(_numbers(place, _COUNTS), None)
+    for widths in _widths(place, roles, size, count):
+        smallest = min(widths.values())
+        width = key_width_of(place, "query", widths.get("query", smallest))
+        groups = smallest // width if width and all(each % width == 0 for each in widths.values()) else 1
+        blocks = [1, groups, *(n for n in range(groups - 1, 1, -1) if groups % n == 0)]
+        for n in dict.fromkeys(blocks):
+            for order in permutations(roles):
+                yield Cut(axis, tuple((role, widths[role] // n) for role in order), n)
+
+
+def _widths(place: Place, roles: Sequence[Role], size: int, count: int | None) -> Iterator[dict[Role, int]]:
+    if size % len(roles) == 0:
+        yield dict.fromkeys(roles, size // len(roles))
+    width = next(_numbers(place, _WIDTHS), None)
+    if "query" not in roles or width is None or count is None or len(roles) < 2:
+        return
+    of_keys, rest = divmod(size - count * width, len(roles) - 1)
+    if rest == 0 and of_keys > 0 and of_keys % width == 0 and of_keys != count * width:
+        yield {role: count * width if role == "query" else of_keys for role in roles}
+
+
+def usual_cut(place: Place, roles: Sequence[Role]) -> Cut | None:
+    """Give equal parts side by side where the name and the shape leave no other choice, for want of a check."""
+    if len(roles) < 2:
+        return None
+    label, words = label_of(place).lower(), set(label_of(place).lower().split("_"))
+    shape = place.holder.get_parameter(place.attribute).shape
+    outputs = shape[output_axis(place.holder)]
+    heads, key_heads = (next(_numbers(place, names), None) for names in (_COUNTS, _KEY_COUNTS))
+    by_shape = len(roles) * shape.numel() == outputs * outputs
+    if not (by_shape if label in _FUSED else words & {"qkv", "wqkv"} and key_heads in (None, heads)):
+        return None
+    return next((cut for cut in cuts_of(place, roles) if len({width for _, width in cut.parts}) == 1), None)
 
 
 def key_width_of(place: Place, role: Role, outputs: int) -> int | None:

@@ -13,10 +13,12 @@ import torch
 
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
+from strongticket.files import Json, atomic_write
+from strongticket.learn import rounded_file
 from strongticket.learn.folder import CHECKPOINT, METRICS, TICKET, WEIGHTS, RunFolder
 from strongticket.learn.hidden import Hidden, UnwritableError
 from strongticket.learn.repeat import repeatable
+from strongticket.learn.rounded import Rounded
 from strongticket.learn.shared import Share
 from strongticket.learn.stopping import Stop, stop_when_asked
 from strongticket.learn.train import Training
@@ -38,7 +40,7 @@ class Means:
 
     share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
-    deterministic: bool = False  # whether the same run on the same GPU gives the same bits; costs about a tenth
+    deterministic: bool = False  # whether the same run on the same kind of GPU gives the same bits
     checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
     keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
@@ -93,6 +95,8 @@ def carry_out(
         StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
     """
     under_way = _Run(training, folder, means, watch, progress)
+    if isinstance(learner := training.learner, Hidden) and (line := learner.rule.remark(training.schedule.steps)):
+        under_way.tell(line)
     repeating = repeatable(means.deterministic and means.share.device.type == "cuda")
     if folder is None:
         with repeating:
@@ -126,9 +130,13 @@ class _Run:
         self.saved_step: int | None = None
         self.step_seconds = 0.0  # of training alone
 
+    def tell(self, line: str) -> None:
+        """Say something, once whatever the number of processes."""
+        if self.means.share.rank == 0:
+            self.means.tell(line)
+
     def resume(self, folder: RunFolder) -> None:
-        tell = self.means.tell if self.means.share.rank == 0 else lambda line: None
-        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, tell)
+        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, self.tell)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
@@ -140,7 +148,7 @@ class _Run:
             if state is not None and "curve" in state:  # which checkpoints of earlier releases have not
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
-                    tell(
+                    self.tell(
                         f"{folder.path / METRICS} has lost {state['metrics_lines'] - kept} of its "
                         f"{state['metrics_lines']} lines; the validation losses are in the checkpoint, too."
                     )
@@ -197,6 +205,12 @@ class _Run:
 
     def _write_found(self, folder: RunFolder) -> dict[str, Json]:
         training, learner, keep = self.training, self.training.learner, self.means.keep
+        if isinstance(learner, Rounded):
+            content = rounded_file.to_bytes(learner)
+            if keep:
+                with atomic_write(folder.path / WEIGHTS) as file:
+                    file.write(content)
+            return {"weights": WEIGHTS if keep else None, "bytes": len(content)}
         if not isinstance(learner, Hidden):
             if keep:
                 write_tensors(folder.path / WEIGHTS, dict(learner.trainable()))
@@ -205,10 +219,14 @@ class _Run:
             ticket = learner.to_ticket(metadata=training.task.metadata(training.best))
         except UnwritableError as error:
             return {"ticket": None, "unwritable": str(error)}
+        content = ticket.to_bytes()
         if keep:
-            ticket.save(folder.path / TICKET)
+            with atomic_write(folder.path / TICKET) as file:
+                file.write(content)
         return {
             "ticket": TICKET if keep else None,
+            "bytes": len(content),
+            "rule_version": learner.rule.version,
             "identity": ticket.identity,
             "strong": ticket.strong,
             "strength": ticket.strength,

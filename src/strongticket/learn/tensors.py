@@ -9,15 +9,16 @@ from torch import Tensor, nn
 
 from strongticket.learn.groups import Groups, Place, groups_of, places_of
 from strongticket.learn.policy import CONSTANT_GROUPS, Treatment
-from strongticket.learn.roles import key_width_of, output_axis, roles_of
+from strongticket.learn.roles import key_width_of, output_axis
+from strongticket.learn.sites import Found, MakeProbe, find_roles
 from strongticket.models.gpt2 import GPT2, INITIAL_STD, Group, initial_scales
 from strongticket.ops.rng import Distribution, random_weights
-from strongticket.tickets.restore import Role
+from strongticket.tickets.fused import Cut, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTensor:
-    """One tensor of a module: a parameter, or one of the equal pieces that a parameter holds side by side."""
+    """One tensor of a module: a parameter, or one of several that a parameter holds."""
 
     name: str  # in the ticket; keys its random numbers
     parameter: str  # first name of the parameter that holds it
@@ -27,17 +28,24 @@ class ModelTensor:
     fan_out: int
     std: float  # to draw it with; not for norms and biases
     constant: float | None  # what a norm or bias is if frozen; None for all else
-    is_query_or_key: bool
+    role: Role | None
     key_width: int | None  # of a query or key, where the module tells it
-    piece: int
-    pieces: int
-    axis: int  # of its outputs, along which the pieces lie
+    axis: int  # of its outputs
+    cut: Cut | None = None  # how its parameter is taken apart
+    part: str = ""  # what it is called then
+    note: str = ""  # what a person should know of its role
+    refused: bool = False  # it is called a query or a key, and is not known to be one
     heads: int = 1  # of an attention, where the module tells them
     heads_axis: int = 0  # along which they lie
 
     def of(self, parameter: Tensor) -> Tensor:
-        """Give this tensor's view of its parameter."""
-        return parameter.chunk(self.pieces, dim=self.axis)[self.piece] if self.pieces > 1 else parameter
+        """Give this tensor of its parameter: a view, or a copy where it lies in several blocks."""
+        return parameter if self.cut is None else self.cut.of(parameter, self.part)
+
+    @property
+    def is_query_or_key(self) -> bool:
+        """Whether its weights get the scale of queries and keys."""
+        return self.role in ("query", "key")
 
     @property
     def numel(self) -> int:
@@ -73,8 +81,16 @@ class HiddenTensor:
 
     @property
     def weight(self) -> Tensor:
-        """The weights under the mask, to be written to where a rule draws some of them again."""
+        """The weights under the mask."""
         return self.tensor.of(self.parameter.detach())
+
+    @weight.setter
+    def weight(self, value: Tensor) -> None:
+        """Write them, where a rule draws some of them again."""
+        if self.tensor.cut is None:
+            self.parameter.data.copy_(value)
+        else:
+            self.tensor.cut.put(self.parameter.data, self.tensor.part, value)
 
     def draw(self, number: int = 0) -> Tensor:
         """Draw its weights as its seed says: for the first time, or again and again."""
@@ -94,33 +110,37 @@ class HiddenTensor:
             yield self.tensor.of(getattr(model.get_submodule(holder), attribute).detach())
 
 
-def tensors_of(model: nn.Module, groups: Groups | None = None) -> list[ModelTensor]:
+def tensors_of(
+    model: nn.Module, groups: Groups | None = None, probe: MakeProbe = lambda: "nobody asked"
+) -> list[ModelTensor]:
     """List the tensors of a module, in the order of its parameters; a tied parameter is one tensor.
 
     Args:
         model: any module.
         groups: the caller's own groups for some parameters, see `groups_of`.
+        probe: what roles are checked on, see `find_roles`.
     """
     known = initial_scales(model.config) if type(model) is GPT2 else {}
     stds = {name: std for name, (_, std) in known.items()}
-    places = places_of(model)
+    places = {name: tied[0] for name, tied in places_of(model).items()}
+    groups_found = groups_of(model, groups)
+    roles = find_roles(places, groups_found, (lambda: "") if type(model) is GPT2 else probe)
     return [
         tensor
-        for name, group in groups_of(model, groups).items()
-        for tensor in _tensors_of_parameter(places[name][0], group, stds)
+        for name, group in groups_found.items()
+        for tensor in _tensors_of_parameter(places[name], group, roles.get(name, Found()), stds)
     ]
 
 
-def _tensors_of_parameter(place: Place, group: Group, stds: Mapping[str, float]) -> Iterator[ModelTensor]:
-    parameter = place.holder.get_parameter(place.attribute).detach()
-    roles = roles_of(place) if group == "attention" else ()
-    axis, pieces = output_axis(place.holder), max(len(roles), 1)
-    for piece, view in enumerate(parameter.chunk(pieces, dim=axis) if pieces > 1 else [parameter]):
-        role = roles[piece] if roles else None
+def _tensors_of_parameter(place: Place, group: Group, found: Found, stds: Mapping[str, float]) -> Iterator[ModelTensor]:
+    parameter, cut = place.holder.get_parameter(place.attribute).detach(), found.cut
+    axis = output_axis(place.holder) if cut is None else cut.axis
+    for part in [""] if cut is None else cut.names():
+        view = parameter if cut is None else cut.of(parameter, part)
+        role = found.role_of(part)
         fan_in, fan_out = _fans(view, group, axis)
-        is_query_or_key = role in ("query", "key")
         yield ModelTensor(
-            name=f"{place.name}.{role}" if pieces > 1 else place.name,
+            name=f"{place.name}.{part}" if part else place.name,
             parameter=place.name,
             group=group,
             shape=tuple(view.shape),
@@ -128,11 +148,13 @@ def _tensors_of_parameter(place: Place, group: Group, stds: Mapping[str, float])
             fan_out=fan_out,
             std=stds.get(place.name) or _own_std(view, group, fan_in),
             constant=_constant(place, view, group) if group in CONSTANT_GROUPS else None,
-            is_query_or_key=is_query_or_key,
-            key_width=key_width_of(place, role, view.shape[axis]) if role and is_query_or_key else None,
-            piece=piece,
-            pieces=pieces,
+            role=role,
+            key_width=key_width_of(place, role, view.shape[axis]) if role in ("query", "key") else None,
             axis=axis,
+            cut=cut,
+            part=part,
+            note=found.note_of(part),
+            refused=found.refused,
             **_heads(place, group, role, view, axis),
         )
 
@@ -141,7 +163,7 @@ def _heads(place: Place, group: Group, role: Role | None, view: Tensor, axis: in
     """Count the heads: side by side in what a query, key or value gives, and in what the last matrix is given."""
     if group != "attention" or view.dim() != 2:
         return {}
-    heads_axis = axis if role else 1 - axis
+    heads_axis = axis if role in ("query", "key", "value") else 1 - axis
     width = key_width_of(place, role or "value", size := view.shape[heads_axis])
     return {"heads": size // width, "heads_axis": heads_axis} if width and size % width == 0 else {}
 

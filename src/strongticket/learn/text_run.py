@@ -20,6 +20,7 @@ from strongticket.learn.hide import hide
 from strongticket.learn.learner import Dense, Learner
 from strongticket.learn.optimizers import Updates
 from strongticket.learn.recorded import record
+from strongticket.learn.rounded import Rounded
 from strongticket.learn.run import Means, Watch, carry_out
 from strongticket.learn.shared import Share
 from strongticket.learn.step import StepConfig
@@ -75,7 +76,9 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
 def make_learner(config: RunConfig, vocabulary: int, device: torch.device) -> Learner:
     """Draw the model and, for a search, hide a network in it."""
     model = GPT2(config.model_config(vocabulary), seed=config.seed, device=device)
-    return Dense(model) if config.mode == "dense" else hide(model, config.policy, seed=config.seed)
+    if config.mode == "search":
+        return hide(model, config.policy, seed=config.seed)
+    return Dense(model) if config.stored == "float32" else Rounded(model, config.stored)
 
 
 class TextTask(Task):

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
+from strongticket.models.causal_attention import causal_attention
 from strongticket.models.gpt2_sizes import SIZES as SIZES
 from strongticket.models.gpt2_sizes import GPT2Config as GPT2Config
 from strongticket.models.gpt2_sizes import Group as Group
@@ -49,16 +50,26 @@ class Attention(nn.Module):
         self.n_heads, self.dropout = config.n_heads, config.dropout
         self.query, self.key, self.value, self.output = (Linear(d, d, config.bias) for _ in range(4))
 
+    def inputs(self, x: Tensor) -> Tensor:
+        """Give query, key and value side by side: (B, T, d) -> (B, T, 3 d)."""
+        layers = (self.query, self.key, self.value)
+        if x.shape[1] == 1:  # weights are read once then, and copying them would take longer than the product
+            return torch.cat([layer(x) for layer in layers], dim=2)
+        # Three tensors for whoever masks them, one product for the GPU.
+        weight = torch.cat([layer.weight for layer in layers])  # (3 d, d)
+        bias = torch.cat([layer.bias for layer in layers]) if self.query.bias is not None else None
+        return F.linear(x, weight, bias)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Give query, key and value of each head, (B, H, T, d / H) each."""
+        qkv = self.inputs(x).view(*x.shape[:2], 3, self.n_heads, -1)  # (B, T, 3, H, d / H)
+        return tuple(part.transpose(1, 2) for part in qkv.unbind(dim=2))
+
     def forward(self, x: Tensor) -> Tensor:
         """Attend: (B, T, d) -> (B, T, d)."""
-        inputs = (self.query, self.key, self.value)
-        # Three tensors for whoever masks them, one product for the GPU.
-        weight = torch.cat([layer.weight for layer in inputs])  # (3 d, d)
-        bias = torch.cat([layer.bias for layer in inputs]) if self.query.bias is not None else None
-        qkv = F.linear(x, weight, bias).view(*x.shape[:2], 3, self.n_heads, -1)  # (B, T, 3, H, d / H)
-        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(dim=2))  # (B, H, T, d / H)
+        q, k, v = self.heads(x)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)  # (B, H, T, d / H)
+        mixed = causal_attention(q, k, v, dropout)  # (B, H, T, d / H)
         out: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -144,8 +155,7 @@ class GPT2(nn.Module):
             The logits (B, T, V); with targets their mean cross-entropy in nats, a scalar.
         """
         config, T = self.config, tokens.shape[1]
-        if config.context < T:
-            raise ValueError(f"this GPT-2 sees at most {config.context} tokens; got {T}. Cut them or raise `context`.")
+        self.check_length(T)
         table = self.tokens.weight  # (V, d)
         x = self.dropout(embedding(tokens, table) + self.positions.weight[:T])  # (B, T, d)
         for block in self.blocks:
@@ -155,6 +165,20 @@ class GPT2(nn.Module):
         if targets is None:
             return F.linear(x, head)
         return linear_cross_entropy(x.flatten(0, 1), head, targets.flatten())
+
+    def check_length(self, tokens: int) -> None:
+        """Refuse more tokens than there are positions."""
+        if (context := self.config.context) < tokens:
+            raise ValueError(f"this GPT-2 sees at most {context} tokens; got {tokens}. Cut them or raise `context`.")
+
+    def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """Look tokens (B, T) and their places (T,) up, for one who feeds it token by token: (B, T, d)."""
+        x: Tensor = self.tokens(tokens) + self.positions(places)
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Give the logits of normalised features, (..., d) -> (..., V)."""
+        return F.linear(x, self.tokens.weight if self.head is None else self.head.weight)
 
     def parameter_counts(self) -> dict[Group, int]:
         """How many parameters each group has; a tied head has none of its own."""

@@ -7,13 +7,18 @@ import torch.nn.functional as F  # noqa: N812, the name everybody reads
 from torch import Tensor
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
+from strongticket.models.gpt2_step import OneToken
 
 
 class Decoder:
     """A text on its way through a GPT-2; gives the logits the model itself would give, rounding aside.
 
+    On a GPU the step for a single token is a CUDA graph: launched as one, it does not wait for Python.
+
     Args:
         model: its dropout is not applied.
+        room: the most tokens there will be, by default all the model can see. Keys and values take memory for them.
+        static: do the same work for every place, as graphs and compilers need it; by default on a GPU.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -22,39 +27,74 @@ class Decoder:
         (torch.Size([256]), torch.Size([256]), 3)
     """
 
-    def __init__(self, model: GPT2) -> None:
-        self.model = model
+    def __init__(self, model: GPT2, room: int | None = None, static: bool | None = None) -> None:
+        self.model, self.blocks = model, cast("list[Block]", [*model.blocks])
         self.length = 0  # tokens seen
-        self._past: list[tuple[Tensor, Tensor]] = []  # keys and values of each block, (1, H, length, d / H)
+        self.room = min(room or model.config.context, model.config.context)
+        self.device = model.final_norm.weight.device
+        self.static = self.device.type == "cuda" if static is None else static
+        self._one = OneToken(model) if not self.static and OneToken.fits(model) else None
+        self._past: list[Tensor] = []  # keys and values of each block, (room, 2, H, d / H)
+        self._graph: tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def feed(self, tokens: list[int]) -> Tensor:
         """Add a whole prompt at first, then one token at a time; gives the logits of the next token, (V,)."""
-        model, T = self.model, len(tokens)
-        if self.length + T > model.config.context or not tokens or (self.length and T > 1):
+        begin, T = self.length, len(tokens)
+        if begin + T > self.room or not tokens or (begin and T > 1):
             raise ValueError(
-                f"a decoder takes a prompt and then single tokens, {model.config.context} in all; "
-                f"got {T} after {self.length}."
+                f"a decoder takes a prompt and then single tokens, {self.room} in all; got {T} after {begin}."
             )
-        table, positions = model.tokens.weight, model.positions.weight[self.length : self.length + T]
-        x = table[torch.tensor(tokens, device=table.device)][None] + positions  # (1, T, d)
-        for index, block in enumerate(cast("list[Block]", model.blocks)):
-            x = x + self._attend(index, block.attention, block.attention_norm(x))
-            x = x + block.mlp(block.mlp_norm(x))
         self.length += T
-        last = model.final_norm(x[0, -1]) * model.config.output_gain
-        return F.linear(last, table if model.head is None else model.head.weight)
+        if begin and self._one:
+            return self._one(tokens[0], begin, self._past)
+        inputs, places = torch.tensor([tokens]), torch.arange(begin, begin + T)
+        inputs, places = inputs.to(self.device), places.to(self.device)
+        if begin and self.device.type == "cuda":
+            return self._replay(inputs, places)
+        return self.step(inputs, places)
 
-    def _attend(self, index: int, layer: Attention, x: Tensor) -> Tensor:
-        q, k, v = (
-            part(x).unflatten(2, (layer.n_heads, -1)).transpose(1, 2) for part in (layer.query, layer.key, layer.value)
-        )  # (1, H, T, d / H)
-        if index < len(self._past):
-            k, v = (torch.cat(pair, dim=2) for pair in zip(self._past[index], (k, v), strict=True))
-            self._past[index] = k, v
+    def step(self, tokens: Tensor, places: Tensor) -> Tensor:
+        """Compute the logits of the next token, (V,), from tokens (1, T) at places (T,)."""
+        model = self.model
+        x = model.embed(tokens, places)  # (1, T, d)
+        for index, block in enumerate(self.blocks):
+            x = x + self._attend(index, block.attention, block.attention_norm(x), places)
+            x = x + block.mlp(block.mlp_norm(x))
+        return model.logits(model.final_norm(x[:, -1]) * model.config.output_gain)[0]
+
+    def _attend(self, index: int, layer: Attention, x: Tensor, places: Tensor) -> Tensor:
+        _, T, d = x.shape
+        qkv = layer.inputs(x).view(T, 3, layer.n_heads, -1)  # (T, 3, H, d / H)
+        if index == len(self._past):
+            # Zeros where all of it is read, as 0 times NaN is NaN; elsewhere only what is used becomes memory.
+            make = qkv.new_zeros if self.static else qkv.new_empty
+            self._past.append(make((self.room, 2, *qkv.shape[2:])))
+        past = self._past[index]
+        if self.static and T == 1:
+            past.index_copy_(0, places, qkv[:, 1:])
+            mask = (torch.arange(self.room, device=x.device) <= places)[None]  # (1, room)
         else:
-            self._past.append((k, v))
+            past[self.length - T : self.length] = qkv[:, 1:]
+            past, mask = past[: self.length], None
+        k, v = past.permute(1, 2, 0, 3)[:, None]  # (1, H, tokens, d / H) each
+        q = qkv[None, :, 0].transpose(1, 2)  # (1, H, T, d / H)
         # A single token may look at all there is; only a prompt has tokens that come later.
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1)
-        out: Tensor = layer.output(mixed.transpose(1, 2).flatten(2))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T > 1)
+        out: Tensor = layer.output(mixed.transpose(1, 2).reshape(1, T, d))
         return out
+
+    def _replay(self, token: Tensor, place: Tensor) -> Tensor:
+        """Run the step for one token as a CUDA graph, which is captured at the first one."""
+        if self._graph is None:
+            logits = self.step(token, place)  # once by itself, so that every kernel is loaded
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = self.step(token, place)
+            self._graph = graph, token, place, captured
+            return logits
+        graph, tokens, places, logits = self._graph
+        tokens.copy_(token)
+        places.copy_(place)
+        graph.replay()
+        return logits.clone()

@@ -1,5 +1,6 @@
 """What a GPT-2 is made of, in which sizes; without torch, which only the model itself needs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -47,13 +48,23 @@ SIZES: Mapping[str, GPT2Config] = {
 }
 
 
+HEADS = (64, 32, 16)  # widths that kernels like; GPT-2's own is the first
+
+
 def gpt2_config(size: str, **changes: Any) -> GPT2Config:
-    """Look a size up and change some of its settings.
+    """Look a size up, or make one of LAYERSxWIDTH, and change some of its settings.
 
     Example:
         >>> gpt2_config("mini", output_gain=4.0).key_width
         64
+        >>> gpt2_config("5x160").n_heads
+        5
     """
-    if size not in SIZES:
-        raise ValueError(f"unknown GPT-2 size {size!r}; choose {', '.join(SIZES)}.")
-    return replace(SIZES[size], **changes)
+    if size in SIZES:
+        return replace(SIZES[size], **changes)
+    if not (asked := re.fullmatch(r"([1-9]\d{0,2})x([1-9]\d{0,4})", size)):
+        raise ValueError(f"unknown GPT-2 size {size!r}; choose {', '.join(SIZES)}, or LAYERSxWIDTH such as 5x160.")
+    n_layers, width = map(int, asked.groups())
+    if (key := next((key for key in HEADS if width % key == 0), None)) is None:
+        raise ValueError(f"the width of a GPT-2 must be a multiple of {HEADS[-1]}; got {width} in {size!r}.")
+    return GPT2Config(**{"n_layers": n_layers, "d_model": width, "n_heads": width // key, **changes})

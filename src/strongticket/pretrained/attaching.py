@@ -1,6 +1,8 @@
 """A ticket in the place of a model's own matrices."""
 
 import copy
+import math
+from collections.abc import Callable
 from typing import Any, get_args
 
 from torch import nn
@@ -8,40 +10,76 @@ from torch import nn
 from strongticket.construct.recertify import check_dense
 from strongticket.construct.source import check_option
 from strongticket.errors import StrongTicketError
-from strongticket.pretrained.families import What
+from strongticket.parallel import one_thread
+from strongticket.pretrained.families import Parts, What
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import FAMILY, Target
+from strongticket.pretrained.torch_modules import mirror, opened
+from strongticket.tickets.from_bits import Resident, Run, check_signed, load_bits
+from strongticket.tickets.restore import stored_buffers
 from strongticket.tickets.ticket import Ticket
 
 
-def attach(model: nn.Module, ticket: Ticket, mode: Mode = "merged") -> nn.Module:
+def attach(
+    model: nn.Module,
+    ticket: Ticket,
+    mode: Mode = "merged",
+    *,
+    run: Run = "dense",
+    resident: Resident = "planes",
+    progress: Callable[[int], object] | None = None,
+) -> nn.Module:
     """Give a model whose attention, and MLPs if the ticket has them, are the pruned random ones.
 
     Args:
         model: the Hugging Face model the ticket was made for. It stays as it is; all other parameters of the copy
             are in the same memory.
-        ticket: from `construct_pretrained` or `strongticket construct`.
+        ticket: from `construct_pretrained` or `strongticket construct`; with `run="bits"` one that a search found in a
+            module like this, of signed constants.
         mode: "merged" multiplies the random matrices out, which takes seconds once; "literal" keeps them wide, and
             makes each anew from the seed whenever it is used, so that memory stays small and every call takes long.
+        run: "bits" leaves signed constants in bit planes; the copy shares no memory with the module then, which may be
+            on meta. Constructed tickets are uniform, so only "dense" is for them.
+        resident: of the bits, "planes" keeps signs as well; "mask" draws them anew where they are needed.
+        progress: called with the number of random weights that were just put in place.
 
     Returns:
-        A model of the same class, in evaluation mode.
+        A model of the same class, in evaluation mode; an `nn.MultiheadAttention` is another module with the same call.
     """
     check_option("mode", mode, get_args(Mode))
+    check_option("run", run, get_args(Run))
+    check_option("resident", resident, get_args(Resident))
+    if run == "bits":
+        return _attach_bits(model, ticket, resident)
     check_ticket(model, ticket)
-    # The same memory in other objects: moving, casting or freezing the copy must not touch the original.
-    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-    shared |= {id(buffer): buffer.detach() for buffer in model.buffers()}
-    attached = copy.deepcopy(model, shared)
-    target = Target(attached, ticket.architecture["what"])
-    pieces = target.pieces(ticket.architecture["items"], ticket.seed)
+    target = Target(mirror(opened(model)), ticket.architecture["what"], parts_of(ticket))
     try:
         for name, (layer, part) in target.parts.items():
-            part.put(layer, pieces[name], ticket, mode)
+            pieces = target.pieces_of(name, ticket.architecture["items"], ticket.seed)
+            with one_thread():  # several would only wait for each other: there is little to do for each number
+                part.put(layer, pieces, ticket, mode)
+            if progress is not None:
+                progress(sum(math.prod(matrix.shape) for piece in pieces for matrix in piece.matrices()))
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
         raise StrongTicketError(f"the ticket's tensors do not fit the model: {error!r:.200}") from error
-    return attached.eval()
+    return target.model.eval()
+
+
+def parts_of(ticket: Ticket) -> Parts:
+    """Say whether a ticket was made with `parts="linear"`."""
+    return "linear" if ticket.architecture.get("parts") == "linear" else "merged"
+
+
+def _attach_bits(model: nn.Module, ticket: Ticket, resident: Resident) -> nn.Module:
+    check_signed(ticket)
+    device = next((parameter.device for parameter in model.parameters()), None)
+    # Nothing of the original is written to, as its copy has shapes alone.
+    shapes: dict[int, Any] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
+    shapes |= {id(buffer): buffer.detach().to("meta") for _, buffer in stored_buffers(model)}
+    shell = copy.deepcopy(model, shapes)
+    place = "cpu" if device is None or device.type == "meta" else device
+    return load_bits(shell, ticket, device=place, resident=resident).eval()
 
 
 def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
@@ -55,7 +93,7 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
     what: Any = ticket.architecture.get("what")
     if what not in get_args(What):
         raise StrongTicketError(f"the ticket stands for {what!r:.40}; known are {', '.join(get_args(What))}.")
-    target = Target(model, what)
+    target = Target(model, what, parts_of(ticket))
     digest = target.sha256()
     if digest != recorded:
         raise StrongTicketError(

@@ -2,8 +2,6 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +9,8 @@ from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.pretrained.attaching import attach
+from strongticket.pretrained.attaching import attach, parts_of
+from strongticket.pretrained.check import Notes
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import Target
 from strongticket.tickets.ticket import Ticket
@@ -30,6 +29,7 @@ def compare(
     mode: Mode = "merged",
     batch_size: int = 8,
     most_tokens: int = 256,
+    attaching: Progress | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Json]:
     """Run a model and its ticket on the same texts.
@@ -42,6 +42,7 @@ def compare(
         mode: as in `attach`.
         batch_size: texts at a time.
         most_tokens: longer texts are cut, to this or to what the model can take.
+        attaching: as `progress` in `attach`, which may take long.
         progress: called with the number of texts just done.
 
     Returns:
@@ -51,10 +52,10 @@ def compare(
         beside its certificate.
     """
     check_reads_text(model)
-    target = Target(model, ticket.architecture["what"])
+    target = Target(model, ticket.architecture["what"], parts_of(ticket))
     most_tokens = min(most_tokens, target.most_tokens() or most_tokens)
-    attached, exact = attach(model, ticket, mode), copy.deepcopy(model).double()
-    parts = _PartErrors(target, Target(attached, target.what))
+    attached, exact = attach(model, ticket, mode, progress=attaching), copy.deepcopy(model).double()
+    parts = _PartErrors(target, Target(attached, target.what, target.asked))
     causal, outputs = target.family.kind == "causal", []
     n_tokens = n_cut = 0
     for chosen in _batches(texts, batch_size):
@@ -86,9 +87,12 @@ def compare(
 
 def check_reads_text(model: nn.Module) -> None:
     """Refuse a model of images, which has no tokenizer either."""
-    target = Target(model)
-    if target.family.kind == "image":
-        raise StrongTicketError(f"compare reads text, and a {target.model_type} takes images; use strongticket.attach.")
+    target = Target(model, parts="linear")
+    if target.family.kind not in ("encoder", "causal"):
+        raise StrongTicketError(
+            f"compare is for models of one text, and this {target.model_type} is one of {target.family.kind}; "
+            "use strongticket.attach."
+        )
 
 
 class _Run(NamedTuple):
@@ -194,29 +198,17 @@ class _PartErrors:
     """Each part of the ticket on the inputs the original's part had: its own error, nothing handed on from before."""
 
     def __init__(self, original: Target, attached: Target) -> None:
-        self._original, self._attached = original.parts, attached.parts
-        self._inputs: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        self._outputs: dict[str, Tensor] = {}
+        self._notes, self._attached = Notes(original), attached.parts
+        self.watching = self._notes.watching
         self._errors: dict[str, float] = {}
         self._norms: dict[str, float] = {}
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Note what goes into the original's parts and what comes out, while the block runs it."""
-        with ExitStack() as hooks:
-            for name, (layer, part) in self._original.items():
-                before, behind = layer.module(part.at), part.output(layer)
-                took, gave = partial(self._note_input, name), partial(self._note_output, name)
-                hooks.callback(before.register_forward_pre_hook(took, with_kwargs=True).remove)
-                hooks.callback(behind.register_forward_hook(gave).remove)
-            yield
-
     def add(self, real: Tensor) -> None:
         """Run the ticket's parts on what was noted; not earlier, as transformers would mix up their attention maps."""
-        for name, (args, kwargs) in self._inputs.items():
+        for name, (args, kwargs) in self._notes.calls.items():
             layer, part = self._attached[name]
             x, mine = args[0] if args else kwargs["hidden_states"], part.apply(layer, *args, **kwargs)
-            error = (mine[real].double() - self._outputs[name][real].double()).norm(dim=-1).max().item()
+            error = (mine[real].double() - self._notes.outputs[name][real].double()).norm(dim=-1).max().item()
             self._errors[name] = max(self._errors.get(name, 0.0), error)
             self._norms[name] = max(self._norms.get(name, 0.0), x[real].norm(dim=-1).max().item())
 
@@ -233,12 +225,6 @@ class _PartErrors:
             }
             for part in ticket.certificate.details["parts"]
         ]
-
-    def _note_input(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._inputs[name] = args, kwargs
-
-    def _note_output(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
-        self._outputs[name] = output
 
 
 def _check_finite(whose: str, output: Tensor) -> None:

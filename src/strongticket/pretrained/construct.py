@@ -18,10 +18,12 @@ from strongticket.construct.certify import as_stored, describe_assignment, descr
 from strongticket.construct.source import as_width, check_option
 from strongticket.files import Json
 from strongticket.ops.subset_sum.checks import check_device
-from strongticket.parallel import run_tasks
+from strongticket.parallel import one_thread, run_tasks
+from strongticket.pretrained.check import Inputs, check_ticket_in_model
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.families import What
+from strongticket.pretrained.families import Parts, What
 from strongticket.pretrained.pieces import Piece, Solved
+from strongticket.pretrained.predict import check_memory, predict
 from strongticket.pretrained.target import Target
 from strongticket.tickets.content import digest_of_masks
 from strongticket.tickets.tensors import Certificate, Digests
@@ -43,31 +45,38 @@ def construct_pretrained(
     items: int = 20,
     seed: int = 0,
     what: What = "attention",
+    parts: Parts = "merged",
     assignment: Assignment = "adaptive",
     device: torch.device | str = "cpu",
     workers: int = 1,
     dask: str | Cluster | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    inputs: Inputs | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], object] = warnings.warn,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
-    Each head becomes two products of random matrices, `items` times d_model units wide. With "attention+mlp" each
-    linear map of an MLP becomes two random layers with a ReLU between them. All else stays the model's own, and biases
-    are exact. The ticket is the same for every device, number of workers and interruption.
+    Merged, each head becomes two products of random matrices, `items` times d_model units wide, and with
+    "attention+mlp" each linear map of an MLP two random layers with a ReLU between them. Linear, each linear map
+    becomes the product of two random matrices (Lemma 7). All else stays the model's own, and biases are exact. The
+    ticket is the same for every device, number of workers and interruption. Before it is handed over, the model is run
+    with it and without on random inputs; what they differ by must be what the certificates say.
 
     Args:
-        model: a Hugging Face model of a known family; `docs/adding-a-model.md` shows how to describe one more.
+        model: a Hugging Face model of a known family (`docs/families.md`), or a transformer of `torch.nn`;
+            `docs/adding-a-model.md` shows how to describe one more.
         items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, about so many.
         seed: of the random weights.
         what: "attention" or "attention+mlp".
+        parts: "merged", where heads can be, or "linear" everywhere: smaller by half the number of heads.
         assignment: as in `construct_linear`.
         device: where subset sums are solved.
         workers: local processes, one thread each.
         dask: a Dask cluster to run on instead, or the address of its scheduler.
         checkpoint: folder in which finished parts are kept, so that a second call goes on from there; the caller
             removes it once the ticket is safe.
+        inputs: of the model's backbone, for those that no random ones can be made for.
         progress: called with the number of sums just done.
         tell: called with a line where something in `checkpoint` is damaged, and has to be done again.
 
@@ -76,6 +85,7 @@ def construct_pretrained(
         before it can make them.
     """
     check_option("what", what, get_args(What))
+    check_option("parts", parts, get_args(Parts))
     check_option("assignment", assignment, get_args(Assignment))
     items, seed = as_width("items", items), as_seed(seed)
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
@@ -85,12 +95,14 @@ def construct_pretrained(
         )
     if dask is None:
         check_device(torch.device(device))
-    target = Target(model, what)
+    target = Target(model, what, parts)
     for layer, part in target.parts.values():
         part.check(layer.config)
     sha256, architecture = target.sha256(), target.describe(items)
     work = target.pieces(items, seed, assignment, str(torch.device(device)))
     pieces = [piece for part in work.values() for piece in part]
+    if dask is None:
+        check_memory(predict(pieces), torch.device(device).type, workers)
     # The hash covers numbers alone, and heads are how the same numbers are cut up.
     settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed, "assignment": assignment}
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
@@ -109,6 +121,7 @@ def construct_pretrained(
             architecture=architecture,
             certificate=as_stored(certify_parts(target, solved, sha256)),
         )
+        check_ticket_in_model(target, ticket, inputs)
         return Ticket.of(ticket, Digests(masks=digest_of_masks(ticket), weights=digest()))
 
 
@@ -141,8 +154,9 @@ def certify_parts(
     """Bound the error of every part on inputs as large as it can get, rounded up to what is stored."""
     parts: list[dict[str, Json]] = []
     for name, (layer, part) in target.parts.items():
-        alpha = input_norm(name, part.input.largest(layer))
-        error, details = part.certify(layer, alpha, solved[name])
+        with one_thread():
+            alpha = input_norm(name, part.largest_input(layer))
+            error, details = part.certify(layer, alpha, solved[name])
         parts.append(
             {
                 "part": name,

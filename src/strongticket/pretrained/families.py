@@ -1,17 +1,19 @@
 """Which parts the layers of each family of models have. `docs/adding-a-model.md` shows how to describe one more."""
 
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.pretrained.heads import Heads, why_not_merged
-from strongticket.pretrained.parts import Behind, Norm, Part, ReluPair
+from strongticket.pretrained.parts import Behind, Given, Input, Norm, Part, ReluPair
 
 What = Literal["attention", "attention+mlp"]
-Kind = Literal["encoder", "causal", "image"]
+Parts = Literal["merged", "linear"]
+# What a model reads. "encoder" and "causal" read text, and the second predicts the next token.
+Kind = Literal["encoder", "causal", "image", "text and text", "text and image", "audio and text", "vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,18 @@ class Family:
     """What the layers of some models are made of.
 
     Args:
-        layers: by the path of a list of layers, below the model's backbone, the parts that each of them has.
+        layers: by the path of a list of layers, below the model's backbone, the parts that each of them has; or by ""
+            those of a model that is one layer.
         kind: what the model reads, and whether it predicts the next token.
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
+        linear: heads cannot be merged, since rotary positions or norms stand between queries and keys, or since heads
+            share their keys: each linear map is a part of its own.
     """
 
     layers: Mapping[str, Sequence[Part]]
     kind: Kind = "encoder"
     positions: str = ""
+    linear: bool = False
 
     def __post_init__(self) -> None:
         for parts in self.layers.values():
@@ -38,52 +44,175 @@ class Family:
                     if isinstance(source, Part) and source not in parts:
                         raise ValueError(f"{part.name} reads what {source.name} gives, which is no part of the layer.")
 
-    def chosen(self, what: What) -> dict[str, list[Part]]:
+    def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Give the parts that a ticket stands for."""
-        return {
-            path: [part for part in parts if what == "attention+mlp" or not part.name.startswith("mlp")]
-            for path, parts in self.layers.items()
+        chosen = {
+            path: [part for part in listed if what == "attention+mlp" or not part.name.startswith("mlp")]
+            for path, listed in self.layers.items()
         }
+        if parts == "merged" and not self.linear:
+            return chosen
+        return {path: [each for part in listed for each in part.linear()] for path, listed in chosen.items()}
 
 
-_BERT_LAYER = [
-    Heads(
+def mlp(up: str, down: str, input: Input) -> list[Part]:
+    """Describe two linear maps with an activation between them."""
+    return [first := ReluPair("mlp.up", up, input), ReluPair("mlp.down", down, Behind(first))]
+
+
+def gated_mlp(gate: str, up: str, down: str, input: Input) -> list[Part]:
+    """Describe an MLP in which the outputs of one map, through an activation, are multiplied by those of another."""
+    first, second = ReluPair("mlp.gate", gate, input), ReluPair("mlp.up", up, input)
+    return [first, second, ReluPair("mlp.down", down, Behind(first, times=second))]
+
+
+def fused_gated_mlp(gate_up: str, down: str, input: Input) -> list[Part]:
+    """Describe a gated MLP whose first two maps are one."""
+    first = ReluPair("mlp.gate_up", gate_up, input)
+    return [first, ReluPair("mlp.down", down, Behind(first, halves=True))]
+
+
+def maps(at: str, query: str, key: str, value: str, output: str) -> tuple[str, str, str, str]:
+    """Give the paths of an attention's four maps, which are all inside of it."""
+    return f"{at}.{query}", f"{at}.{key}", f"{at}.{value}", f"{at}.{output}"
+
+
+def _bert(config: Any) -> Family:
+    attention = Heads(
         at="attention.self",
-        maps=("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
-        input=Norm("output.LayerNorm", first="embeddings.LayerNorm"),
-        all_heads_size="all_head_size",
-    ),
-    up := ReluPair("mlp.up", "intermediate.dense", Norm("attention.output.LayerNorm")),
-    ReluPair("mlp.down", "output.dense", Behind(up)),
-]
-_BERT = Family({"encoder.layer": _BERT_LAYER}, positions="embeddings.position_embeddings")
+        maps=(*maps("attention.self", "query", "key", "value", "")[:3], "attention.output.dense"),
+        input=Norm("../output.LayerNorm", first="embeddings.LayerNorm"),
+    )
+    rest = mlp("intermediate.dense", "output.dense", Norm("attention.output.LayerNorm"))
+    return Family({"encoder.layer": [attention, *rest]}, positions="embeddings.position_embeddings")
 
-_GPT2_LAYER = [
-    Heads(
-        at="attn",
-        maps=("attn.c_attn", "attn.c_attn", "attn.c_attn", "attn.c_proj"),
-        input=Norm("ln_1"),
-        head_size="head_dim",
-        all_heads_size="split_size",
-    ),
-    up := ReluPair("mlp.up", "mlp.c_fc", Norm("ln_2")),
-    ReluPair("mlp.down", "mlp.c_proj", Behind(up, activation="activation_function")),
-]
-_GPT2 = Family({"h": _GPT2_LAYER}, kind="causal", positions="wpe")
 
-_VIT_LAYER = [
-    Heads(
+def _distilbert(config: Any) -> Family:
+    attention = Heads(
         at="attention",
-        maps=("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
-        input=Norm("layernorm_before"),
-        head_size="head_dim",
-    ),
-    up := ReluPair("mlp.up", "mlp.fc1", Norm("layernorm_after")),
-    ReluPair("mlp.down", "mlp.fc2", Behind(up)),
-]
-_VIT = Family({"layers": _VIT_LAYER}, kind="image")
+        maps=maps("attention", "q_lin", "k_lin", "v_lin", "out_lin"),
+        input=Norm("../output_layer_norm", first="embeddings.LayerNorm"),
+    )
+    layer = [attention, *mlp("ffn.lin1", "ffn.lin2", Norm("sa_layer_norm"))]
+    return Family({"transformer.layer": layer}, positions="embeddings.position_embeddings")
 
-_FAMILIES: dict[str, Family] = {"bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT, "gpt2": _GPT2, "vit": _VIT}
+
+def _modernbert(config: Any) -> Family:
+    # The first layer's own norm does nothing.
+    input = Norm("attn_norm", first="embeddings.norm")
+    attention = Heads(at="attn", maps=maps("attn", "Wqkv", "Wqkv", "Wqkv", "Wo"), input=input)
+    return Family({"layers": [attention, *fused_gated_mlp("mlp.Wi", "mlp.Wo", Norm("mlp_norm"))]}, linear=True)
+
+
+def _gpt2(config: Any) -> Family:
+    attention = Heads(at="attn", maps=maps("attn", "c_attn", "c_attn", "c_attn", "c_proj"), input=Norm("ln_1"))
+    return Family({"h": [attention, *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]}, kind="causal", positions="wpe")
+
+
+def _opt(config: Any) -> Family:
+    layer = [_heads("self_attn", "self_attn_layer_norm"), *mlp("fc1", "fc2", Norm("final_layer_norm"))]
+    return Family({"decoder.layers": layer}, kind="causal", positions="decoder.embed_positions")
+
+
+def _gpt_neox(config: Any) -> Family:
+    fused = maps("attention", "query_key_value", "query_key_value", "query_key_value", "dense")
+    attention = Heads(at="attention", maps=fused, input=Norm("input_layernorm"), by_head=True)
+    rest = mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Norm("post_attention_layernorm"))
+    return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
+
+
+def _llama(config: Any, before_mlp: str = "post_attention_layernorm") -> Family:
+    attention = _heads("self_attn", "input_layernorm", output="o_proj")
+    rest = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm(before_mlp))
+    return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
+
+
+def _gemma2(config: Any) -> Family:
+    return _llama(config, before_mlp="pre_feedforward_layernorm")
+
+
+def _t5(config: Any) -> Family:
+    def layer(across: bool) -> list[Part]:
+        last, parts = f"layer.{1 + across}", [_t5_heads("layer.0", "SelfAttention")]
+        if across:
+            memory = Norm("/encoder.final_layer_norm")
+            parts.append(_t5_heads("layer.1", "EncDecAttention", name="cross", memory=memory))
+        at, norm = f"{last}.DenseReluDense", Norm(f"{last}.layer_norm")
+        if config.is_gated_act:
+            return [*parts, *gated_mlp(f"{at}.wi_0", f"{at}.wi_1", f"{at}.wo", norm)]
+        return [*parts, *mlp(f"{at}.wi", f"{at}.wo", norm)]
+
+    layers = {"encoder.block": layer(False)}
+    return Family(layers | ({"decoder.block": layer(True)} if config.is_encoder_decoder else {}), kind="text and text")
+
+
+def _t5_heads(at: str, module: str, **more: Any) -> Heads:
+    inside = f"{at}.{module}"
+    return Heads(at=inside, maps=maps(inside, "q", "k", "v", "o"), input=Norm(f"{at}.layer_norm"), **more)
+
+
+def _vit(config: Any) -> Family:
+    attention = _heads("attention", "layernorm_before", output="o_proj")
+    return Family({"layers": [attention, *mlp("mlp.fc1", "mlp.fc2", Norm("layernorm_after"))]}, kind="image")
+
+
+def _clip(config: Any) -> Family:
+    layer = [_heads("self_attn", "layer_norm1"), *mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))]
+    if not hasattr(config, "text_config"):  # one of the towers by itself
+        return Family({"encoder.layers": layer}, kind="image" if hasattr(config, "patch_size") else "encoder")
+    return Family({f"{tower}_model.encoder.layers": layer for tower in ("text", "vision")}, kind="text and image")
+
+
+def _whisper(config: Any) -> Family:
+    attention, rest = _heads("self_attn", "self_attn_layer_norm"), mlp("fc1", "fc2", Norm("final_layer_norm"))
+    cross = _heads("encoder_attn", "encoder_attn_layer_norm", name="cross", memory=Norm("/encoder.layer_norm"))
+    layers = {"encoder.layers": [attention, *rest], "decoder.layers": [attention, cross, *rest]}
+    return Family(layers, kind="audio and text")
+
+
+def _torch(config: Any) -> Family:
+    """Describe `torch.nn`'s own modules, as `opened` gives them."""
+
+    def layer(across: bool) -> list[Part]:
+        norms: list[Input] = [Norm(f"norm{i}") for i in (1, 2, 3)[: 2 + across]]
+        if not config.norm_first:
+            norms = [Norm(f"../norm{2 + across}", first=Given()), *norms[:-1]]
+        parts: list[Part] = [_torch_heads("self_attn", norms[0])]
+        if across:
+            memory: Input = Norm("/encoder.norm") if config.has_encoder else Given()
+            parts.append(_torch_heads("multihead_attn", norms[1], name="cross", memory=memory))
+        return [*parts, *mlp("linear1", "linear2", norms[-1])]
+
+    if config.model_type == "MultiheadAttention":
+        return Family({"": [_torch_heads("", Given())]}, kind="vectors")
+    lists = {path: layer(across) for path, across in config.lists.items()}
+    return Family(lists, kind="vectors")
+
+
+def _torch_heads(at: str, input: Input, **more: Any) -> Heads:
+    inside = tuple(f"{at}.{name}".lstrip(".") for name in ("q_proj", "k_proj", "v_proj", "out_proj"))
+    return Heads(at=at, maps=inside, input=input, **more)  # type: ignore[arg-type]
+
+
+def _heads(at: str, norm: str, output: str = "out_proj", **more: Any) -> Heads:
+    return Heads(at=at, maps=maps(at, "q_proj", "k_proj", "v_proj", output), input=Norm(norm), **more)
+
+
+_FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _bert),
+    "distilbert": _distilbert,
+    "modernbert": _modernbert,
+    "gpt2": _gpt2,
+    "opt": _opt,
+    "gpt_neox": _gpt_neox,
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
+    **dict.fromkeys(("gemma2", "gemma3_text"), _gemma2),
+    "t5": _t5,
+    **dict.fromkeys(("vit", "deit"), _vit),
+    **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model"), _clip),
+    "whisper": _whisper,
+    **dict.fromkeys(("TransformerEncoder", "TransformerDecoder", "Transformer", "MultiheadAttention"), _torch),
+}
 
 
 def register_family(model_type: str, family: Family) -> None:
@@ -102,20 +231,24 @@ def run_families(file: Path) -> None:
         raise StrongTicketError(f"{file} cannot be run ({type(error).__name__}: {first_line(error)}).") from error
 
 
-def family_of(config: Any) -> Family:
+def family_of(config: Any, parts: Parts = "merged") -> Family:
     """Give a model's family, or say why its attention cannot be pruned into.
 
     Args:
-        config: a Hugging Face configuration.
+        config: a Hugging Face configuration, or what `opened` has in its place.
+        parts: as in `construct_pretrained`.
     """
     name = getattr(config, "model_type", "")
     if name not in _FAMILIES:
         reason = why_not_merged(config)
         raise StrongTicketError(
             f"no family {name!r} is known; there are {', '.join(sorted(_FAMILIES))}. "
-            "docs/adding-a-model.md shows how to describe one." + (f" Note that {name} {reason}" if reason else "")
+            "`strongticket construct --model ... --describe` prints a skeleton of one, and docs/adding-a-model.md "
+            "shows how to go on." + (f" Note that {name} {reason}" if reason else "")
         )
-    for parts in _FAMILIES[name].chosen("attention").values():
-        for part in parts:
+    family = _FAMILIES[name]
+    family = family if isinstance(family, Family) else family(config)
+    for chosen in family.chosen("attention", parts).values():
+        for part in chosen:
             part.check(config)
-    return _FAMILIES[name]
+    return family

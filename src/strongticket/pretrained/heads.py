@@ -1,8 +1,9 @@
 r"""Attention as a part of a layer.
 
 By merged matrices it is attention of heads as wide as the model: query $[x; 1]^\top W_{QK}$, keys and values $x$
-itself, output $\sum_j$ of heads times $W_{VO}$. The literal source is attention of heads `items` times wider still. So
-the model's own attention code runs either form: only its linear maps, the width of a head and the scale are exchanged.
+itself, output $\sum_j$ of heads times $W_{VO}$. (Across two sequences, keys and values are of the other one.) The
+literal source is attention of heads `items` times wider still. So the model's own attention code runs either form: only
+its linear maps, the width of a head and the scale are exchanged.
 """
 
 import math
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.bounds.certificate import AttentionNorms, Envelope, HeadNorms, propagate_attention
+from strongticket.bounds.upward import Up, up_sqrt
 from strongticket.construct.certify import describe_head
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.ops.ordered import ordered_product
-from strongticket.pretrained.layer import Affine, Layer
-from strongticket.pretrained.parts import Mode, Part
+from strongticket.pretrained.layer import Affine, Layer, numbers
+from strongticket.pretrained.parts import Input, LinearMap, Mode, Part, largest_output
 from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
 from strongticket.pretrained.random_maps import (
     RandomHeads,
@@ -32,35 +34,59 @@ from strongticket.pretrained.random_maps import (
 )
 from strongticket.tickets.ticket import Ticket
 
+# What attentions call the width of one head, that of all heads, and what multiplies their scores.
+_HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
+_ALL_HEADS_SIZES = ("all_head_size", "split_size")
+_SCALES = ("scaling", "scale")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Heads(Part):
-    """Attention, every head of which two products of random matrices stand for: query by key, value by output.
-
-    Its attribute `scaling` multiplies the scores.
+    """Attention: two products of random matrices for every head, query by key and value by output, or one for each map.
 
     Args:
         maps: the paths of the linear maps for query, key, value and output. The first three may be one fused map, given
             three times; the last is inside the attention or beside it.
-        head_size: the attention's attribute for the width of one head.
-        all_heads_size: its attribute for the width of all heads, or "" if it has none.
+        memory: what makes the inputs of keys and values, if they come from elsewhere than those of queries.
+        by_head: the fused map has query, key and value of the first head first, then those of the next.
     """
 
     name: str = "attention"
     maps: tuple[str, str, str, str]
-    head_size: str = "attention_head_size"
-    all_heads_size: str = ""
+    memory: Input | None = None
+    by_head: bool = False
 
     @property
     def fused(self) -> bool:
         """Whether one map makes queries, keys and values, side by side."""
         return len(set(self.maps[:3])) == 1
 
+    def linear(self) -> Sequence[LinearMap]:
+        """Give its maps as parts of their own."""
+        query, key, value, output = self.maps
+        mixed = Mixed(self)
+        if self.fused:
+            inputs = [LinearMap(f"{self.name}.qkv", query, self.input)]
+        else:
+            # What bounds a part's inputs is hashed by the name it has without its last word.
+            of = self.name if self.memory is None else f"{self.name}.memory"
+            inputs = [LinearMap(f"{self.name}.query", query, self.input)]
+            inputs += [
+                LinearMap(f"{of}.{word}", at, self.memory or self.input)
+                for word, at in (("key", key), ("value", value))
+            ]
+        return [*inputs, LinearMap(f"{self.name}.output", output, mixed)]
+
     def check(self, config: Any) -> None:
         """Refuse a model whose scores no single matrix gives, or whose heads share keys."""
         if reason := why_not_merged(config):
             raise StrongTicketError(f"{config.model_type} {reason}")
-        self.input.check(config)
+        super().check(config)
+
+    def reads(self, layer: Layer) -> dict[str, Input]:
+        """Give the maps of queries and of keys."""
+        query, key, *_ = self.maps
+        return {layer.place(query): self.input, layer.place(key): self.memory or self.input}
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
         """Name the four maps, the norm before them, and the scale of the scores."""
@@ -70,6 +96,8 @@ class Heads(Part):
         for name, read in zip(("query", "key", "value", "output"), self._read(layer), strict=True):
             named |= read.named(f"{prefix}{name}")
         named[f"{self.name}.scaling"] = torch.tensor([self._cut(layer)[1]], dtype=torch.float64, device="cpu")
+        if self.memory is not None:
+            named |= self.memory.tensors(layer, f"{self.name}.memory_norm")
         return named | super().tensors(layer)
 
     def describe(self, layer: Layer) -> dict[str, Json]:
@@ -80,15 +108,19 @@ class Heads(Part):
         """One piece a head; they hold views of the model's numbers, not copies."""
         *inputs, output = self._read(layer)
         n, scaling = self._cut(layer)
+        if inputs[0].weight.shape[1] != inputs[1].weight.shape[1]:
+            raise StrongTicketError(
+                f"{layer.name}.{self.name} has keys of another width than queries; use --parts linear."
+            )
         heads = zip(*(part.chunk(n) for part in inputs), output.weight.chunk(n, dim=1), strict=True)
         return [
             HeadPiece(
                 name=f"{layer.name}.{self.name}.head.{j}",
-                query=query.weight.numpy(),
-                query_bias=query.bias.numpy() if query.bias is not None else None,
-                key=key.weight.numpy(),
-                value=value.weight.numpy(),
-                output=out.numpy(),
+                query=numbers(query.weight),
+                query_bias=numbers(query.bias) if query.bias is not None else None,
+                key=numbers(key.weight),
+                value=numbers(value.weight),
+                output=numbers(out),
                 scaling=scaling,
                 **settings,
             )
@@ -134,10 +166,11 @@ class Heads(Part):
             layer.put(path, module)
         layer.put(self.maps[3], output)
         attention = layer.module(self.at)
-        setattr(attention, self.head_size, head_size)
-        if self.all_heads_size:
-            setattr(attention, self.all_heads_size, head_size * len(pieces))
-        attention.scaling = scaling  # type: ignore[assignment]
+        exchanged = {name: head_size for name in _HEAD_SIZES} | {name: scaling for name in _SCALES}
+        exchanged |= {name: head_size * len(pieces) for name in _ALL_HEADS_SIZES}
+        for name, number in exchanged.items():
+            if hasattr(attention, name):
+                setattr(attention, name, number)
 
     def output(self, layer: Layer) -> nn.Module:
         """Give the map behind the heads."""
@@ -147,7 +180,8 @@ class Heads(Part):
         """Run the heads, and the map behind them where it stands beside them."""
         result = layer.module(self.at)(*args, **kwargs)
         heads = result[0] if isinstance(result, tuple) else result
-        return heads if self.maps[3].startswith(f"{self.at}.") else self.output(layer)(heads)
+        inside = not self.at or self.maps[3].startswith(f"{self.at}.")
+        return heads if inside else self.output(layer)(heads)
 
     def _read(self, layer: Layer) -> tuple[Affine, Affine, Affine, Affine]:
         query, key, value, output = (layer.linear_map(path) for path in self.maps)
@@ -155,16 +189,27 @@ class Heads(Part):
             query, key, value = query.chunk(3)
         return query, key, value, output
 
+    def head_size(self, layer: Layer) -> int:
+        """Give the width of one head."""
+        attention = layer.module(self.at)
+        for name in _HEAD_SIZES:
+            if isinstance(size := getattr(attention, name, None), int):
+                return size
+        raise self._laid_out_otherwise(layer, " or ".join(_HEAD_SIZES))
+
     def _cut(self, layer: Layer) -> tuple[int, float]:
         """Give the number of heads, and what multiplies their scores."""
         attention = layer.module(self.at)
-        scaling = getattr(attention, "scaling", None)
-        if not isinstance(scaling, float) or not hasattr(attention, self.head_size):
-            raise StrongTicketError(
-                f"{type(attention).__name__} has no scaling or {self.head_size}: this release of transformers lays "
-                f"{layer.config.model_type} out in another way than its family says."
-            )
-        return len(self._read(layer)[0].weight) // int(getattr(attention, self.head_size)), scaling
+        for name in _SCALES:
+            if isinstance(scaling := getattr(attention, name, None), float):
+                return len(self._read(layer)[0].weight) // self.head_size(layer), scaling
+        raise self._laid_out_otherwise(layer, " or ".join(_SCALES))
+
+    def _laid_out_otherwise(self, layer: Layer, lacks: str) -> StrongTicketError:
+        return StrongTicketError(
+            f"{type(layer.module(self.at)).__name__} has no {lacks}: this release of transformers lays "
+            f"{layer.config.model_type} out in another way than its family says."
+        )
 
     def _output_bias(self, layer: Layer) -> tuple[Tensor | None, float]:
         """Move the value bias behind the heads, as attention weights sum to 1; give the bias and what rounding cost."""
@@ -178,6 +223,50 @@ class Heads(Part):
         return (moved + output.double() if output is not None else moved), rounding
 
 
+@dataclass(frozen=True, slots=True)
+class Mixed(Input):
+    r"""The heads of an attention side by side: each a mixture of the values that a linear map makes for it.
+
+    A mixture is no longer than the longest it is made of, but every head may be made of another token. So the bound is
+    $\sqrt{\sum_j (\|W_j\| \alpha + \|b_j\|)^2}$ over the heads, of which some share their $W_j$ where there are groups.
+
+    Args:
+        heads: the attention.
+    """
+
+    heads: Heads
+
+    def largest(self, layer: Layer) -> float:
+        """Bound all heads together."""
+        heads, squares = self.heads, Up(0.0)
+        size, alpha = heads.head_size(layer), (heads.memory or heads.input).largest(layer)
+        map = layer.linear_map(heads.maps[2])
+        values = map.chunk(len(map.weight) // size)[self._values(layer)]
+        for value in values:
+            longest = largest_output(value, alpha)
+            squares += longest * longest
+        return up_sqrt((squares * math.ceil(self._n_heads(layer) / len(values))).value).value
+
+    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
+        """Give the values."""
+        path, size = self.heads.maps[2], self.heads.head_size(layer)
+        rows = torch.arange(len(layer.linear_map(path).weight), device="cpu").view(-1, size)
+        return {layer.place(path): rows[self._values(layer)].flatten()}
+
+    def _n_heads(self, layer: Layer) -> int:
+        return layer.linear_map(self.heads.maps[3]).weight.shape[1] // self.heads.head_size(layer)
+
+    def _values(self, layer: Layer) -> slice:
+        """Say which of the map's outputs are values, counted in heads."""
+        if not self.heads.fused:
+            return slice(None)
+        if self.heads.by_head:
+            return slice(2, None, 3)
+        # Queries come first; then there are as many keys as values.
+        n = len(layer.linear_map(self.heads.maps[2]).weight) // self.heads.head_size(layer)
+        return slice((self._n_heads(layer) + n) // 2, None)
+
+
 def why_not_merged(config: Any) -> str:
     """Say why a model's heads cannot be merged into products, or nothing if they can."""
 
@@ -188,20 +277,13 @@ def why_not_merged(config: Any) -> str:
     if None not in (heads, groups) and groups != heads:
         return (
             f"has grouped-query attention: {heads} heads share {groups} keys and values. "
-            "The construction gives every head keys and values of its own; describe its maps as linear ones."
+            "Merged, every head has keys and values of its own; describe its family with linear=True."
         )
     if has("rope_parameters", "rope_theta", "rotary_dim", "rotary_pct"):
         return (
             "has rotary positions, which turn queries and keys by their place: no single matrix W_QK gives its scores, "
-            "so there is none to prune into; describe its maps as linear ones."
+            "so there is none to prune into; describe its family with linear=True."
         )
     if (positions := getattr(config, "position_embedding_type", None) or "absolute") != "absolute":
         return f"has position_embedding_type {positions!r}, which adds to the scores; only 'absolute' is covered."
-    if has("relative_attention_num_buckets", "relative_attention"):
-        return (
-            "has relative position biases, which add to the scores what does not come from the tokens; "
-            "only absolute positions are covered."
-        )
-    if has("add_cross_attention", "is_encoder_decoder"):
-        return "has cross-attention, whose keys come from another model; it is not covered."
     return ""

@@ -5,32 +5,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from strongticket.errors import MissingExtraError, StrongTicketError, first_line
-from strongticket.pretrained.families import family_of
+from strongticket.pretrained.families import Parts, family_of
 
 # The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
 _UNUSED = ("pooler",)
 _MOST_LAYERS = 1000  # several times what any model has; the loader would make as many as a file asks for
 
 
-def load_model(name: str) -> nn.Module:
+def load_model(name: str, parts: Parts = "merged") -> nn.Module:
     """Load a model of a known family in float32, with its language-modelling head if it predicts the next token.
 
     Args:
         name: a folder with `config.json` and weights, or a model's name on the Hugging Face hub.
+        parts: as in `construct_pretrained`.
     """
-    transformers = _transformers()
-    with _one_line(name), _quiet(transformers):
-        config = transformers.AutoConfig.from_pretrained(name)
-    if (layers := getattr(config, "num_hidden_layers", None)) not in range(_MOST_LAYERS + 1):
-        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")
-    kind = family_of(config).kind
-    maker = transformers.AutoModelForCausalLM if kind == "causal" else transformers.AutoModel
+    config = load_config(name)
+    transformers, maker = _transformers(), _maker(family_of(config, parts).kind == "causal")
     with _one_line(name), _quiet(transformers):
         # Eager attention gives its weights away, which `compare` looks at.
-        model, report = maker.from_pretrained(name, output_loading_info=True, attn_implementation="eager")
+        model, report = maker.from_pretrained(
+            name, output_loading_info=True, attn_implementation="eager", trust_remote_code=False
+        )
     missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in _UNUSED))
     if missing:
         raise StrongTicketError(
@@ -41,11 +40,64 @@ def load_model(name: str) -> nn.Module:
     return module
 
 
+def load_config(name: str) -> Any:
+    """Load a model's configuration, and refuse what cannot be started from: code of its own, quantised numbers."""
+    transformers = _transformers()
+    with _one_line(name), _quiet(transformers):
+        try:
+            config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        except ValueError as error:
+            if "trust_remote_code" not in str(error):
+                raise
+            raise StrongTicketError(
+                f"{name}: the model comes with code of its own, which is never run; only models that transformers "
+                "itself has can be loaded."
+            ) from error
+    if (quantised := getattr(config, "quantization_config", None)) is not None:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised.quant_method
+        raise StrongTicketError(
+            f"{name}: the checkpoint is quantised ({getattr(method, 'value', method)}); give the model it was made "
+            "from, in float32, bfloat16 or float16."
+        )
+    if (layers := getattr(config, "num_hidden_layers", 0) or 0) not in range(_MOST_LAYERS + 1):
+        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")
+    return config
+
+
+def load_class(name: str) -> Any:
+    """Find a model's class by its full name; one that transformers does not have is never imported."""
+    transformers = _transformers()
+    kind = getattr(transformers, name.rpartition(".")[2], None)
+    known = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if kind is None or not known or f"{kind.__module__}.{kind.__qualname__}" != name:
+        raise StrongTicketError(
+            f"the ticket is of a {name:.80}, which transformers does not have; make one as for the search and call "
+            "load_ticket(model, ticket)."
+        )
+    return kind
+
+
+def load_skeleton(name: str) -> nn.Module:
+    """Make a model from its configuration alone, on meta: shapes without numbers."""
+    config = load_config(name)
+    try:
+        causal = family_of(config, "linear").kind == "causal"
+    except StrongTicketError:
+        causal = any("CausalLM" in each for each in config.architectures or ())
+    with _one_line(name), _quiet(_transformers()), torch.device("meta"):
+        model: nn.Module = _maker(causal).from_config(config, attn_implementation="eager", trust_remote_code=False)
+    return model.eval()
+
+
+def _maker(causal: bool) -> Any:
+    return _transformers().AutoModelForCausalLM if causal else _transformers().AutoModel
+
+
 def load_tokenizer(name: str) -> Any:
     """Load a model's tokenizer."""
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
-        return transformers.AutoTokenizer.from_pretrained(name)
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def _transformers() -> Any:

@@ -3,7 +3,6 @@
 A part's `input` bounds its inputs by the model's own numbers; that is what its certificate holds for.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -13,12 +12,12 @@ from torch import Tensor, nn
 
 from strongticket.bounds.certificate import Envelope, LinearNorms, propagate_feedforward
 from strongticket.bounds.upward import Up, up_sqrt
+from strongticket.construct.norms import largest_row_norm, spectral_norm
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.pretrained.layer import Affine, Layer
+from strongticket.pretrained.layer import Affine, Layer, numbers
 from strongticket.pretrained.pieces import LinearPiece, Piece, ReluPiece, Solved
-from strongticket.pretrained.random_maps import RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
-from strongticket.tickets.build import SignSplitNetwork
+from strongticket.pretrained.random_maps import BySigns, RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
 from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
@@ -26,6 +25,8 @@ Mode = Literal["merged", "literal"]
 # Functions that are never larger than their argument, in absolute value: they keep a bound on a norm.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
 _SHRINKING = (*_GELUS, "relu", "silu", "swish")
+# What configurations call them.
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "dense_act_fn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,92 +44,114 @@ class Input:
     def check(self, config: Any) -> None:
         """Refuse a model for which the bound would not hold."""
 
+    def made_at(self, layer: Layer) -> str:
+        """Give the place of the module whose very outputs the inputs are, from the backbone, or nothing."""
+        return ""
+
+    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
+        """Give linear maps by their place, and which of their outputs: where these are 0, so are the inputs."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Input):
+    r"""What the model itself is given: nothing bounds it, and the certificate is for norms of at most $\sqrt{d}$."""
+
+    def largest(self, layer: Layer) -> float:
+        """Give the norm of d numbers of size 1."""
+        return up_sqrt(layer.config.hidden_size).value
+
 
 @dataclass(frozen=True, slots=True)
 class Norm(Input):
     r"""A LayerNorm or a root-mean-square norm: at most $\sqrt{d} \max |\gamma| + \|\beta\|$.
 
     Args:
-        at: its path in the layer.
-        first: for models that normalise behind each block; `at` is then in the layer before, and this is what makes the
-            inputs of the first layer, its path from the backbone.
+        at: its path in the layer; "../norm" is in the layer before, for models that normalise behind each block, and
+            "/norm" outside of the layers.
+        first: what makes the inputs of the first layer instead, a path from the backbone or another input.
     """
 
     at: str
-    first: str = ""
+    first: str | Input = ""
 
-    def place(self, layer: Layer) -> str:
-        """Say where it is, from the backbone."""
-        if not self.first:
-            return layer.place(self.at)
-        return layer.place(self.at, back=1) if layer.index else self.first
+    def _path(self, layer: Layer) -> str | Input:
+        if layer.index or not self.first:
+            return self.at
+        return self.first if isinstance(self.first, Input) else f"/{self.first}"
 
     def largest(self, layer: Layer) -> float:
         """Bound the norm of everything it gives."""
-        read = layer.norm(self.place(layer))
+        if isinstance(path := self._path(layer), Input):
+            return path.largest(layer)
+        read = layer.norm(path)
         return (up_sqrt(len(read.weight)) * float(read.weight.abs().max()) + read.length()).value
 
     def tensors(self, layer: Layer, name: str) -> dict[str, Tensor]:
         """Give gain and shift."""
-        return layer.norm(self.place(layer)).named(name)
+        path = self._path(layer)
+        return path.tensors(layer, name) if isinstance(path, Input) else layer.norm(path).named(name)
+
+    def made_at(self, layer: Layer) -> str:
+        """Give its own place."""
+        path = self._path(layer)
+        return path.made_at(layer) if isinstance(path, Input) else layer.place(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Behind(Input):
-    """The outputs of a linear map, through an activation that never makes a number larger.
+    r"""The outputs of a linear map, through an activation that never makes a number larger.
 
     Args:
         map: the part.
-        times: for gated MLPs, a part whose outputs are multiplied by those, entry by entry.
-        activation: the configuration's key for the activation's name.
+        times: for gated MLPs, a part whose outputs are multiplied by those, entry by entry. The bound is then the
+            longest output of one times the largest entry of the other, $\max_i \|w_i\| \alpha + |b_i|$.
+        halves: for gated MLPs whose two maps are one: its first half is multiplied by its second.
     """
 
     map: "LinearMap"
     times: "LinearMap | None" = None
-    activation: str = "hidden_act"
+    halves: bool = False
 
     def largest(self, layer: Layer) -> float:
-        """Bound the outputs; those of two maps by the product, since no entry is larger than the norm."""
-        bound = self.map.largest_output(layer)
-        return (bound if self.times is None else bound * self.times.largest_output(layer)).value
+        """Bound the outputs, or the products of outputs."""
+        alpha, maps = self.map.input.largest(layer), [self.map.read(layer)]
+        if self.times is not None:
+            maps.append(self.times.read(layer))
+        elif self.halves:
+            maps = maps[0].chunk(2)
+        if len(maps) == 1:
+            return largest_output(maps[0], alpha).value
+        first, second = maps
+        return min(
+            (largest_output(one, alpha) * _largest_entry(other, alpha)).value
+            for one, other in ((first, second), (second, first))
+        )
 
     def check(self, config: Any) -> None:
         """Refuse an activation that could make its input larger: the certificate would not hold."""
-        name = getattr(config, self.activation, None)
-        if name not in _SHRINKING:
+        names = [name for key in _ACTIVATIONS if isinstance(name := getattr(config, key, None), str)]
+        if not names or any(name not in _SHRINKING for name in names):
             raise StrongTicketError(
-                f"the MLP's activation {name!r} is not known to keep norms; known are {', '.join(_SHRINKING)}. "
-                "Prune into the attention alone."
+                f"the MLP's activation {', '.join(names)!r} is not known to keep norms; known are "
+                f"{', '.join(_SHRINKING)}. Prune into the attention alone."
             )
 
-
-@dataclass(frozen=True, slots=True)
-class Mixed(Input):
-    r"""The heads of an attention side by side: each a mixture of the outputs that a map has for it.
-
-    A mixture is no longer than the longest it is made of, but every head may be made of another token. So the bound is
-    $\sqrt{\sum_j (\|W_j\| \alpha + \|b_j\|)^2}$ over the heads, of which some share their $W_j$ where there are groups.
-
-    Args:
-        values: the part that makes the values.
-    """
-
-    values: "LinearMap"
-
-    def largest(self, layer: Layer) -> float:
-        """Bound all heads together."""
-        heads = int(layer.config.num_attention_heads)
-        groups = int(getattr(layer.config, "num_key_value_heads", None) or heads)
-        alpha, squares = self.values.input.largest(layer), Up(0.0)
-        for head in self.values.read(layer).chunk(groups):
-            size = _largest_output(head, alpha)
-            squares += size * size
-        return up_sqrt((squares * math.ceil(heads / groups)).value).value
+    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
+        """Give the map; of two that are multiplied, the first."""
+        rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
+        return {layer.place(self.map.at): rows[: len(rows) // 2] if self.halves else rows}
 
 
-def _largest_output(map: Affine, input_norm: float) -> Up:
-    norm = float(torch.linalg.matrix_norm(map.weight.double(), ord=2)) * (1 + 1e-12)
-    return Up(input_norm) * norm + map.length()
+def largest_output(map: Affine, input_norm: float) -> Up:
+    """Bound the norm of everything a linear map gives on inputs of at most a norm."""
+    return Up(input_norm) * spectral_norm(map.weight) + map.length()
+
+
+def _largest_entry(map: Affine, input_norm: float) -> Up:
+    """Bound every single number that it gives."""
+    bias = 0.0 if map.bias is None else float(map.bias.abs().max())
+    return Up(input_norm) * largest_row_norm(map.weight) + bias
 
 
 @dataclass(frozen=True)
@@ -145,9 +168,21 @@ class Part:
     at: str
     input: Input
 
+    def linear(self) -> "Sequence[LinearMap]":
+        """Give the linear maps that it is made of, as parts of their own."""
+        raise NotImplementedError
+
     def check(self, config: Any) -> None:
         """Refuse a model that the part cannot stand for, by its configuration."""
         self.input.check(config)
+
+    def reads(self, layer: Layer) -> dict[str, Input]:
+        """Give the linear maps that read its inputs, by their place, and what makes these."""
+        return {layer.place(self.at): self.input}
+
+    def largest_input(self, layer: Layer) -> float:
+        """Bound the norm of its inputs, for whatever the model reads."""
+        return max(input.largest(layer) for input in self.reads(layer).values())
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
         """Name all numbers of the model that masks and certificate depend on."""
@@ -192,9 +227,9 @@ class LinearMap(Part):
         """Give its numbers."""
         return layer.linear_map(self.at)
 
-    def largest_output(self, layer: Layer) -> Up:
-        """Bound the norm of everything the model's own map gives."""
-        return _largest_output(self.read(layer), self.input.largest(layer))
+    def linear(self) -> "Sequence[LinearMap]":
+        """Give itself, or where it is two layers with a ReLU the map alone."""
+        return [LinearMap(self.name, self.at, self.input)]
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
         """Name weight, bias and what bounds the inputs."""
@@ -207,7 +242,7 @@ class LinearMap(Part):
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
         """One piece is all of it."""
-        return [self.piece(name=f"{layer.name}.{self.name}", weight=self.read(layer).weight.numpy(), **settings)]
+        return [self.piece(name=f"{layer.name}.{self.name}", weight=numbers(self.read(layer).weight), **settings)]
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
         """Give its own."""
@@ -227,13 +262,9 @@ class LinearMap(Part):
         if mode == "literal":
             names = [matrix.name for matrix in piece.matrices()]
             layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
-        elif product.relu:
-            # It acts on positive and on negative inputs by matrices of their own.
-            halves = multiply_out(ticket, product, like.device).to(like.dtype).chunk(2, dim=1)
-            positive, negative = (half.contiguous() for half in halves)
-            layer.put(self.at, SignSplitNetwork([positive], [negative], [bias]).requires_grad_(False))
         else:
-            layer.put(self.at, frozen_linear(multiply_out(ticket, product, like.device), bias, like))
+            kind = BySigns if product.relu else nn.Linear
+            layer.put(self.at, frozen_linear(multiply_out(ticket, product, like.device), bias, like, kind))
 
 
 @dataclass(frozen=True)

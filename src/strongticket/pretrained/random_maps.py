@@ -43,9 +43,17 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
     return merged.T if product.transposed else merged
 
 
-def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor) -> nn.Linear:
+class BySigns(nn.Linear):
+    """A map [W+ W-] that acts on positive and on negative inputs by matrices of their own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_in) -> (..., d_out)."""
+        return super().forward(torch.cat([x.clamp(min=0), x.clamp(max=0)], dim=-1))
+
+
+def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
     """Make a linear map of given numbers, in the dtype of `like`."""
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    linear = kind(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight.to(like.dtype).contiguous(), requires_grad=False)
     if bias is not None:
         linear.bias = nn.Parameter(bias.to(like.dtype), requires_grad=False)

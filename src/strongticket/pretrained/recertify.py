@@ -5,6 +5,7 @@ from torch import nn
 from strongticket.bounds.upward import up_digits
 from strongticket.construct.recertify import TOLERANCE
 from strongticket.errors import StrongTicketError
+from strongticket.parallel import one_thread
 from strongticket.pretrained.attaching import check_ticket
 from strongticket.pretrained.construct import certify_parts
 from strongticket.tickets.ticket import Ticket
@@ -19,7 +20,8 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     assert ticket.certificate is not None
     stored, work = ticket.certificate, target.pieces(ticket.architecture["items"], ticket.seed)
     try:
-        examined = {name: [piece.examine(ticket) for piece in pieces] for name, pieces in work.items()}
+        with one_thread():  # as the construction did: several threads take many times the CPU time where cores are busy
+            examined = {name: [piece.examine(ticket) for piece in pieces] for name, pieces in work.items()}
     except (ValueError, RuntimeError) as error:
         # A file may have any mask for any tensor.
         return [f"the ticket's masks are not those of a construction: {error!r:.200}"]

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.source import check_target
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
-from strongticket.pretrained.families import What, family_of
+from strongticket.pretrained.families import Parts, What, family_of
 from strongticket.pretrained.layer import Layer, submodule
 from strongticket.pretrained.parts import Part
 from strongticket.pretrained.pieces import Piece
+from strongticket.pretrained.torch_modules import opened
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
 
@@ -22,28 +24,28 @@ class Target:
     """What a ticket is made from, or goes into.
 
     Args:
-        model: any Hugging Face model of a known family, with or without a head on top.
+        model: any Hugging Face model of a known family, with or without a head on top, or a transformer of `torch.nn`.
         what: the parts that are looked at.
+        parts: as in `construct_pretrained`.
     """
 
-    def __init__(self, model: nn.Module, what: What = "attention") -> None:
-        config = getattr(model, "config", None)
-        if config is None or not isinstance(model, nn.Module):
-            raise ValueError(f"a Hugging Face model is needed, one with a config; got {type(model).__name__}.")
-        self.family = family_of(config)
-        self.config, self.what = config, what
+    def __init__(self, model: nn.Module, what: What = "attention", parts: Parts = "merged") -> None:
+        self.model = model = opened(model)
+        config: Any = model.config
+        self.family = family_of(config, parts)
+        self.config, self.what, self.asked = config, what, parts
         self.model_type: str = config.model_type
         self.backbone: nn.Module = getattr(model, "base_model", model)
         self.n_layers = 0
         # By the name a ticket has for it, in the order of a ticket: every part, and the layer it is in.
         self.parts: dict[str, tuple[Layer, Part]] = {}
-        chosen = self.family.chosen(what)
-        for path, parts in chosen.items():
-            n_layers = len(submodule(self.backbone, path, config))  # type: ignore[arg-type]
+        chosen = self.family.chosen(what, parts)
+        for path, listed in chosen.items():
+            n_layers = len(submodule(self.backbone, path, config)) if path else 1  # type: ignore[arg-type]
             prefix, own = ("layer" if len(chosen) == 1 else path), _nearest_config(self.backbone, path, config)
             for i in range(n_layers):
                 layer = Layer(f"{prefix}.{i}", path, i, self.backbone, own)
-                self.parts |= {f"{layer.name}.{part.name}": (layer, part) for part in parts}
+                self.parts |= {f"{layer.name}.{part.name}": (layer, part) for part in listed}
             self.n_layers += n_layers
         if not self.n_layers:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
@@ -55,10 +57,14 @@ class Target:
         self, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
     ) -> dict[str, list[Piece]]:
         """Cut the parts into work, by the name of the part; a ticket that is there is taken apart by any assignment."""
-        return {
-            name: [*part.pieces(layer, items=items, seed=seed, assignment=assignment, device=device)]
-            for name, (layer, part) in self.parts.items()
-        }
+        return {name: self.pieces_of(name, items, seed, assignment, device) for name in self.parts}
+
+    def pieces_of(
+        self, name: str, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
+    ) -> list[Piece]:
+        """Cut one part into work."""
+        layer, part = self.parts[name]
+        return [*part.pieces(layer, items=items, seed=seed, assignment=assignment, device=device)]
 
     def biases(self) -> list[DenseTensor]:
         """Give the biases that a ticket keeps exactly."""
@@ -79,7 +85,7 @@ class Target:
             for name, tensor in part.tensors(layer).items():
                 check_target(f"{layer.name.replace('.', ' ')}'s {name}", tensor)
                 # Parts may share a norm; two tensors of one name would leave one of them out of the hash.
-                if found.setdefault(f"{layer.name}.{name}", tensor) is not tensor:
+                if not torch.equal(found.setdefault(f"{layer.name}.{name}", tensor), tensor):
                     raise ValueError(f"two parts of {layer.name} have a {name} each; name one of them otherwise.")
         return found
 
@@ -93,6 +99,8 @@ class Target:
             "n_layers": self.n_layers,
             "init": "theory",
         }
+        if self.asked == "linear" and self.family.chosen(self.what) != self.family.chosen(self.what, "linear"):
+            settings["parts"] = "linear"
         for layer, part in self.parts.values():
             for name, value in part.describe(layer).items():
                 # A number is that of the first layer; names of parts are gathered.
@@ -113,7 +121,7 @@ class Target:
 
 def _nearest_config(backbone: nn.Module, path: str, config: Any) -> Any:
     """Give the configuration of what holds some layers: a tower or a decoder may have one of its own."""
-    for name in path.split("."):
+    for name in filter(None, path.split(".")):
         backbone = getattr(backbone, name)
         config = getattr(backbone, "config", config)
     return config

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from strongticket.files import Json
-
 _FAMILIES = {"gpt2": "GPT-2"}
 # Settings by what they are called; {} is the value. Others are named as they are, underscores as spaces.
 _WORDS = {
@@ -28,7 +26,7 @@ _FLAGS = {
 _NEUTRAL = {"dropout": 0, "output_gain": 1, "norm_epsilon": 1e-5}  # not worth a word
 
 
-def architecture_words(architecture: Mapping[str, Json]) -> str:
+def architecture_words(architecture: Mapping[str, object]) -> str:
     """Write settings in one line.
 
     Example:
@@ -41,7 +39,7 @@ def architecture_words(architecture: Mapping[str, Json]) -> str:
     return f"{name}: {said}" if name and said else name or said
 
 
-def _settings(settings: Mapping[str, Json]) -> Iterator[str]:
+def _settings(settings: Mapping[str, object]) -> Iterator[str]:
     for name, value in sorted(settings.items(), key=lambda setting: _ORDER.get(setting[0], len(_ORDER))):
         if isinstance(value, Mapping):
             yield from _settings(value)
@@ -51,7 +49,7 @@ def _settings(settings: Mapping[str, Json]) -> Iterator[str]:
             yield _WORDS.get(name, name.replace("_", " ") + " {}").replace("{}", _value(value))
 
 
-def _value(value: Json) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

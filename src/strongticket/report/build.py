@@ -22,7 +22,8 @@ T = TypeVar("T")
 # Called with how many files are done, and how many there are.
 Progress = Callable[[int, int], object]
 
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", *TEXT_FIGURES, "pretrained")
+# Of searches, what they are worth comes first.
+_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
@@ -39,7 +40,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         for make in _makers(result, found):
             sections += (made := _attempt(found, result.path, make, result))
             shown += [result] if made and result not in shown else []
-    certified = {result.path: result for result in shown if "violations" in result.content}
+    certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
     order += _joint_section({run.folder: run for run in found.searches}, found, search_section)
@@ -71,7 +72,7 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
 
 def figure_section(result: Result) -> Section:
     """Describe a figure by its own file, and say where its numbers come from."""
-    section = load_figure(result.content["config"]["figure"]).describe(result.content)
+    section = load_figure(str(result.config["figure"])).describe(result.content)
     return replace(section, origin=origin_of(result))
 
 

@@ -9,6 +9,7 @@ from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View,
 from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
+from strongticket.report.records import Certified, typed
 
 Group = tuple[int, list[float], list[float]]  # a width, its sources' worst errors, and their certificates
 
@@ -16,19 +17,21 @@ Group = tuple[int, list[float], list[float]]  # a width, its sources' worst erro
 def certificate_section(results: Sequence[Result]) -> Section:
     """Draw every source of some figures: the worst error on any input against its certificate."""
     views, tables, total, violations = [], [], 0, 0
-    for result in results:
-        content = result.content
-        name = str(content["config"]["figure"]).replace("fig", "Figure ")
-        groups = [(point["width"], *worst_and_certified(point["sources"])) for point in content["widths"]]
-        views.append(_view(name, groups))
-        tables.append(_table(name, groups))
-        total += sum(len(worst) for _, worst, _ in groups)
-        violations += int(content["violations"])
+    figures = [typed(Certified, result.content) for result in results]
+    for figure in figures:
+        name = str(figure.config.figure).replace("fig", "Figure ")
+        ways = {name: figure.widths} | ({f"{name}, adaptive": figure.adaptive.widths} if figure.adaptive else {})
+        for way, points in ways.items():
+            groups = [(point.width, *worst_and_certified(point.sources)) for point in points]
+            views.append(_view(way, groups))
+            tables.append(_table(way, groups))
+            total += sum(len(worst) for _, worst, _ in groups)
+        violations += figure.violations
     chart = Chart(
         title="Certificate against measured error",
         caption="Each dot is one source: the largest error of any token on any test input, against the error its "
         f"certificate allows. {violations} of {total:,} lie above the line by more than rounding can explain, "
-        f"{number(max(float(result.content['rounding']) for result in results))}.",
+        f"{number(max(figure.rounding for figure in figures))}.",
         views=views,
         tables=tables,
     )
@@ -84,11 +87,10 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
 
 def map_section(result: Result) -> Section:
     """Set the target's attention maps beside those of its first source at each width."""
-    content = result.content
-    target = content["targets"][0]["index"]
-    points = [point for point in content["widths"] if point["target"] == target]
-    widths, maps = [point["width"] for point in points], [point["maps"] for point in points]
-    theirs = content["target_maps"][0]
+    figure = typed(Certified, result.content)
+    points = [point for point in figure.widths if point.target == figure.targets[0]["index"]]
+    widths, maps = [point.width for point in points], [point.maps for point in points]
+    theirs = figure.target_maps[0]
     if any(np.shape(each) != np.shape(theirs) or np.ndim(each) != 3 for each in maps):
         raise ValueError("attention maps of target and sources differ in shape")
     rows = [

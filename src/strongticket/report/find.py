@@ -12,6 +12,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.files import Json, unsealed
 from strongticket.learn.config import RunConfig
 from strongticket.report.records import (
+    Decoding,
     Made,
     Metric,
     Pretrained,
@@ -44,12 +45,12 @@ class Result:
     """A figure's result file: its content, how it was made, and other files that hold the very same."""
 
     path: Path
-    content: dict[str, Json]
+    content: dict[str, object]
     made: tuple[Made, ...] = (Made(),)  # the file as a whole, and each of its runs where they are told one by one
     copies: tuple[Path, ...] = ()
 
     @property
-    def config(self) -> dict[str, Json]:
+    def config(self) -> dict[str, object]:
         """The settings of the figure; empty if the file has none."""
         config = self.content.get("config")
         return config if isinstance(config, dict) else {}
@@ -81,6 +82,7 @@ class Benchmarks(NamedTuple):
     steps: list[Timed[SearchSteps]]
     rules: list[Timed[RuleRun]]
     rule_steps: list[Timed[RuleStep]]
+    decoding: list[Timed[Decoding]]
 
 
 @dataclass(slots=True)
@@ -233,7 +235,12 @@ def _take_comparison(path: Path, found: Found) -> bool:
     return True
 
 
-_KINDS: tuple[tuple[str, Any], ...] = (("search", SearchSteps), ("rules", RuleRun), ("rule-step", RuleStep))
+_KINDS: tuple[tuple[str, Any], ...] = (
+    ("search", SearchSteps),
+    ("rules", RuleRun),
+    ("rule-step", RuleStep),
+    ("decode", Decoding),
+)
 
 
 def _take_rows(path: Path, found: Found) -> None:

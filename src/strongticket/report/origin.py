@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from strongticket.files import Json
 from strongticket.report.find import Result
-from strongticket.report.records import Made
+from strongticket.report.records import FigureConfig, Made, Plan, typed
 
 _EXPECTED = ("Command", "Machine", "Date")
 _NAMED = 8  # runs that are still to do
@@ -65,13 +64,13 @@ def origin_of(*results: Result) -> dict[str, str]:
     """Say the same of figures; of those on text, the next planned runs, without the digits that end each name."""
     missing: list[str] = []
     for result in results:
-        names = [str(name).rpartition("-")[0] for name in result.content.get("missing", [])]
+        names = [name.rpartition("-")[0] for name in typed(Plan, result.content).missing]
         missing += names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
     return origin(
         [result.path for result in results],
         [how for result in results for how in result.made],
         seeds=[seed for result in results for seed in _seeds(result)],
-        commands=[result.made[0].command or command_of(result.config) for result in results],
+        commands=[result.made[0].command or command_of(typed(FigureConfig, result.config)) for result in results],
         copies=[copy for result in results for copy in result.copies],
         seconds=sum(result.made[0].seconds or 0 for result in results),
         missing=missing,
@@ -80,32 +79,32 @@ def origin_of(*results: Result) -> dict[str, str]:
 
 def _seeds(result: Result) -> list[int]:
     """Give the seeds that were run: the one of the configuration, or of figures on text those their numbers name."""
-    if "seed" in result.config:
-        return [int(result.config["seed"])]
-    return list(_named_seeds(result.content)) if "schedule" in result.config else []
+    config = typed(FigureConfig, result.config)
+    if config.seed is not None:
+        return [config.seed]
+    return list(_named_seeds(result.content)) if config.schedule else []
 
 
-def _named_seeds(content: Json) -> Iterator[int]:
+def _named_seeds(content: object) -> Iterator[int]:
     parts = content.items() if isinstance(content, Mapping) else enumerate(content) if isinstance(content, list) else ()
     for name, part in parts:
         if name == "seed":
-            yield int(part)
+            yield typed(int, part)
         elif name == "seeds" and isinstance(part, list):
-            yield from map(int, part)
+            yield from typed(list[int], part)
         elif name != "config":
             yield from _named_seeds(part)
 
 
-def command_of(config: Mapping[str, Json]) -> str:
+def command_of(config: FigureConfig) -> str:
     """Spell out the command for figures on text, whose many runs were each started by it."""
-    if "schedule" not in config:
+    if not config.schedule:
         return ""
-    models = ",".join(map(str, config["models"]))
-    options = f"--schedule {config['schedule']} --models {models}"
+    options = f"--schedule {config.schedule} --models {','.join(config.models)}"
     # Models with different numbers of seeds are what a figure usually has.
-    if len(seeds := set(config["models"].values())) == 1:
+    if len(seeds := set(config.models.values())) == 1:
         options += f" --seeds {seeds.pop()}"
-    return f"strongticket reproduce {config['figure']} {options}"
+    return f"strongticket reproduce {config.figure} {options}"
 
 
 def took(seconds: float) -> str:

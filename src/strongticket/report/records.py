@@ -7,7 +7,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_
 from strongticket.files import Json
 
 T = TypeVar("T")
-_NONE: dict[str, object] = {}
+_NONE: dict[str, Any] = {}
+_EMPTY: list[Any] = []
+Maps = list[list[list[float]]]  # (samples, T, T)
 
 
 class Made(NamedTuple):
@@ -23,6 +25,48 @@ class Made(NamedTuple):
     seconds: float | None = None
     tokens_per_second: float | None = None
     resumed_at_step: int | None = None
+
+
+class FigureConfig(NamedTuple):
+    """The settings of a figure that the page names."""
+
+    figure: str | None = None
+    seed: int | None = None
+    schedule: str | None = None  # of figures on text
+    models: dict[str, int] = _NONE  # of those, how many seeds each has
+
+
+class Plan(NamedTuple):
+    """What a figure on text has still to run."""
+
+    missing: list[str] = _EMPTY
+
+
+class Width(NamedTuple):
+    """The sources of one target and width; of Figure 4 also the attention maps of the first."""
+
+    target: int
+    width: int
+    sources: dict[str, list[object]]
+    maps: Maps = _EMPTY
+
+
+class Adaptive(NamedTuple):
+    """The same sources with adaptive units."""
+
+    widths: list[Width]
+
+
+class Certified(NamedTuple):
+    """A figure of constructions: its sources, and how many of them exceed their certificates."""
+
+    config: FigureConfig
+    targets: list[dict[str, object]]
+    widths: list[Width]
+    violations: int
+    rounding: float  # by which an error may exceed a certificate
+    target_maps: list[Maps] = _EMPTY
+    adaptive: Adaptive | None = None  # not in files from before there was this
 
 
 class SearchConfig(NamedTuple):
@@ -177,6 +221,31 @@ class RuleStep(NamedTuple):
     over_dense: float  # time over that of a dense step, median of turns
     over_published: float  # likewise over a step that sorts all scores, as published scripts do
     op: str = "rule-step"
+
+
+class Decoding(NamedTuple):
+    """A row of `bench decode`: one way to run one GPT-2, in a process of its own; ratios are to float32's turns."""
+
+    model: str
+    engine: str
+    device: str
+    threads: int
+    clock: str  # "cpu" or "wall"
+    weights: int  # how many there are
+    weight_bytes: int  # that they take
+    memory_bytes: int  # what the process grew by, or has allocated on the GPU, when it was ready to run
+    first_seconds: float  # from a prompt to the first token, the median
+    prompt: int  # tokens of it
+    context: int  # tokens before those timed one by one
+    p20: float  # tokens a second
+    median: float
+    p80: float
+    error: float  # of logits, over the largest of the float64 ones
+    bandwidth: float  # bytes a second that were read where nothing else was done
+    limit_share: float  # reading the weights that a token needs at that speed, over its time
+    times_float32: float | None = None  # tokens a second over float32's, median of turns; None if that was not run
+    first_times_float32: float | None = None  # likewise for the first token
+    op: str = "decode"
 
 
 class Timed(NamedTuple, Generic[T]):

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, table_of
+from strongticket.learn.rules import RULES
 from strongticket.report.origin import origin
 from strongticket.report.records import RuleRun, RuleStep, Timed
 
@@ -28,7 +29,7 @@ Case = tuple[str, float]  # rule and density
 
 
 def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Timed[RuleStep]]) -> Section:
-    """Show accuracy against bytes, a view for each network."""
+    """Show wrong answers against bytes, a view for each network."""
     latest = {(r.row.network, r.row.rule, r.row.density, r.row.seed): r.row for r in rows}.values()
     networks = list(dict.fromkeys(row.network for row in latest))
     views, tables = [], []
@@ -47,7 +48,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
     )
     caption = "Means over seeds; every seed is a small point. Bytes are those of the whole file, description included."
     blocks: list[Chart | Table] = [
-        Chart(title="Accuracy against bytes", caption=caption, views=tuple(views), tables=tuple(tables))
+        Chart(title="Wrong answers against bytes", caption=caption, views=tuple(views), tables=tuple(tables))
     ]
     if steps:
         blocks.append(_steps_table([timed.row for timed in steps]))
@@ -57,7 +58,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
         name="Rules",
         title="Rules on handwritten digits",
         lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 x 8 "
-        "pixels. A ticket further left is a smaller file, one further up a better network.",
+        "pixels. A ticket further left is a smaller file, one further down a better network.",
         finding=_finding(networks[0], _cases(row for row in latest if row.network == networks[0])),
         blocks=tuple(blocks),
         origin=origin([path], [timed.made for timed in rows], commands=["strongticket bench rules"]),
@@ -65,8 +66,10 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
 
 
 def _cases(rows: Iterable[RuleRun]) -> dict[Case, list[RuleRun]]:
+    """Take runs together that differ in their seeds only, in the order of rules and densities, not of their ends."""
     cases: dict[Case, list[RuleRun]] = {}
-    for row in rows:
+    order = (_TRAINED, *RULES)
+    for row in sorted(rows, key=lambda row: (order.index(row.rule), row.density, row.seed)):
         cases.setdefault((row.rule, row.density), []).append(row)
     return cases
 
@@ -76,12 +79,13 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
     styles = [(colour, dash) for dash in _DASHES for colour in SERIES]
     series = []
     for rule, (colour, dash) in zip(rules, styles, strict=False):
-        groups = sorted((runs for (name, _), runs in cases.items() if name == rule), key=_bytes)
+        # A line joins neighbouring densities: 0.1 and 0.9 take the same bytes.
+        groups = [runs for (name, _), runs in cases.items() if name == rule]
         series.append(
             Series(
                 name=rule,
-                points=[(_bytes(runs), 100 * _accuracy(runs)) for runs in groups],
-                each=[[100 * row.accuracy for row in runs] for runs in groups],
+                points=[(_bytes(runs), _errors(runs)) for runs in groups],
+                each=[[_errors([row]) for row in runs] for runs in groups],
                 notes=[f"density {runs[0].density:g}" for runs in groups],
                 colour=colour,
                 dash=dash,
@@ -91,9 +95,9 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
     for runs in (runs for (rule, _), runs in cases.items() if rule == _TRAINED and series):
         ends = [x for each in series for x, _ in each.points]
         name = f"{_TRAINED}, {_bytes(runs):,.0f} bytes in float32"
-        points = [(x, 100 * _accuracy(runs)) for x in (min(ends), max(ends))]
+        points = [(x, _errors(runs)) for x in (min(ends), max(ends))]
         series.append(Series(name=name, points=points, colour="ink", dash="dotted", marks=False))
-    return View(name=network, x="bytes", y="accuracy, %", series=series, x_scale="log", y_scales=("linear",))
+    return View(name=network, x="bytes", y="wrong answers, %", series=series, y_scales=("log", "linear"))
 
 
 def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:
@@ -144,6 +148,11 @@ def _finding(network: str, cases: dict[Case, list[RuleRun]]) -> str:
 
 def _accuracy(runs: Sequence[RuleRun]) -> float:
     return math.fsum(row.accuracy for row in runs) / len(runs)
+
+
+def _errors(runs: Sequence[RuleRun]) -> float:
+    """In per cent, and on a log scale: rules differ most where nearly all answers are right."""
+    return 100 * (1 - _accuracy(runs))
 
 
 def _bytes(runs: Sequence[RuleRun]) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, number, share, table_of
+from strongticket.report.decode import decode_section
 from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
 from strongticket.report.records import SearchSteps, SubsetSums, Timed
@@ -22,6 +23,7 @@ def speed_sections(rows: Benchmarks) -> list[Section]:
     latest = list({(*_line(sums), sums.row.n): sums for sums in alone}.values())
     sections = [_subset_sums(rows.path, latest)] if latest else []
     sections += [_search_steps(rows.path, rows.steps)] if rows.steps else []
+    sections += [decode_section(rows.path, rows.decoding)] if rows.decoding else []
     return sections + ([rules_section(rows.path, rows.rules, rows.rule_steps)] if rows.rules else [])
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from strongticket.charts.parts import Inspector, Section, Table, number
-from strongticket.files import Json
+from strongticket.charts.parts import Cells, DrawnTensor, Histogram, Inspector, Section, Table, number
 from strongticket.ops.rng import random_chunk
 from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
@@ -101,7 +100,7 @@ def _facts(summary: Summary) -> Table:
     return Table(caption="What the file says", columns=(), rows=rows, words=2)
 
 
-def _search_words(search: Json) -> str:
+def _search_words(search: object) -> str:
     """Say how a search ended; metadata are free, so what is not there is not said."""
     if not isinstance(search, Mapping):
         return ""
@@ -120,14 +119,14 @@ def _certificate(certificate: Certificate | None) -> str:
     return f"error at most {error} for inputs of norm at most {norm}, as stored"
 
 
-def _tensor_table(tensors: Sequence[dict[str, Json]]) -> Table:
+def _tensor_table(tensors: Sequence[DrawnTensor]) -> Table:
     rows = [(t["name"], t["shape"], t["drawn"], t["kind"], f"{t['kept']:,}", f"{t['density']:.4f}") for t in tensors]
     columns = ("tensor", "shape", "weights", "mask", "kept", "density")
     return Table(caption="Tensors", columns=columns, rows=rows, words=4)
 
 
-def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> dict[str, Json]:
-    described: dict[str, Json] = {
+def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> DrawnTensor:
+    described: DrawnTensor = {
         "name": tensor.name,
         "shape": " × ".join(f"{side:,}" for side in tensor.shape) or "scalar",
         "drawn": f"{tensor.distribution}, scale {tensor.scale:.4g}",
@@ -165,7 +164,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
     return math.prod(shape[:-1]), shape[-1] if shape else 1
 
 
-def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Json, str]:
+def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Cells, str]:
     """Give the mask as at most CELLS x CELLS densities of one byte each, and what was done to it."""
     step = -(-rows * columns // MOST_BITS)  # 1 unless the mask is too large to read whole
     if step > 1:
@@ -210,7 +209,7 @@ def downsample(bits: Bits, rows: int, columns: int) -> npt.NDArray[np.float64]:
     return grid
 
 
-def _distribution(seed: int, tensor: RandomTensor) -> dict[str, Json]:
+def _distribution(seed: int, tensor: RandomTensor) -> Histogram:
     """Count weights, all and kept, by value; of a large tensor in stretches spread evenly over it."""
     whole = tensor.numel <= SAMPLES * SAMPLE
     starts = [0] if whole else [k * (tensor.numel - SAMPLE) // (SAMPLES - 1) // 8 * 8 for k in range(SAMPLES)]

@@ -12,6 +12,7 @@ from strongticket.models.attention import Attention
 from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.tickets.content import Content
+from strongticket.tickets.from_bits import Resident, Run, check_signed, load_bits
 from strongticket.tickets.mask import BlockMask
 from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.restore import check_fit, load_ticket
@@ -25,6 +26,8 @@ def build(
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
+    run: Run = "dense",
+    resident: Resident = "planes",
 ) -> nn.Module:
     """Build the network a ticket describes.
 
@@ -34,9 +37,12 @@ def build(
             out in float64 first, and has the target's size; two layers with a ReLU between them must be as constructed.
         dtype: of the parameters. The random weights are float32 numbers, so float64 holds them exactly.
         device: where the network lives.
+        run: "dense" makes a float of every weight; "bits" leaves signed constants in bit planes.
+        resident: of the bits, "planes" keeps signs as well; "mask" draws them anew where they are needed.
     """
-    if form not in get_args(Form):
-        raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {form!r}.")
+    for name, value, words in (("form", form, Form), ("run", run, Run), ("resident", resident, Resident)):
+        if value not in get_args(words):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(words))}; got {value!r}.")
     family = ticket.architecture.get("family")
     if family == "module":
         raise StrongTicketError(
@@ -48,11 +54,21 @@ def build(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
             "materialize() gives its masked weights by name."
         )
+    if run == "bits":
+        check_signed(ticket)
+        if family != "gpt2" or form == "merged" or dtype != torch.float32:
+            raise ValueError(
+                f"a gpt2 runs from bits, in its literal form and float32; got a {family}, {form}, {dtype}. "
+                "attach(model, ticket, run='bits') takes other modules."
+            )
     if form == "merged" and family == "gpt2":
         raise ValueError("a GPT-2 has no matrices to multiply out; build it in its literal form.")
-    weights = _Weights(ticket, device)
     try:
-        module = _BUILDERS[family](ticket.architecture, weights, form == "merged")
+        if run == "bits":
+            shell = _gpt2_without_weights(ticket.architecture, ticket)
+            module = load_bits(shell, ticket, device=device or "cpu", resident=resident)
+        else:
+            module = _BUILDERS[family](ticket.architecture, _Weights(ticket, device), form == "merged")
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
         raise StrongTicketError(f"the ticket's tensors do not make a {family}: {error!r:.200}") from error
@@ -132,12 +148,18 @@ def _transformer(settings: dict[str, Any], weights: _Weights, merged: bool) -> n
 
 
 def _gpt2(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
-    config, ticket = _gpt2_config(settings["config"]), weights.ticket
+    shell = _gpt2_without_weights(settings, weights.ticket)
+    return load_ticket(GPT2(shell.config, seed=weights.ticket.seed, device=weights.device), weights.ticket)
+
+
+def _gpt2_without_weights(settings: dict[str, Any], ticket: Content) -> GPT2:
+    config = _gpt2_config(settings["config"])
     # A file can claim any size, and even a model without weights takes memory for each layer.
     if config.n_layers > len(ticket.tensors) + len(ticket.dense):
         raise ValueError(f"{config.n_layers} layers need more tensors than {len(ticket.tensors) + len(ticket.dense)}")
-    check_fit(GPT2(config, device="meta"), ticket)
-    return load_ticket(GPT2(config, seed=ticket.seed, device=weights.device), ticket)
+    shell = GPT2(config, device="meta")
+    check_fit(shell, ticket)
+    return shell
 
 
 def _gpt2_config(settings: dict[str, Any]) -> GPT2Config:

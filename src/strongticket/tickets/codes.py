@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_real, as_seed, as_sizes
-from strongticket.files import Json
 from strongticket.ops.rng import random_chunk, stream_of
 from strongticket.tickets.mask import FullMask, Mask, PackedMask
 from strongticket.tickets.symbols import Symbols
@@ -129,7 +128,7 @@ class CodeMask:
                 f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Give table and frozen parts."""
         frozen = {"seed": self.frozen.seed, "shares": list(self.frozen.shares)} if self.frozen else None
         return {"frozen": frozen, "table": [list(entry) for entry in self.table]}
@@ -167,8 +166,7 @@ def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> Pac
     """
     entries, shape = as_table(table), tuple(codes.shape)
     _check_codes(codes, len(entries))
-    distinct = tuple(dict.fromkeys(entries))
-    if distinct == entries == KEEP_OR_DROP and frozen is None:
+    if entries == KEEP_OR_DROP and frozen is None:
         return PackedMask.from_bool(codes.bool())
     flat = codes.detach().to(torch.uint8).cpu().numpy().reshape(-1)
     if frozen is not None:
@@ -176,6 +174,7 @@ def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> Pac
         if (flat != fixed)[fixed != FREE].any():
             raise ValueError("a frozen weight has another code than its seed says.")
         return CodeMask(shape, entries, Symbols.pack(flat[fixed == FREE], len(entries)), frozen)
+    distinct = tuple(dict.fromkeys(entries))
     symbols = Symbols.pack(np.array([distinct.index(entry) for entry in entries], np.uint8)[flat], len(distinct))
     return PackedMask(shape, symbols.packed) if distinct == KEEP_OR_DROP else CodeMask(shape, distinct, symbols)
 

@@ -124,15 +124,12 @@ def _read_rans(data: Bits, alphabet: int, count: int, mapped: int) -> Symbols:
 
 
 def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """Decompress raw DEFLATE, never producing more than the expected bytes."""
+    """Decompress raw DEFLATE; of what is longer than the expected bytes, one piece too long."""
     decompressor = zlib.decompressobj(wbits=-15)
-    left = nbytes
     for chunk in payload:
-        piece = decompressor.decompress(chunk, left + 1)
-        if len(piece) > left or decompressor.unused_data:
+        yield decompressor.decompress(chunk, nbytes + 1)
+        if decompressor.unused_data:
             raise ValueError(f"a payload is longer than its {nbytes} bytes")
-        left -= len(piece)
-        yield piece
     if not decompressor.eof:
         raise ValueError("a payload ends too early")
 

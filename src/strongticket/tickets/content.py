@@ -39,9 +39,9 @@ class Content:
         seed: int,
         tensors: Iterable[RandomTensor],
         dense: Iterable[DenseTensor] = (),
-        architecture: Mapping[str, Json] | None = None,
+        architecture: Mapping[str, object] | None = None,
         certificate: Certificate | None = None,
-        metadata: Mapping[str, Json] | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> None:
         if certificate is not None and not isinstance(certificate, Certificate):
             raise ValueError(f"certificate must be a Certificate; got {type(certificate).__name__}.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from strongticket.files import Json, atomic_write
+from strongticket.files import atomic_write
 from strongticket.tickets.container import DTYPE_NAMES, Entry, header_bytes, header_of
 from strongticket.tickets.content import Progress
 from strongticket.tickets.ticket import Ticket
@@ -47,7 +47,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             file.write(_bytes_of(tensor.detach().cpu().contiguous()))
 
 
-def describe(ticket: Ticket) -> dict[str, Json]:
+def describe(ticket: Ticket) -> dict[str, object]:
     """Name what an export holds: every tensor's origin, shape, dtype and density."""
     return {
         "architecture": ticket.architecture,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes, check_density
-from strongticket.files import Json
 from strongticket.ops.rng import random_weights
 from strongticket.tickets.symbols import Bits, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
@@ -34,7 +33,7 @@ class Mask(Protocol):
     def symbols(self) -> Symbols | None:
         """What a file stores of it, if anything."""
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """What a file says of it beside its kind."""
 
     def count(self) -> int:
@@ -112,7 +111,7 @@ class PackedMask:
         """The fraction kept."""
         return density(self)
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Nothing: the bits say it all."""
         return {}
 
@@ -157,7 +156,7 @@ class FullMask:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Nothing: its kind says it all."""
         return {}
 
@@ -218,7 +217,7 @@ class BlockMask:
     def _coordinates(self) -> int:
         return self.shape[1 - self.unit_axis]
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Say how many units each coordinate owns, and where they lie."""
         return {"sizes": self.sizes if isinstance(self.sizes, int) else list(self.sizes), "unit_axis": self.unit_axis}
 

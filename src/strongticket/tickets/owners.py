@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes
-from strongticket.files import Json
 from strongticket.tickets.mask import BlockMask, keep_own
 from strongticket.tickets.symbols import Numbers, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
@@ -42,7 +41,7 @@ class OwnerMask:
         if _in_blocks(self.symbols.unpack()):
             raise ValueError("owners in order, one block for each coordinate, are a BlockMask.")
 
-    def rule(self) -> dict[str, Json]:
+    def rule(self) -> dict[str, object]:
         """Say where the units lie."""
         return {"unit_axis": self.unit_axis}
 

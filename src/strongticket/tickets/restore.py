@@ -1,22 +1,52 @@
 """From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Literal
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2, group_of
 from strongticket.tickets.content import Content
+from strongticket.tickets.fused import Cut
 
-Role = Literal["query", "key", "value"]
+CONFIG = "config"  # in the metadata of a ticket found in a Hugging Face model
+# What a configuration says of files and versions.
+_PASSING = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
 
-# What a parameter named in an architecture's `fused` holds side by side, along the axis given there.
-FUSED: tuple[Role, ...] = ("query", "key", "value")
+
+def settings_of(config: Any, *, full: bool = False) -> dict[str, Json] | None:
+    """Give what a Hugging Face configuration says, those that are not defaults or all; None if it is none."""
+    if not hasattr(config, "to_json_string"):
+        return None
+    settings: dict[str, Json] = json.loads(config.to_json_string(use_diff=not full))
+    return {key: value for key, value in settings.items() if key not in _PASSING}
 
 
-@torch.no_grad()
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a tensor of a ticket goes: a parameter or buffer, or a part of one."""
+
+    holder: Tensor
+    cut: Cut | None = None
+    part: str = ""
+
+    @property
+    def value(self) -> Tensor:
+        """What is there."""
+        return self.holder if self.cut is None else self.cut.of(self.holder, self.part)
+
+    def put(self, value: Tensor) -> None:
+        """Write to it."""
+        if self.cut is None:
+            self.holder.copy_(value)
+        else:
+            self.cut.put(self.holder, self.part, value)
+
+
 def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     """Put a searched ticket's weights into a fresh module of the class it was found in.
 
@@ -27,55 +57,62 @@ def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     Returns:
         The module.
     """
-    views = check_fit(model, ticket)
-    if any(view.is_meta for view in views.values()):
+    if any(slot.holder.is_meta for slot in check_fit(model, ticket).values()):
         raise ValueError("the module has no memory for its weights; make it on cpu or cuda, not on meta.")
-    for name, parameter in model.named_parameters():
-        if (constant := implied(model, name)) is not None:
-            parameter.fill_(constant)
-    for name, view in views.items():
-        masked = ticket.materialize(device=view.device)
-        view.copy_(masked[name] if name in masked else ticket.dense[name].value)
+    fill(model, ticket)
     return model
 
 
-def check_fit(model: nn.Module, ticket: Content) -> dict[str, Tensor]:
+@torch.no_grad()
+def fill(model: nn.Module, ticket: Content, besides: Collection[str] = ()) -> None:
+    """Write a ticket's tensors to their places in a module, all but some."""
+    for name, parameter in model.named_parameters():
+        if (constant := implied(model, name)) is not None:
+            parameter.fill_(constant)
+    for name, slot in check_fit(model, ticket).items():
+        if name not in besides:
+            masked = ticket.materialize(device=slot.holder.device)
+            slot.put(masked[name] if name in masked else ticket.dense[name].value)
+
+
+def check_fit(model: nn.Module, ticket: Content) -> dict[str, Slot]:
     """Give the place in the module of each tensor of the ticket; refuse a module that is not what it was made for."""
     if type(model) is GPT2 and ticket.architecture.get("family") == "gpt2":
         _check_settings(model, ticket)
     shapes: dict[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in ticket.tensors.items()}
     shapes |= {name: tuple(tensor.value.shape) for name, tensor in ticket.unscaling.items()}
-    views = {}
-    for name, view in _views(model, ticket):
+    slots = {}
+    for name, slot in _slots(model, ticket):
         if name not in shapes and implied(model, name) is not None:
             continue
-        if shapes.get(name) != tuple(view.shape):
+        if shapes.get(name) != (shape := tuple(slot.value.shape)):
             there = f"{shapes[name]} in the ticket" if name in shapes else "not in the ticket"
             raise ValueError(
-                f"{name} is {tuple(view.shape)} in this {type(model).__name__} and {there}; "
+                f"{name} is {shape} in this {type(model).__name__} and {there}; "
                 "make the module as it was made for the search."
             )
-        views[name] = view
-    if unused := shapes.keys() - views.keys():
+        slots[name] = slot
+    if unused := shapes.keys() - slots.keys():
         first = next(name for name in shapes if name in unused)
         raise ValueError(f"this {type(model).__name__} has no {first}, which the ticket has.")
-    return views
+    return slots
 
 
-def _views(model: nn.Module, ticket: Content) -> Iterator[tuple[str, Tensor]]:
+def _slots(model: nn.Module, ticket: Content) -> Iterator[tuple[str, Slot]]:
     """Every parameter and stored float buffer; those that hold several tensors in pieces."""
     fused = ticket.architecture.get("fused", {})
-    if not isinstance(fused, dict) or not all(type(axis) is int and 0 <= axis <= 1 for axis in fused.values()):
-        raise ValueError(f"the ticket's `fused` must give axis 0 or 1 for each name; got {fused!r:.80}.")
+    if not isinstance(fused, dict):
+        raise ValueError(f"the ticket's `fused` must give an axis or a cut for each name; got {fused!r:.80}.")
     for name, parameter in model.named_parameters():
         if name not in fused:
-            yield name, parameter
-        elif parameter.dim() < 2 or parameter.shape[fused[name]] % len(FUSED):
-            raise ValueError(f"{name} {tuple(parameter.shape)} does not hold query, key and value side by side.")
-        else:
-            pieces = parameter.chunk(len(FUSED), dim=fused[name])
-            yield from ((f"{name}.{role}", piece) for role, piece in zip(FUSED, pieces, strict=True))
-    yield from stored_buffers(model)
+            yield name, Slot(parameter)
+            continue
+        try:
+            cut = Cut.from_json(fused[name], parameter.shape)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}.") from None
+        yield from ((f"{name}.{part}", Slot(parameter, cut, part)) for part in cut.names())
+    yield from ((name, Slot(buffer)) for name, buffer in stored_buffers(model))
 
 
 def stored_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

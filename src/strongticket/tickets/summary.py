@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from strongticket.files import Json
 from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import Mask
@@ -28,7 +27,7 @@ class Summary:
         """All that is neither header nor dense numbers."""
         return self.file_bytes - self.description_bytes - self.dense_bytes
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, object]:
         """Give what `show --json` prints."""
         ticket, certificate = self.ticket, self.ticket.certificate
         return {

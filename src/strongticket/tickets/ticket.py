@@ -12,6 +12,7 @@ from strongticket.files import atomic_write
 from strongticket.tickets.build import Form, build
 from strongticket.tickets.content import Content, Progress, digest_of_masks
 from strongticket.tickets.format import read_ticket, write_ticket
+from strongticket.tickets.from_bits import Resident, Run
 from strongticket.tickets.tensors import DenseTensor, Digests
 
 
@@ -63,10 +64,20 @@ class Ticket(Content):
         return ticket
 
     def build(
-        self, form: "Form" = "literal", *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+        self,
+        form: "Form" = "literal",
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+        run: Run = "dense",
+        resident: Resident = "planes",
     ) -> torch.nn.Module:
-        """Build the network: the wide masked one ("literal"), or the same function with matrices multiplied out."""
-        return build(self, form, dtype=dtype, device=device)
+        """Build the network: the wide masked one ("literal"), or the same function with matrices multiplied out.
+
+        With `run="bits"` the weights of a searched GPT-2 stay in bit planes, if all of them are signed constants; see
+        docs/run-from-bits.md, also for `resident`.
+        """
+        return build(self, form, dtype=dtype, device=device, run=run, resident=resident)
 
     def verify(self, progress: Progress | None = None) -> Verification:
         """Hold masks and regenerated weights against the stored digests; a ticket never stored has none to fail."""

@@ -113,6 +113,25 @@ def test_refresh_follows_the_scores(scope: supermask.Scope, signed: bool) -> Non
         refresh()
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_refresh_follows_scores_that_creep_jump_or_are_equal(signed: bool) -> None:
+    torch.manual_seed(0)
+    numbers = torch.randn(5000)
+    mask = Supermask(numbers, 0.3, signed=signed)
+    refresh = Refresh([mask])
+    for later in (
+        *(numbers + 1e-3 * i for i in range(4)),
+        100 * numbers,
+        torch.ones(5000),
+        torch.zeros(5000),
+        numbers.where(numbers > 0, torch.nan),
+        -numbers,
+    ):
+        mask.scores.data.copy_(later)
+        refresh()
+        assert torch.equal(mask.mask, reference.top_mask(mask.scores, 0.3, signed=signed))
+
+
 def test_a_mask_changes_only_when_refreshed() -> None:
     mask = random_supermasks()[1]
     refresh, before = Refresh([mask]), mask.mask.clone()
@@ -128,6 +147,18 @@ def test_scores_are_a_copy() -> None:
     made, kept = supermask.Supermask(first, 0.4), first.clone()
     first.zero_()
     assert made.scores.equal(kept)
+
+
+def test_refresh_refuses_densities_that_were_set_since() -> None:
+    masks = random_supermasks()
+    refresh = Refresh(masks, "global")
+    masks[0].density = 0.5
+    with pytest.raises(ValueError, match="scope='global', one density"):
+        refresh()
+    for m in masks:
+        m.density = 1.5
+    with pytest.raises(ValueError, match=r"density must be in .*got 1\.5"):
+        refresh()
 
 
 def test_refresh_notices_that_tensors_were_replaced() -> None:

@@ -55,4 +55,4 @@ class IteRand(EdgePopup):
 
     def _draw(self, tensor: HiddenTensor, step: int) -> None:
         for draw in range(min(step // self.every, LAST_DRAW) + 1):  # as often as it was time to
-            tensor.weight.copy_(torch.where(tensor.module.draws == draw, tensor.draw(draw), tensor.weight))
+            tensor.weight = torch.where(tensor.module.draws == draw, tensor.draw(draw), tensor.weight)

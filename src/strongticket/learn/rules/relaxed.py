@@ -38,6 +38,15 @@ class Relaxed(Rule):
     name = "relaxed"
     ignored = ("scope", "signed", "density_steps")
 
+    def remark(self, steps: int) -> str | None:
+        """Ask for factors that are sharp when the search ends."""
+        if self.steps <= steps:
+            return None
+        return (
+            f"the rule relaxed sharpens its masks over {self.steps:,} steps, and the search has {steps:,}: what is "
+            f"kept in the end is not what it learned with. Use relaxed:steps={steps}."
+        )
+
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Soft:
         """Shift the first scores so that the density is above 0."""
         dropped = max(1, dropped_count(scores.numel(), tensor.density))

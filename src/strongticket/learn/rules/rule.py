@@ -47,12 +47,14 @@ class Rule(ABC):
     evaluation mode that must be the weight its codes tell. A rule with settings is a dataclass, and their types and
     ranges (`within`) are checked. How much to keep is each tensor's `density`.
 
-    `name` is what it is asked for by; `state` names the parameters and buffers of its modules that a checkpoint keeps,
-    from which `after_restore` can make the rest again; `ignored` names settings of a policy that it has no use for, and
-    which are refused.
+    `name` is what it is asked for by; `version` counts the changes of its code that changed what runs of it give, so
+    that rows from before and after one are never mixed; `state` names the parameters and buffers of its modules that a
+    checkpoint keeps, from which `after_restore` can make the rest again; `ignored` names settings of a policy that it
+    has no use for, and which are refused.
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     state: ClassVar[tuple[str, ...]] = ("scores",)
     ignored: ClassVar[tuple[str, ...]] = ()
 
@@ -69,6 +71,9 @@ class Rule(ABC):
         for own in fields(policy):
             if own.name in settings and getattr(policy, own.name) != own.default:
                 raise ValueError(f"the rule {self.name} has no use for {own.name}; leave it at {own.default!r}.")
+
+    def remark(self, steps: int) -> str | None:  # noqa: B027
+        """Say what is amiss with its settings in a search of so many steps, if anything is."""
 
     def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
         """Say how a tensor's weights are drawn, and on what scale; by default as the policy says."""

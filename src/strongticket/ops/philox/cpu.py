@@ -53,19 +53,27 @@ def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) 
             list(pool.map(run, chunks))
 
 
+@njit(inline="always")
+def encrypt(
+    counter: np.uint64, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Give the four words of a counter; loops over this vectorise."""
+    c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
+    for _ in range(ROUNDS):
+        product0, product1 = c0 * _M0, c2 * _M1
+        c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
+        c1, c3 = product1 & _LOW, product0 & _LOW
+        k0, k1 = (k0 + _STEP0) & _LOW, (k1 + _STEP1) & _LOW
+    return c0, c1, c2, c3
+
+
 @njit(nogil=True, cache=True)
 def _words_of_tile(
     words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> None:
     """Encrypt the counters from `first` on into `words`, by way of one plane for each of the four output words."""
     for j in range(_COUNTERS):
-        counter = _U(first) + _U(j)
-        c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
-        for _ in range(ROUNDS):
-            product0, product1 = c0 * _M0, c2 * _M1
-            c0, c2 = (product1 >> _SHIFT) ^ c1 ^ k0, (product0 >> _SHIFT) ^ c3 ^ k1
-            c1, c3 = product1 & _LOW, product0 & _LOW
-            k0, k1 = (k0 + _STEP0) & _LOW, (k1 + _STEP1) & _LOW
+        c0, c1, c2, c3 = encrypt(_U(first) + _U(j), key0, key1, high0, high1)
         planes[0, j], planes[1, j] = np.uint32(c0), np.uint32(c1)
         planes[2, j], planes[3, j] = np.uint32(c2), np.uint32(c3)
     for j in range(_COUNTERS):

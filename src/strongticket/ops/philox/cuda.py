@@ -21,7 +21,7 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
     if not out.numel():
         return
     counters = out.numel() // (128 if distribution == "packed-sign" else 4) + 2
-    kernel = nvrtc.kernel(_source(), f"fill_{distribution.replace('-', '_')}", ("--fmad=false",), device=out.device)
+    kernel = nvrtc.kernel(source(), f"fill_{distribution.replace('-', '_')}", ("--fmad=false",), device=out.device)
     kernel.launch(
         min(-(-counters // _THREADS), _MOST_BLOCKS),
         _THREADS,
@@ -36,7 +36,8 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
 
 
 @cache
-def _source() -> str:
+def source() -> str:
+    """The kernels, and for others what they are made of: streams and their words."""
     return Path(__file__).with_name("philox.cu").read_text(encoding="utf-8")
 
 

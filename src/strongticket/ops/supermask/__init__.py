@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from strongticket.checks import Scope as Scope
 from strongticket.checks import check_density
+from strongticket.ops.supermask.reference import as_bytes
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
@@ -135,8 +136,8 @@ class Supermask(nn.Module):
 
     @property
     def ones(self) -> Tensor:
-        """The mask as bytes, 1 and 0, which a CPU multiplies faster than bools."""
-        return self.mask.view(torch.uint8)
+        """The mask as 1 and 0."""
+        return as_bytes(self.mask)
 
     @property
     def ranked(self) -> Tensor:

@@ -1,12 +1,14 @@
 """Exact top-density masks with Numba.
 
-A sample of the scores says between which two values the threshold lies, and how many lie between them says it closer.
-All scores outside are settled by that; the few inside are ranked. Should the sample mislead, nothing is outside.
+The threshold lies near that of the last time, if scores have moved little. Otherwise a sample says between which two
+values it lies, and how many lie between them says it closer. All scores outside are settled by that; the few inside are
+ranked. Should the sample mislead, nothing is outside.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import repeat
 from typing import Any
 
@@ -22,6 +24,7 @@ U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
+Keys = tuple[np.uint32, np.uint32]
 Map = Callable[..., Iterable[Any]]
 
 # So many scores, evenly taken, tell about where the threshold lies.
@@ -52,16 +55,13 @@ def selection(
     # NumPy's views follow whatever the optimizer writes.
     bits = [[piece for s in group for piece in _pieces(s, np.uint32)] for group in scores]
     kept = [[piece for m in group for piece in _pieces(m, np.uint8)] for group in masks]
+    guesses: list[Keys | None] = [None] * len(bits)
 
     def refresh(dropped: Sequence[int]) -> None:
         threads = min(torch.get_num_threads(), max(map(len, bits), default=0))
-        if threads < 2:
-            for group in zip(bits, kept, dropped, strict=True):
-                _refresh(*group, signed, map)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                for group in zip(bits, kept, dropped, strict=True):
-                    _refresh(*group, signed, pool.map)
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+            run = pool.map if pool else map
+            guesses[:] = [_refresh(*group, signed, run) for group in zip(bits, kept, dropped, guesses, strict=True)]
 
     return refresh
 
@@ -89,13 +89,13 @@ def _pieces(tensor: Tensor, dtype: npt.DTypeLike) -> list[npt.NDArray[Any]]:
     return [flat[i : i + _CHUNK] for i in range(0, len(flat), _CHUNK)]
 
 
-def _refresh(bits: list[U32], kept: list[U8], rank: int, signed: bool, run: Map) -> None:
-    """Drop the scores below place `rank` of the sorted order."""
+def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, signed: bool, run: Map) -> Keys | None:
+    """Drop the scores below place `rank` of the sorted order; guess two keys around the threshold of the next time."""
     total = sum(map(len, bits))
     if rank == total:  # nothing is kept
         for piece in kept:
             piece[:] = 0
-        return
+        return None
     near: list[int] = []  # scores of each piece that lie between two keys
 
     def place_between(low: np.uint32, high: np.uint32) -> int:
@@ -104,14 +104,21 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, signed: bool, run: Map)
         below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
         return rank - int(sum(below))
 
-    keys = _bracket(bits, rank, total, signed)
+    keys = guess or _bracket(bits, rank, total, signed)
     place = place_between(*keys)
+    if guess and not 0 <= place < sum(near):
+        keys = _bracket(bits, rank, total, signed)
+        place = place_between(*keys)
     if not 0 <= place < sum(near):
         keys = _U(0), _NAN_KEY
         place = place_between(*keys)
     if sum(near) > _MANY:
-        inner = place_between(*_narrowed(*keys, place / sum(near)))
-        place = inner if 0 <= inner < sum(near) else place_between(*keys)
+        narrow = _narrowed(*keys, place / sum(near))
+        inner = place_between(*narrow)
+        if 0 <= inner < sum(near):
+            keys, place = narrow, inner
+        else:
+            place = place_between(*keys)
     found = list(run(_marked, kept, bits, repeat(signed), near))
     ranked = np.concatenate([keys for keys, _ in found])
     threshold = np.partition(ranked, place)[place]
@@ -121,16 +128,20 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, signed: bool, run: Map)
     chosen[ties[place - np.count_nonzero(ranked < threshold) :]] = True
     for piece, (_, places) in zip(kept, found, strict=True):
         piece[places], chosen = chosen[: len(places)], chosen[len(places) :]
+    # As many scores as can be ranked at once, or wide enough for a threshold that moves as it did.
+    width, moved = int(keys[1]) - int(keys[0]), abs(int(threshold) - sum(map(int, guess)) // 2) if guess else 0
+    margin = max(width * _MANY // (4 * len(ranked)), 2 * moved) + 1
+    return _U(max(0, int(threshold) - margin)), _U(min(int(_NAN_KEY), int(threshold) + margin))
 
 
-def _narrowed(low: np.uint32, high: np.uint32, share: float) -> tuple[np.uint32, np.uint32]:
+def _narrowed(low: np.uint32, high: np.uint32, share: float) -> Keys:
     """Guess a 16th of the keys between two, around the one with a share of the scores below it."""
     width = int(high) - int(low)
     middle, margin = int(low) + round(share * width), width // 32 + 1
     return _U(max(int(low), middle - margin)), _U(min(int(high), middle + margin))
 
 
-def _bracket(bits: list[U32], rank: int, total: int, signed: bool) -> tuple[np.uint32, np.uint32]:
+def _bracket(bits: list[U32], rank: int, total: int, signed: bool) -> Keys:
     """Guess two keys that the one at place `rank` lies between; a sample of all scores gives the key itself."""
     stride = max(1, total // _SAMPLE)
     sample = np.sort(np.concatenate([_keys(np.ascontiguousarray(piece[::stride]), signed) for piece in bits]))

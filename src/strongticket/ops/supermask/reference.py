@@ -43,11 +43,18 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
     return value
 
 
+def as_bytes(mask: Tensor) -> Tensor:
+    """View a mask as 1 and 0, which a CPU multiplies five times and converts eight times as fast as bools.
+
+    Compiled code has both at one speed, and torch 2.11 cannot compile the view for a GPU: there it stays as it is.
+    """
+    return mask if torch.compiler.is_compiling() else mask.view(torch.uint8)
+
+
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, soft: Tensor, hard: Tensor) -> Tensor:
-        # A CPU converts bytes eight times as fast as bools.
-        return (hard.view(torch.uint8) if hard.dtype == torch.bool else hard).to(soft.dtype)
+        return (as_bytes(hard) if hard.dtype == torch.bool else hard).to(soft.dtype)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:

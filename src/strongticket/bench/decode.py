@@ -1,0 +1,293 @@
+"""Tokens a second of GPT-2 from bits, beside torch's ways to run the same network.
+
+Every engine is a process of its own, so that its memory is its own. All of them wait for their turns, so that a slow
+spell of the machine falls on all alike.
+"""
+
+import ctypes
+import gc
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles
+from strongticket.bench.settings import OWN_ENGINES, DecodeSettings
+from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
+from strongticket.models.gpt2_decoder import Decoder
+from strongticket.models.gpt2_layers import LayeredGPT2, plain_layers
+from strongticket.models.signed import weight_bytes
+from strongticket.report.records import Decoding
+from strongticket.tickets.mask import PackedMask
+from strongticket.tickets.tensors import RandomTensor
+from strongticket.tickets.ticket import Ticket
+
+CHECKED = 12  # tokens whose logits are held against float64's
+LARGEST_ERROR = 1e-4  # of logits, where float32 is computed in
+FIRST_TURNS = 3  # a long prompt takes longer than many tokens
+READ = 1 << 28  # bytes that are read to learn the bandwidth
+GPU_READ = 1 << 32
+
+
+def run(settings: DecodeSettings, progress: Callable[[str], object]) -> Iterator[list[Decoding]]:
+    """Measure all engines for each model and number of threads, after checking what they compute."""
+    for size in settings.models:
+        progress(f"{size}: logits in float64")
+        expected = _reference(size)
+        for threads in settings.chosen_threads:
+            yield _measure(settings, size, threads, expected, progress)
+
+
+def count_steps(settings: DecodeSettings) -> int:
+    """Count the calls of `progress`."""
+    each = len(settings.engines) + settings.repeats + 1
+    return len(settings.models) * (1 + len(settings.chosen_threads) * each)
+
+
+def random_ticket(size: str) -> Ticket:
+    """Make a GPT-2 of signed constants, every other weight kept, as a search would begin with."""
+    config, generator = gpt2_config(size), np.random.default_rng(0)
+    shapes = {name: tuple(parameter.shape) for name, parameter in GPT2(config, device="meta").named_parameters()}
+    tensors = [
+        RandomTensor(
+            name=name,
+            mask=PackedMask(shapes[name], generator.integers(256, size=np.prod(shapes[name]) // 8, dtype=np.uint8)),
+            distribution="packed-sign",
+            scale=scale,
+        )
+        for name, (_, scale) in initial_scales(config).items()
+    ]
+    return Ticket(seed=0, tensors=tensors, architecture={"family": "gpt2", "config": asdict(config)})
+
+
+def tokens_of(count: int, vocabulary: int) -> list[int]:
+    """Draw tokens, always the same."""
+    drawn: list[int] = np.random.default_rng(1).integers(vocabulary, size=count).tolist()
+    return drawn
+
+
+def _reference(size: str) -> Tensor:
+    """Give logits as float64 has them, (V,)."""
+    model = random_ticket(size).build(dtype=torch.float64).eval()
+    assert isinstance(model, GPT2)
+    return Decoder(model, room=CHECKED).feed(tokens_of(CHECKED, model.config.vocabulary))
+
+
+def _measure(
+    settings: DecodeSettings, size: str, threads: int, expected: Tensor, progress: Callable[[str], object]
+) -> list[Decoding]:
+    where = f"{size}, {settings.device}, {threads} thread{'s' * (threads != 1)}"
+    with ExitStack() as stack:
+        begun = {name: stack.enter_context(_Engine(name, size, settings, threads)) for name in settings.engines}
+        engines = {}
+        for name, engine in begun.items():
+            progress(f"{where}: {name} gets ready")
+            if engine.wait():
+                engines[name] = engine
+        errors = {name: _error(engine.ask("logits"), expected) for name, engine in engines.items()}
+        check(errors, where)
+        progress(f"{where}: prompts")
+        firsts: dict[str, list[float]] = {name: [] for name in engines}
+        for _ in range(min(FIRST_TURNS, settings.repeats)):
+            for name, engine in engines.items():
+                firsts[name].append(engine.ask("first"))
+        turns: dict[str, list[float]] = {name: [] for name in engines}
+        for turn in range(settings.repeats):
+            progress(f"{where}: turn {turn + 1}")
+            for name, engine in engines.items():
+                turns[name].append(engine.ask("tokens"))
+        bandwidth = max(engine.ask("bandwidth") for engine in engines.values())
+    return [
+        Decoding(
+            model=size,
+            engine=name,
+            device=settings.device,
+            threads=threads,
+            clock=clock_for(threads, settings.device)[0],
+            weights=engine.ready["weights"],
+            weight_bytes=engine.ready["weight_bytes"],
+            memory_bytes=engine.ready["memory_bytes"],
+            first_seconds=median(firsts[name]),
+            prompt=settings.prompt,
+            context=settings.context,
+            **percentiles([1 / seconds for seconds in turns[name]]),
+            error=errors[name],
+            bandwidth=bandwidth,
+            limit_share=engine.ready["read_bytes"] / bandwidth / median(turns[name]),
+            times_float32=_times(turns, name),
+            first_times_float32=_times(firsts, name),
+        )
+        for name, engine in engines.items()
+    ]
+
+
+def check(errors: dict[str, float], where: str) -> None:
+    """Refuse to time what computes another network; how other precisions round is only reported."""
+    for name, error in errors.items():
+        if name in (*OWN_ENGINES, "float32") and not error <= LARGEST_ERROR:
+            raise WrongAnswerError(f"{where}: logits of {name} differ by {error:.1e} of the largest.")
+
+
+def _error(logits: Any, expected: Tensor) -> float:
+    difference = torch.from_numpy(logits).double() - expected
+    return float(difference.abs().max() / expected.abs().max())
+
+
+def _times(seconds: dict[str, list[float]], name: str) -> float | None:
+    if "float32" not in seconds:
+        return None
+    return median(other / own for other, own in zip(seconds["float32"], seconds[name], strict=True))
+
+
+class _Engine:
+    """A process that runs one network one way, and does what it is asked."""
+
+    def __init__(self, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, name, size, settings, threads), daemon=True)
+        before = os.environ.get("OMP_NUM_THREADS")
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        self._process.start()
+        os.environ.pop("OMP_NUM_THREADS") if before is None else os.environ.update(OMP_NUM_THREADS=before)
+        there.close()
+        self.ready: dict[str, int] = {}  # and stays so if this torch cannot do it here
+
+    def wait(self) -> bool:
+        """Wait until it is ready, or gives up."""
+        self.ready = self._here.recv()
+        return bool(self.ready)
+
+    def ask(self, what: str) -> Any:
+        """Wait for an answer."""
+        self._here.send(what)
+        return self._here.recv()
+
+    def __enter__(self) -> "_Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._here.close()
+        self._process.join(10)
+        self._process.terminate()
+
+
+def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
+    """Build the network, then answer until nobody asks any more."""
+    import numba
+
+    warnings.simplefilter("ignore")  # torch's, of quantisation that is to move elsewhere
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    device = settings.device
+    try:
+        first = Decoder(_built(name, "nano", device))
+        first.feed([1, 2]), first.feed([3])  # so that all libraries are loaded
+        del first
+        begin = _memory(device)
+        model = _built(name, size, device)
+        decoder = Decoder(model, room=settings.context + settings.tokens * (settings.repeats + 1), static=_static(name))
+        tokens = tokens_of(max(settings.prompt, settings.context, CHECKED), model.config.vocabulary)
+        decoder.feed(tokens[: settings.context])
+        if name == "compiled":
+            decoder.step = torch.compile(decoder.step, dynamic=False)  # type: ignore[method-assign]
+        for token in tokens[: settings.tokens]:  # compiled, cached and, on a GPU, captured
+            decoder.feed([token])
+        Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt])
+    except Exception as error:  # whatever a compiler or a quantiser of this torch says
+        if name in OWN_ENGINES:
+            raise
+        print(f"{name} cannot be run here: {error!s:.200}", file=sys.stderr)
+        pipe.send({})
+        return
+    numbers = sum(tensor.numel for tensor in random_ticket(size).tensors.values())
+    # Of embeddings a token reads one row, unless they are the head.
+    read = nn.ModuleList([model.blocks, model.final_norm, cast(nn.Module, model.head)])
+    pipe.send(
+        {
+            "weights": numbers,
+            "weight_bytes": _weight_bytes(model),
+            "read_bytes": _weight_bytes(read),
+            "memory_bytes": max(0, _memory(device) - begin),
+        }
+    )
+    clock = clock_for(threads, device)[1]
+
+    def timed(work: Callable[[], object]) -> float:
+        if device != "cpu":
+            torch.cuda.synchronize()
+        start = clock()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return clock() - start
+
+    def bandwidth() -> float:
+        numbers = torch.ones((READ if device == "cpu" else GPU_READ) // 4, device=device)
+        return numbers.nbytes / min(timed(lambda: numbers.sum()) for _ in range(5))
+
+    def next_tokens() -> None:
+        for token in tokens[: settings.tokens]:
+            decoder.feed([token])
+
+    answers: dict[str, Callable[[], object]] = {
+        "logits": lambda: Decoder(model, room=CHECKED).feed(tokens[:CHECKED]).float().cpu().numpy(),
+        "first": lambda: timed(lambda: Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt]).argmax()),
+        "tokens": lambda: timed(next_tokens) / settings.tokens,
+        "bandwidth": bandwidth,
+    }
+    while True:
+        try:
+            asked = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(answers[asked]())
+
+
+def _static(name: str) -> bool | None:
+    return True if name == "compiled" else None
+
+
+def _built(name: str, size: str, device: str) -> GPT2:
+    """Build the network as an engine has it."""
+    ticket = random_ticket(size)
+    if name in OWN_ENGINES:
+        return cast(GPT2, ticket.build(run="bits", resident="mask" if name == "mask" else "planes", device=device))
+    model = LayeredGPT2(cast(GPT2, ticket.build(device=device)))
+    if name == "bfloat16" or (name == "compiled" and device != "cpu"):
+        return model.to(torch.bfloat16)
+    if name == "int8":
+        if device != "cpu":
+            raise ValueError("torch's dynamic quantisation is for CPUs")
+        plain_layers(model)
+        torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, inplace=True)  # type: ignore[no-untyped-call]
+    return model
+
+
+def _weight_bytes(model: nn.Module) -> int:
+    """Count the memory of all weights, those that torch has packed into modules of its own included."""
+    packed: list[Any] = [module for module in model.modules() if callable(getattr(module, "weight", None))]
+    hidden: int = sum(module.weight().nbytes for module in packed)
+    return weight_bytes(model) + hidden
+
+
+def _memory(device: str) -> int:
+    """Give the bytes this process has now, on the device it runs on; memory that is free again does not count."""
+    gc.collect()
+    if device != "cpu":
+        return torch.cuda.memory_allocated()
+    if sys.platform != "linux":
+        return 0
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,418 @@
+"""How good is a network for its bytes? Tickets that were never trained, beside models trained in few bits.
+
+Every run sees the same tokens. Bytes are those of the whole file, masks or rounded weights, scales and header; the
+tokenizer is left out for all alike. `docs/frontier.md` has the plan, the rules of choice and the cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, table_of
+from strongticket.experiments import losses, schedules
+from strongticket.experiments.figure import Figure, NothingToDrawError
+from strongticket.experiments.paired import Spread, spread
+from strongticket.experiments.text_figure import Choice, TextRuns
+from strongticket.experiments.text_rows import (
+    BEST,
+    FINAL,
+    RunRow,
+    TextResult,
+    at_best_settings,
+    grouped,
+    on_other_texts,
+    tokens_of,
+)
+from strongticket.files import Json, canonical_json
+from strongticket.learn.config import RunConfig, Stored
+from strongticket.learn.policy import Policy
+from strongticket.models.gpt2_sizes import SIZES
+
+MB = 1_000_000
+BUDGETS = tuple(round(size * MB) for size in (1.25, 2.5, 4.9, 10, 20))
+STRONG, SCALED = "strong tickets", "tickets with learned scales"
+KINDS: dict[str, Colour] = {
+    STRONG: "s0",
+    SCALED: "s1",
+    "trained bfloat16": "s2",
+    "trained int8": "s3",
+    "trained int4": "s4",
+    "trained int3": "s5",
+    "trained ternary": "s6",
+    "trained binary": "s7",
+}
+# What a file does not show: the best of these is taken for each point.
+_SCHEDULE = (
+    *("lr", "final_lr", "warmup", "weight_decay", "clip"),
+    *("sequences", "micro_batch", "steps", "validate_every", "precision"),
+)
+
+
+class Point(TypedDict):
+    """What can be stored in so many bytes, over seeds, with the best schedule that was tried."""
+
+    kind: str
+    name: str  # what it is, for people
+    bytes: Spread
+    seeds: list[int]
+    best_validation_loss: Spread
+    final_validation_loss: Spread
+    also: dict[str, Spread]
+    config: Json  # of its first run
+    schedules: int  # how many were tried
+    leads: bool  # whether nothing of its kind is as small and better
+
+
+class Result(TextResult):
+    """What `result.json` holds."""
+
+    points: list[Point]
+    budgets: NotRequired[list[int]]
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+# Keep or flip each sign, drop none: one bit a weight, and no random part that nothing can cancel.
+FLIP = "signed:threshold=0"
+WARMUP = 320
+
+
+class Run(NamedTuple):
+    """What a run changes in the short schedule of mini."""
+
+    size: str = "mini"
+    stored: Stored | None = None  # of a trained model
+    lr: float = 3e-3
+    warmup: int = WARMUP
+    fall: float = 10.0  # the highest learning rate over the last
+    halved: bool = False  # half as many sequences in each of twice as many steps
+    policy: dict[str, Any] = {}  # noqa: RUF012, never changed
+
+
+def ticket(rule: str = FLIP, *, size: str = "mini", gain: float = 2.0, **more: Any) -> Run:
+    """A ticket of signed constants with everything masked."""
+    run = {key: more.pop(key) for key in ("lr", "warmup", "fall", "halved") if key in more}
+    return Run(size=size, policy={"init": "sign", "rule": rule, "output_gain": gain, **more}, **run)
+
+
+def trained(stored: Stored, size: str, *, warmup: int = 1280, **more: Any) -> Run:
+    """A model trained in few bits, by what Figure 7 found best for trained ones."""
+    return Run(size=size, stored=stored, warmup=warmup, **more)
+
+
+POPUP = "edge-popup"
+# In order of value. First what decides the question at 4.9 MB, then what could push tickets further, then other bytes.
+FIRST: tuple[Run, ...] = (
+    ticket(),
+    ticket(scales="block"),
+    trained("ternary", "4x352"),
+    ticket(gain=4.0),
+    ticket(init="kaiming-sign", qk_scale=1.0, gain=0.7),
+    trained("int4", "5x160"),
+    ticket(scales="output", norms="trained"),
+    trained("ternary", "4x352", lr=1e-2),
+    trained("int4", "5x160", lr=1e-2),
+    ticket(POPUP, density=0.5, gain=4.0),
+    trained("binary", "mini"),
+    ticket(fall=100),
+    # Where all scores begin alike few weights are flipped, which takes fewer bits: wider for the same bytes.
+    ticket(score_init="constant", size="4x576"),
+    ticket(halved=True),
+    ticket(scales="block", halved=True),
+    trained("ternary", "4x352", halved=True),
+    trained("int4", "5x160", halved=True),
+    trained("int8", "5x80"),
+    trained("bfloat16", "4x64"),
+    trained("int3", "4x256"),
+)
+BETTER: tuple[Run, ...] = (
+    ticket(lr=1e-2),
+    ticket(lr=1e-3),
+    ticket(gain=3.0),
+    ticket(init="kaiming-sign", qk_scale=1.0, gain=1.0),
+    ticket(init="kaiming-sign", qk_scale=1.0, gain=0.7, scales="block"),
+    ticket(score_init="constant"),
+    ticket(warmup=640),
+    ticket(warmup=1280),
+    ticket(qk_scale=4.0),
+    ticket(qk_scale=1.0),
+    ticket(scales="tensor"),
+    ticket(scales="head"),
+    ticket(scales="output"),
+    ticket(norms="trained"),
+    ticket(size="6x448"),
+    ticket(size="3x544"),
+    # Ternary codes take 1.58 bits a weight, so they have fewer weights.
+    ticket("signed", density=0.67, size="4x352"),
+    ticket("signed", density=0.67, size="4x352", scales="block"),
+    ticket("signed", density=0.5, size="4x352"),
+    ticket("multicoated:levels=3,shrink=0.5", density=0.7, size="4x352", gain=4.0),
+    ticket("iterand:every=100,rate=0.1", density=0.5, gain=4.0),
+    ticket("biprop", density=0.5, gain=4.0),
+    ticket("gem-miner", density=0.5, gain=4.0),
+    ticket(POPUP, density=0.5, gain=4.0, signed=True),
+    ticket(POPUP, density=0.5, gain=4.0, density_steps=800),
+    ticket(POPUP, density=0.3, gain=4.0),
+    ticket(POPUP, density=0.5, gain=4.0, init="own"),
+    ticket(POPUP, density=0.5, gain=4.0, scales="block"),
+    ticket(POPUP, density=0.5, gain=4.0, embeddings="frozen"),
+    trained("binary", "mini", lr=1e-2),
+    trained("int8", "5x80", lr=1e-2),
+    trained("bfloat16", "4x64", lr=1e-2),
+    trained("int3", "4x256", lr=1e-2),
+    trained("int4", "5x160", fall=100),
+    trained("ternary", "4x352", fall=100),
+    trained("int4", "5x160", warmup=640),
+    trained("ternary", "4x352", warmup=640),
+    trained("binary", "mini", halved=True),
+)
+OTHER_BYTES: tuple[Run, ...] = (
+    ticket(size="4x256"),
+    trained("ternary", "4x176"),
+    trained("int4", "4x80"),
+    ticket(size="4x128"),
+    trained("ternary", "4x80"),
+    trained("int4", "4x48"),
+    ticket(size="small", lr=1e-3),
+    ticket(size="small"),
+    trained("ternary", "8x512"),
+    trained("int4", "8x256"),
+    trained("int8", "4x48"),
+    trained("int8", "4x160"),
+    trained("bfloat16", "4x48"),
+    trained("bfloat16", "4x32"),
+    trained("bfloat16", "4x112"),
+    ticket(size="4x256", scales="block"),
+    ticket(size="small", lr=1e-3, scales="block"),
+    trained("ternary", "small", lr=1e-3),
+)
+# What is on the frontier of its kind at 4.9 MB with its first seed has two more.
+AGAIN: tuple[Run, ...] = (
+    ticket(),
+    ticket(scales="block"),
+    ticket(POPUP, density=0.5, gain=4.0),
+    trained("int4", "5x160"),
+    trained("ternary", "4x352"),
+    trained("binary", "mini"),
+    trained("int8", "5x80"),
+    trained("bfloat16", "4x64"),
+)
+# A look at how it works, on a CPU.
+QUICK: tuple[Run, ...] = (
+    ticket(size="nano", gain=8.0),
+    ticket(POPUP, size="nano", density=0.5, gain=8.0),
+    ticket(size="nano", gain=8.0, scales="tensor"),
+    trained("int4", "2x32"),
+    trained("ternary", "2x48"),
+)
+
+
+def plan(choice: Choice) -> list[RunConfig]:
+    """All runs with the first seed, then more seeds of what leads."""
+    seeds = max(choice.models.values())
+    if choice.schedule == "quick":
+        return [_config(run, choice, seed) for seed in range(seeds) for run in QUICK]
+    runs = [(run, 0) for run in (*FIRST, *BETTER, *OTHER_BYTES)]
+    runs[len(FIRST) : len(FIRST)] = [(run, seed) for seed in range(1, seeds) for run in AGAIN]
+    return [_config(run, choice, seed) for run, seed in runs if run.size not in SIZES or run.size in choice.models]
+
+
+def _config(run: Run, choice: Choice, seed: int) -> RunConfig:
+    quick = choice.schedule == "quick"
+    base = replace(schedules.base(choice.schedule, "nano" if quick else "mini"), size=run.size, seed=seed)
+    if not quick:
+        base = replace(base, lr=run.lr, final_lr=run.lr / run.fall, warmup=run.warmup)
+    if run.halved:
+        base = replace(
+            base,
+            sequences=base.sequences // 2,
+            micro_batch=min(base.micro_batch, base.sequences // 2),
+            steps=2 * base.steps,
+            warmup=2 * base.warmup,
+            validate_every=2 * base.validate_every,
+        )
+    if run.stored is not None:
+        return replace(schedules.dense(base, seed=seed), stored=run.stored)
+    scale = schedules.theory_scale(run.size)
+    return replace(base, policy=Policy(**{"qk_scale": scale, **run.policy}))
+
+
+# --- the result ------------------------------------------------------------------------------------------------------
+
+
+def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
+    """Give a point for whatever can be stored, with the schedule that is best for it, and say which lead."""
+    points = [_point(members) for members in grouped([row for row in rows if "bytes" in row["found"]], _what).values()]
+    if not points:
+        raise NothingToDrawError("frontier has no run yet that says how many bytes its file has.")
+    for point in points:
+        point["leads"] = not any(_beats(other, point) for other in points if other["kind"] == point["kind"])
+    points.sort(key=lambda point: ([*KINDS].index(point["kind"]), point["bytes"]["mean"]))
+    return {"points": points, "budgets": list(BUDGETS)}
+
+
+def _point(rows: Sequence[RunRow]) -> Point:
+    def schedule(row: RunRow) -> str:
+        return canonical_json({key: row["config"][key] for key in _SCHEDULE})
+
+    best = at_best_settings(rows, schedule)
+    config = best[0]["config"]
+    return {
+        "kind": kind_of(config),
+        "name": name_of_point(config),
+        "bytes": spread([float(row["found"]["bytes"]) for row in best]),
+        "seeds": [row["config"]["seed"] for row in best],
+        "best_validation_loss": spread([row[BEST] for row in best]),
+        "final_validation_loss": spread([row[FINAL] for row in best]),
+        "also": on_other_texts(best),
+        "config": config,
+        "schedules": len({schedule(row) for row in rows}),
+        "leads": False,
+    }
+
+
+def _what(row: RunRow) -> str:
+    """Tell points apart: by all settings but the schedule and the seed."""
+    return canonical_json({key: value for key, value in row["config"].items() if key not in (*_SCHEDULE, "seed")})
+
+
+def _beats(one: Point, other: Point) -> bool:
+    """Whether a point takes as many bytes at most, and has the lower loss."""
+    sizes, found = ((one[key]["mean"], other[key]["mean"]) for key in ("bytes", BEST))
+    return sizes[0] <= sizes[1] and found[0] < found[1]
+
+
+def kind_of(config: Json) -> str:
+    """Say which curve a run belongs to."""
+    if config["mode"] == "dense":
+        return f"trained {config['stored']}"
+    policy = config["policy"]
+    learned = policy["scales"] != "none" or "trained" in (policy["norms"], policy["biases"])
+    return SCALED if learned else STRONG
+
+
+def name_of_point(config: Json) -> str:
+    """Say in a few words what is stored.
+
+    Example:
+        >>> name_of_point(_config(ticket(scales="block"), Choice(schedule="short", models={"mini": 1}), 0).as_json())
+        'mini, signed:threshold=0, sign, gain 2, scales block'
+    """
+    if config["mode"] == "dense":
+        return str(config["size"])
+    policy, words = config["policy"], [config["size"], config["policy"]["rule"]]
+    if policy["rule"] != FLIP:
+        words.append(f"density {policy['density']:g}")
+    words += [policy["init"], f"gain {policy['output_gain']:g}"]
+    usual = Policy()
+    if policy["qk_scale"] != schedules.theory_scale(config["size"]):
+        words.append(f"scale {policy['qk_scale']:g}")
+    for key in ("embeddings", "norms", "biases", "signed", "score_init", "rescale", "scales", "density_steps"):
+        if policy[key] != getattr(usual, key):
+            words.append(f"{key.replace('_', ' ')} {policy[key]}" if policy[key] is not True else key)
+    return ", ".join(words)
+
+
+# --- what it shows ---------------------------------------------------------------------------------------------------
+
+
+def describe(result: Result) -> Section:
+    """Losses over bytes, the best of each kind joined; and what a number of bytes buys of each kind."""
+    points = result["points"]
+    chart = Chart(
+        title="Loss against bytes of the file",
+        caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. Every run saw "
+        f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join what nothing of its kind beats in fewer "
+        "bytes; other settings that were tried are single points. Bytes are of the whole file without a tokenizer; all "
+        "files have the same entropy coding.",
+        views=[
+            View(
+                name="Loss",
+                x="bytes of the file",
+                y=losses.BEST_LOSS,
+                series=[series for kind in KINDS for series in _series(kind, points)],
+                x_scale="log",
+                y_scales=("linear", "log"),
+                upright=[(4.9 * MB, "4.9 MB")],
+            )
+        ],
+        tables=[_budget_table(points, result.get("budgets", list(BUDGETS))), _points_table(points)],
+    )
+    return Section(
+        anchor="frontier",
+        name="The best ticket per byte",
+        title="How good a network can be for its bytes",
+        lead="A ticket is a seed and a bit or so for each weight, and no weight is trained. How does it compare with "
+        "trained models that are stored in as many bytes: fewer weights in 16, 8 or 4 bits, or ternary ones, rounded "
+        "while they are trained?",
+        finding=_finding(points),
+        blocks=(chart,),
+    )
+
+
+def _series(kind: str, points: Sequence[Point]) -> list[Series]:
+    own = [point for point in points if point["kind"] == kind]
+    groups = ([point for point in own if point["leads"]], [point for point in own if not point["leads"]])
+    return [
+        losses.over_seeds(
+            kind if leads else f"{kind}, others",
+            [point["bytes"]["mean"] for point in chosen],
+            [point[BEST] for point in chosen],
+            colour=KINDS[kind],
+            dash="solid" if kind in (STRONG, SCALED) else "dashed",
+            line=leads,
+            thin=not leads,
+            follows=not leads,
+            notes=[f"{point['name']}, {len(point['seeds'])} seed{'s' * (len(point['seeds']) > 1)}" for point in chosen],
+        )
+        for leads, chosen in zip((True, False), groups, strict=True)
+        if chosen
+    ]
+
+
+def _budget_table(points: Sequence[Point], budgets: Sequence[int]) -> Table:
+    kinds = [kind for kind in KINDS if any(point["kind"] == kind for point in points)]
+
+    def cell(kind: str, budget: int) -> str:
+        best = best_within(points, budget, (kind,))
+        return "–" if best is None else losses.loss(best[BEST])
+
+    rows = [(f"{budget / MB:g} MB", *(cell(kind, budget) for kind in kinds)) for budget in budgets]
+    return Table(caption="The lowest loss within a number of bytes", columns=("bytes", *kinds), rows=rows)
+
+
+def _points_table(points: Sequence[Point]) -> Table:
+    return table_of(
+        "All that was tried, each with its best schedule",
+        points,
+        {
+            "kind": lambda point: point["kind"],
+            "what": lambda point: ("★ " if point["leads"] else "") + point["name"],
+            "bytes": lambda point: f"{point['bytes']['mean']:,.0f}",
+            **losses.loss_columns(points),
+            "learning rate": lambda point: f"{point['config']['lr']:.2g}",
+            "warm-up": lambda point: f"{point['config']['warmup']:,} of {point['config']['steps']:,}",
+            "schedules": lambda point: str(point["schedules"]),
+        },
+        words=2,
+    )
+
+
+def best_within(points: Sequence[Point], budget: int, kinds: Sequence[str]) -> Point | None:
+    """Give the point of the lowest loss that takes so many bytes at most with every seed."""
+    fitting = [point for point in points if point["kind"] in kinds and max(point["bytes"]["values"]) <= budget]
+    return min(fitting, key=lambda point: point[BEST]["mean"], default=None)
+
+
+def _finding(points: Sequence[Point]) -> str:
+    budget = round(4.9 * MB)
+    found = [(kind, best) for kind in KINDS if (best := best_within(points, budget, (kind,))) is not None]
+    said = ", ".join(f"{kind} {best[BEST]['mean']:.3f}" for kind, best in found)
+    return f"within 4.9 MB: {said}" if said else ""
+
+
+FIGURE = Figure(
+    name="frontier",
+    plan=TextRuns(runs=plan, summarize=summarize, usual={"mini": 3, "small": 1}),
+    describe=describe,
+)

@@ -1,0 +1,269 @@
+r"""Theorem 3, measured: how often a random attention fails to contain a given one, against its width $n_K = n_V$.
+
+The target has matrices of spectral norm 1, as the theorem assumes. A source fails if its certificate, for all inputs of
+norm at most $\alpha$, is above the tolerance. Beside the counted share, with Clopper and Pearson's interval, stand two
+things that need no source: the chance that some entry is out of reach of equal blocks, which is computed for this
+target, and the width that the theorem asks for, whatever the target.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TypedDict
+
+import torch
+
+from strongticket.bounds import attention_bound
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, above_zero, number, share, table_of
+from strongticket.construct import construct_attention
+from strongticket.construct.attention import plan_attention
+from strongticket.construct.chance import chance_some_is_out_of_reach, count_failures, expected_out_of_reach
+from strongticket.experiments import curves, tasks
+from strongticket.experiments.constructions import Constructions, following
+from strongticket.experiments.figure import Figure, Options
+from strongticket.experiments.statistics import Summary, summarize
+from strongticket.experiments.targets import draw_of_norm_one, draw_tokens
+from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
+from strongticket.files import Json
+from strongticket.models.attention import Attention
+from strongticket.ops.subset_sum import Effort
+
+TOKENS = 5
+PARTS = ("query", "key", "value", "output")
+FEW = 0.05  # of sources: a width at which no more fail is called enough
+_COLOURS: dict[str, Colour] = {"equal blocks": "mean", "adaptive units": "s1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(SourceConfig):
+    """Everything the numbers depend on."""
+
+    effort: Effort = "default"
+    sources: int = 300
+    widths: tuple[int, ...] = (32, 40, 48, 56, 64, 72, 80, 88, 96)
+    d_model: int = 4  # d_1 = d_2
+    n_heads: int = 2
+    key_width: int = 4  # d_K and d_V of the target
+    input_norm: float = 2.0  # the theorem wants sqrt(d_1) at least
+    tol: float = 0.01
+    inputs: int = 100  # random ones of that norm, to hold certificates against
+
+
+class Counted(TypedDict):
+    """How many sources failed, and between what the chance of it lies."""
+
+    count: int
+    sources: int
+    low: float
+    high: float
+
+
+class Point(curves.Width):
+    """One target's sources of one width."""
+
+    failures: Counted
+    certificate: Summary
+    out_of_reach: float  # share of sources with such an entry
+    predicted: tuple[float, float]  # with equal blocks the chance of that is at least and at most this
+
+
+class Result(TypedDict):
+    """What `result.json` holds, as far as it is shown."""
+
+    config: Json
+    targets: list[Json]
+    theorem: dict[str, Json]
+    chances: list[Point]
+    adaptive: Json
+
+
+def configure(options: Options) -> Config:
+    """Follow the options; quick means fewer sources and widths, and nothing else."""
+    if options.target == "trained" or options.normalize is False:
+        raise ValueError("theorem3 has untrained targets of norm 1, as the theorem does; leave --target out.")
+    return following(Config(), options, sources=40, widths=(32, 48, 64, 80))
+
+
+def make_target(config: Config, index: int) -> Json:
+    """Draw an attention whose matrices have spectral norm 1."""
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "attention", index))
+    d, n = config.d_model, config.key_width
+    shapes = {"query": (d, n), "key": (d, n), "value": (d, n), "output": (n, d)}
+    weights = {part: draw_of_norm_one(generator, config.n_heads, *shape) for part, shape in shapes.items()}
+    return {"index": index, **{part: weight.tolist() for part, weight in weights.items()}}
+
+
+def read_target(content: Json) -> Attention:
+    """Read what `make_target` wrote."""
+    weights = [torch.tensor(content[part], dtype=torch.float64) for part in PARTS]
+    return Attention(*weights).requires_grad_(False)
+
+
+def run_task(task: Task[Config]) -> Json:
+    """Prune each source into the target, and try some inputs."""
+    config, target = task.config, read_target(task.target)
+    x = draw_tokens(config.inputs, TOKENS, config.d_model, config.input_norm, derive_seed(config.seed, "inputs"))
+    expected, rows = target(x), []
+    for source in task.sources():
+        ticket = construct_attention(target, input_norm=config.input_norm, **source)
+        worst = tasks.token_errors(ticket.build("merged", dtype=torch.float64), expected, x).max().item()
+        rows.append({**tasks.describe_ticket(ticket), "worst": worst})
+    return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
+
+
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+    """Count what failed at each width, and say what was to be expected."""
+    points = [_count(config, target, n, rows) for target in targets for n in config.widths]
+    sizes = {"d_model": config.d_model, "d_out": config.d_model, "n_heads": config.n_heads}
+    theorem = {}
+    for variant in ("tight", "paper"):
+        bound = attention_bound(**sizes, input_norm=config.input_norm, variant=variant)
+        # One width for keys and values, as the sources have.
+        width = max(bound.widths(config.tol).values())
+        failure = bound.failure({"key_width": width, "value_width": width})
+        theorem[variant] = {"width": width, "failure": failure, "constants": bound.constants}
+    return {"theorem": theorem, "violations": sum(point["violations"] for point in points), "chances": points}
+
+
+def _count(config: Config, target: Json, width: int, rows: Sequence[Json]) -> Point:
+    sources = tasks.sources_of(rows, target["index"], width)
+    plan = plan_attention(read_target(target).merged(), width, width, config.init, config.blocks)
+    failures = asdict(count_failures(sources["certificate"], config.tol))
+    return {
+        "target": target["index"],
+        "width": width,
+        "failures": Counted(**failures),  # type: ignore[typeddict-item]
+        "certificate": summarize(sources["certificate"]),
+        "out_of_reach": sum(n > 0 for n in sources["unreachable"]) / len(sources["seed"]),
+        "predicted": (chance_some_is_out_of_reach(plan), min(1.0, expected_out_of_reach(plan))),
+        "violations": sum(map(tasks.violated, sources["certificate"], sources["worst"])),
+        "sources": sources,
+    }
+
+
+def describe(result: Result) -> Section:
+    """The share of sources that fail, counted, beside what was computed and what the theorem asks for."""
+    config, theorem = result["config"], result["theorem"]
+    found = {"equal blocks": result["chances"], "adaptive units": result["adaptive"]["chances"]}
+    first = {name: curves.of_target(points, 0) for name, points in found.items()}
+    series = [each for name, points in first.items() for each in _counted(name, points)]
+    series.append(_predicted(first["equal blocks"]))
+    asked = float(theorem["paper"]["width"])
+    ticks = [2.0**k for k in range(5, 10) if 2**k <= asked]
+    view = View(
+        name="Failures",
+        x=curves.WIDTH,
+        y="share of sources",
+        series=series,
+        x_scale="log",
+        x_ticks=ticks,
+        upright=[(asked, "Theorem 3")],
+    )
+    chart = Chart(
+        title="How often a source fails",
+        caption=f"Target untrained, {config['n_heads']} heads, d = {config['d_model']}, norms 1; a source fails if its "
+        f"certificate for inputs of norm at most {config['input_norm']:g} is above {config['tol']:g}. "
+        f"{config['sources']} sources a width, init {config['init']}; bars: Clopper and Pearson, 95 %; hollow: none "
+        f"failed, and at most so many would.{curves.ADAPTIVE}",
+        views=(view,),
+        tables=[
+            _table(f"{name}, width by width, target {target['index']}", curves.of_target(points, target["index"]))
+            for target in result["targets"]
+            for name, points in found.items()
+        ],
+    )
+    enough = {name: _enough(points) for name, points in first.items()}
+    return Section(
+        anchor="theorem3",
+        name="Theorem 3",
+        title="Theorem 3: how often a random attention is too narrow",
+        lead=f"The theorem gives a width for every target of its size: {theorem['paper']['width']} "
+        f"({theorem['tight']['width']} by tighter lemmas), if its unknown constant is the least possible. "
+        f"For this one {enough_in_words(enough)}. Where "
+        "sums are fine enough for the tolerance, sources fail if some entry is out of reach. The chance of that can be "
+        "computed for a given target, and needs no constant.",
+        finding=f"the theorem asks for width {theorem['paper']['width']}; {enough_in_words(enough)}",
+        blocks=(chart,),
+    )
+
+
+def _counted(name: str, points: Sequence[Point]) -> list[Series]:
+    """Draw shares with their intervals; where nothing failed, a logarithmic scale has room for the upper end alone."""
+    some = [(point["width"], point["failures"]) for point in points if point["failures"]["count"]]
+    none = [(point["width"], point["failures"]["high"]) for point in points if not point["failures"]["count"]]
+    counted = Series(
+        name=f"{name}: failed",
+        points=[(n, failed["count"] / failed["sources"]) for n, failed in some],
+        low=[failed["low"] for _, failed in some],
+        high=[failed["high"] for _, failed in some],
+        colour=_COLOURS[name],
+    )
+    at_most = Series(
+        name=f"{name}: none failed, at most",
+        points=none,
+        each=[()] * len(none),  # hollow in a picture, as dashed lines are on the page
+        dash="dashed",
+        line=False,
+        colour=_COLOURS[name],
+        follows=True,
+    )
+    return [counted, at_most]
+
+
+def _predicted(points: Sequence[Point]) -> Series:
+    """Draw between what the computed chance lies."""
+    widths, chances = [point["width"] for point in points], [above_zero(point["predicted"]) for point in points]
+    low, high = zip(*chances, strict=True)
+    return Series(
+        name="an entry out of reach of equal blocks: computed",
+        points=[*zip(widths, low, strict=True)],
+        low=low,
+        high=high,
+        spread="band",
+        dash="dashed",
+        marks=False,
+    )
+
+
+def _table(caption: str, points: Sequence[Point]) -> Table:
+    return table_of(
+        caption.capitalize(),
+        points,
+        {
+            "n": lambda point: str(point["width"]),
+            "failed": lambda point: f"{point['failures']['count']} of {point['failures']['sources']}",
+            "95 % interval": lambda point: f"{share(point['failures']['low'])} to {share(point['failures']['high'])}",
+            "out of reach": lambda point: share(point["out_of_reach"]),
+            "computed, equal blocks": lambda point: " to ".join(map(share, point["predicted"])),
+            "median certificate": lambda point: number(point["certificate"]["median"]),
+        },
+        words=0,
+    )
+
+
+def _enough(points: Sequence[Point]) -> int | None:
+    """Give the least width from which on few sources fail."""
+    enough = None
+    for point in reversed(points):
+        if point["failures"]["count"] > FEW * point["failures"]["sources"]:
+            break
+        enough = point["width"]
+    return enough
+
+
+def enough_in_words(found: dict[str, int | None]) -> str:
+    """Say from which width on few sources fail.
+
+    Example:
+        >>> enough_in_words({"equal blocks": 80, "adaptive units": 56})
+        'at most 5 % of sources fail from width 80 on with equal blocks and from 56 on with adaptive units'
+        >>> enough_in_words({"equal blocks": None, "adaptive units": 56})
+        'at most 5 % of sources fail at no width tried with equal blocks and from 56 on with adaptive units'
+    """
+    widths = ["at no width tried" if n is None else f"from {n} on" for n in found.values()]
+    told = " and ".join(f"{width} with {name}" for width, name in zip(widths, found, strict=True))
+    return f"at most {share(FEW)} of sources fail {told.replace('from ', 'from width ', 1)}"
+
+
+FIGURE = Figure(
+    "theorem3", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=100), describe
+)

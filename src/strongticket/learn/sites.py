@@ -1,0 +1,188 @@
+r"""Which parameters are queries and keys, and how fused ones lie, found out on the module itself.
+
+Scores are products of a query and a key, so that outputs do not move when queries are multiplied by $c$ and keys
+divided by it: this is what makes them so, whatever they are called. The same holds for what goes up in a gated MLP and
+what comes down.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+from torch import Tensor
+
+from strongticket.learn.groups import Place
+from strongticket.learn.probe import FACTOR, Probe, Scaled
+from strongticket.learn.roles import (
+    cuts_of,
+    is_stack,
+    label_of,
+    mlp_role_of,
+    output_axis,
+    roles_of,
+    site_of,
+    usual_cut,
+)
+from strongticket.models.gpt2 import Group
+from strongticket.tickets.fused import Cut, Role
+
+NO_EFFECT = "its scale has no effect: what follows undoes it, as a norm does"
+MOVED = "outputs move when queries are multiplied by a number and keys divided by it, in every way that was tried"
+_MOST_WAYS = 200  # of taking one attention apart
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a parameter."""
+
+    role: Role | None = None
+    cut: Cut | None = None  # where it holds several tensors; their roles are their names
+    note: str = ""  # what a person should know
+    refused: bool = False  # it is called a query or a key, and is not known to be one
+
+    def role_of(self, part: str) -> Role | None:
+        """Give the role of a part, by its name."""
+        name: Any = part.rpartition(".")[2]
+        return self.role if not name or name.isdigit() else name
+
+    def note_of(self, part: str) -> str:
+        """Give what should be known of a part; values have no scale."""
+        return "" if self.note == NO_EFFECT and self.role_of(part) not in ("query", "key") else self.note
+
+
+# Makes what names are checked on, once it is needed; or gives the reason why there is none, "" if they need no check.
+MakeProbe = Callable[[], Probe | str]
+
+
+def find_roles(places: Mapping[str, Place], groups: Mapping[str, Group], probe: MakeProbe) -> dict[str, Found]:
+    """Find what each parameter of a module is.
+
+    Args:
+        places: of the parameters, by their first names.
+        groups: of the parameters.
+        probe: gives what names are checked on.
+    """
+    attention = [place for name, place in places.items() if groups[name] == "attention"]
+    mlp = [place for name, place in places.items() if groups[name] == "mlp"]
+    found = {place.name: Found(mlp_role_of(place)) for place in mlp}
+    for kind in _kinds(mlp):
+        axis = _axis_of_stacks(kind[0])
+        found |= {place.name: Found(mlp_role_of(place), _experts(place, axis)) for site in kind for place in site}
+        found |= _gated(kind, probe)
+    found |= {place.name: Found(roles[0]) for place in attention if len(roles := roles_of(place)) == 1}
+    for kind in _kinds(place for place in attention if {*roles_of(place)} - {"output"}):
+        if any(role in _OPPOSED for place in kind[0] for role in roles_of(place)):
+            found |= _checked(kind, probe)
+    return found
+
+
+def _kinds(places: Iterable[Place]) -> list[list[list[Place]]]:
+    """Gather the matrices of each site, and the sites that look alike: layers are all of one kind."""
+    sites: dict[str, list[Place]] = defaultdict(list)
+    for place in places:
+        if _weight(place).dim() > 1:
+            sites[site_of(place)].append(place)
+    kinds: dict[Any, list[list[Place]]] = defaultdict(list)
+    for site in sites.values():
+        around = site[0].modules[-2:][0]
+        kinds[type(around), *((label_of(place), _weight(place).shape) for place in site)].append(site)
+    return list(kinds.values())
+
+
+def _weight(place: Place) -> Tensor:
+    return place.holder.get_parameter(place.attribute)
+
+
+# --- Attention -------------------------------------------------------------------------------------------------------
+
+_OPPOSED = {"query": FACTOR, "key": 1 / FACTOR}
+
+
+def _checked(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
+    """Find out how sites of one kind are to be taken apart."""
+    first, probe = sites[0], make_probe()
+    if isinstance(probe, Probe) and not probe.moved([Scaled(place.name, 0) for site in sites for place in site]):
+        probe = "the outputs do not depend on it"
+    if not isinstance(probe, Probe):
+        by_name = [usual_cut(place, roles_of(place)) for place in first]
+        return _all_found(sites, by_name, f"by its name, not checked: {probe}" if probe else "")
+    choices = [[*cuts_of(place, roles)] if len(roles := roles_of(place)) > 1 else [None] for place in first]
+    for ways in islice(product(*choices), _MOST_WAYS):
+        scaled = [each for site in sites for each in _scaled(site, ways)]
+        if {each.factor for each in scaled} == {*_OPPOSED.values()} and not probe.moved(scaled):
+            queries = [each for each in scaled if each.factor == FACTOR]
+            return _all_found(sites, ways, "" if probe.moved(queries) else NO_EFFECT)
+    return {place.name: Found(note=MOVED, refused=True) for site in sites for place in site}
+
+
+def _scaled(site: Sequence[Place], ways: Sequence[Cut | None]) -> Iterator[Scaled]:
+    """Multiply the queries of a site and divide its keys, in one way of taking it apart."""
+    for place, cut in zip(site, ways, strict=True):
+        for role in roles_of(place):
+            if role in _OPPOSED:
+                yield Scaled(place.name, _OPPOSED[role], cut, role)
+
+
+def _all_found(sites: list[list[Place]], ways: Sequence[Cut | None], note: str) -> dict[str, Found]:
+    found = {}
+    for place, cut in ((place, cut) for site in sites for place, cut in zip(site, ways, strict=True)):
+        roles = roles_of(place)
+        # Several in one, and nothing says how they lie.
+        unknown = cut is None and len(roles) > 1
+        found[place.name] = Found(roles[0] if len(roles) == 1 else None, cut, note, unknown)
+    return found
+
+
+# --- MLPs ------------------------------------------------------------------------------------------------------------
+
+
+def _axis_of_stacks(site: Sequence[Place]) -> int:
+    """Tell whether experts are (out, in) or (in, out): what the last of them gives, the first takes."""
+    shapes = [_weight(place).shape for place in site if is_stack(place)]
+    if len(shapes) < 2:
+        return 0
+    fits = [shapes[0][2 - axis] == shapes[-1][1 + axis] for axis in (0, 1)]
+    # Of what lies between them, the first may give as much again, for gates.
+    fits = [fit and shapes[0][1 + axis] % shapes[-1][2 - axis] == 0 for axis, fit in enumerate(fits)]
+    return int(fits == [False, True])
+
+
+def _experts(place: Place, axis: int) -> Cut | None:
+    """Take a stack apart into its experts, whose outputs lie along an axis."""
+    shape = _weight(place).shape
+    return Cut(axis, (("", shape[1 + axis]),), stack=shape[0]) if is_stack(place) else None
+
+
+def _gated(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
+    """Take gate and up apart where an MLP of two matrices has twice as many outputs in the middle as inputs."""
+    for up, down in _halves(sites[0]) if len(sites[0]) == 2 else ():
+        if not isinstance(probe := make_probe(), Probe):
+            return {}
+        outer = [Scaled(out.name, 1 / FACTOR) for _, out in sites]
+        inner = [Scaled(into.name, FACTOR, up, part) for into, _ in sites for part in up.names() if part.endswith("up")]
+        if not probe.moved([*inner, *outer]) and probe.moved(outer):
+            return {
+                name: found
+                for into, out in sites
+                for name, found in ((into.name, Found(cut=up)), (out.name, Found("down", down)))
+            }
+    return {}
+
+
+def _halves(site: list[Place]) -> Iterator[tuple[Cut, Cut | None]]:
+    """Give the ways in which the first of two matrices may hold gate and up."""
+    into, out = site
+    shape, other = _weight(into).shape, _weight(out).shape
+    stacked = is_stack(into) and is_stack(out)
+    if not stacked and not len(shape) == len(other) == 2:
+        return
+    # torch's linear layers have their outputs first, some stacks have them last.
+    for axis in (0, 1) if stacked else (output_axis(into.holder),):
+        middle = other[-2:][1 - axis]
+        for width, blocks in ((middle, 1), (1, middle)):
+            for order in (("gate", "up"), ("up", "gate")):
+                cut = Cut(axis, tuple((name, width) for name in order), blocks, shape[0] if stacked else 0)
+                if cut.fits(shape):
+                    yield cut, _experts(out, axis)

@@ -1,0 +1,101 @@
+"""GPT-2 that calls its layers and never reads their weights, so that layers of other kinds can take their places."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812, the name everybody reads
+from torch import Tensor, nn
+
+from strongticket.models.gpt2 import GPT2, Attention, Block
+from strongticket.models.signed import SignedEmbedding, SignedLinear, stacked
+
+LOGITS_AT_ONCE = 1 << 24  # where only the loss is wanted
+
+
+class LayeredAttention(Attention):
+    """Attention whose query, key and value come from one layer, `qkv`."""
+
+    def __init__(self, attention: Attention) -> None:
+        nn.Module.__init__(self)
+        self.n_heads, self.dropout = attention.n_heads, attention.dropout
+        self.qkv = side_by_side([attention.query, attention.key, attention.value])
+        self.output = attention.output
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Give query, key and value side by side: (B, T, d) -> (B, T, 3 d)."""
+        out: Tensor = self.qkv(x)
+        return out
+
+
+class LayeredGPT2(GPT2):
+    """A GPT-2 for use, with layers of any kind: the same function, without gradients and dropout.
+
+    Args:
+        model: gives up its layers, some of which may have been exchanged.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: GPT2) -> None:
+        nn.Module.__init__(self)
+        self.config = model.config
+        for name, part in model.named_children():
+            self.add_module(name, part)
+        self.head: nn.Module = model.head or tied_head(model.tokens)  # type: ignore[assignment]
+        for block in cast("list[Block]", self.blocks):
+            block.attention = LayeredAttention(block.attention)
+        self.requires_grad_(False).eval()
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Give the logits of normalised features, (..., d) -> (..., V)."""
+        out: Tensor = self.head(x)
+        return out
+
+    @torch.no_grad()
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Predict the next token at each place, as `GPT2` does."""
+        self.check_length(tokens.shape[1])
+        x = self.embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))  # (B, T, d)
+        for block in self.blocks:
+            x = block(x)
+        x = self.final_norm(x) * self.config.output_gain
+        if targets is None:
+            return self.logits(x)
+        rows = max(1, LOGITS_AT_ONCE // self.config.vocabulary)
+        parts = zip(torch.split(x.flatten(0, 1), rows), torch.split(targets.flatten(), rows), strict=True)
+        losses = [F.cross_entropy(self.logits(part).float(), wanted, reduction="sum") for part, wanted in parts]
+        return torch.stack(losses).sum() / targets.numel()
+
+
+def tied_head(tokens: nn.Module) -> nn.Module:
+    """Make a layer of the same memory that gives logits."""
+    if isinstance(tokens, SignedEmbedding):
+        return SignedLinear(tokens.matrix)
+    return _linear(cast(nn.Parameter, tokens.weight), None)
+
+
+def plain_layers(model: nn.Module) -> None:
+    """Put torch's own linear layers, of the same memory, in the place of classes made from them, in a module."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear) and type(child) is not nn.Linear:
+                module.add_module(
+                    name, _linear(cast(nn.Parameter, child.weight), cast("nn.Parameter | None", child.bias))
+                )
+
+
+def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:
+    """Make one layer of several, whose outputs stand side by side."""
+    biases = [cast(Tensor, layer.bias) for layer in layers if layer.bias is not None]
+    bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
+    signed = [layer for layer in layers if isinstance(layer, SignedLinear)]
+    if len(signed) == len(layers):
+        return SignedLinear(stacked([layer.matrix for layer in signed]), bias)
+    return _linear(nn.Parameter(torch.cat([cast(Tensor, layer.weight) for layer in layers])), bias)
+
+
+def _linear(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = weight
+    layer.register_parameter("bias", bias)
+    return layer

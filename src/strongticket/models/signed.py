@@ -1,0 +1,244 @@
+r"""Layers whose weights are signed constants and stay in bit planes: no weight is ever a float in memory.
+
+A matrix here is $a \cdot \text{diag}(r)\, S\, \text{diag}(c)$: a scale, small whole numbers $S$, and factors of rows
+and columns where there are some. Layers compute in float32 and have no gradients. Whoever reads the `weight` of one
+gets it unpacked, so that code around a layer goes on working, if slowly.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812, the name everybody reads
+from torch import Tensor, nn
+
+from strongticket.ops.planes import LANES, Planes, look_up, multiply, stack, unpack
+
+
+class SignedMatrix(nn.Module):
+    """A matrix in bit planes, as a module that multiplies by it.
+
+    Args:
+        planes: S, (rows, columns).
+        scale: multiplies all of it.
+        rows: a factor for each row.
+        columns: a factor for each column.
+    """
+
+    words: Tensor
+    rows: Tensor | None
+    columns: Tensor | None
+
+    def __init__(
+        self, planes: Planes, scale: float = 1.0, rows: Tensor | None = None, columns: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self._planes, self.scale = planes, scale
+        self.register_buffer("words", planes.words)
+        self.register_buffer("rows", rows)
+        self.register_buffer("columns", columns)
+
+    @property
+    def planes(self) -> Planes:
+        """S, where the module is now."""
+        if self._planes.words is not self.words:
+            self._planes = replace(self._planes, words=self.words)
+        return self._planes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._planes.rows, self._planes.columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply vectors by it: (..., columns) -> (..., rows)."""
+        rows, columns = self.rows, self.columns
+        y = multiply(self.planes, x if columns is None else x * columns, self.scale)
+        return y if rows is None else y * rows
+
+    def look_up(self, indices: Tensor) -> Tensor:
+        """Give some of its rows, (...) -> (..., columns)."""
+        y = look_up(self.planes, indices, self.scale)
+        y = y if self.columns is None else y * self.columns
+        return y if self.rows is None else y * self.rows[indices][..., None]
+
+    def dense(self) -> Tensor:
+        """Unpack all of it."""
+        y = unpack(self.planes) * self.scale
+        y = y if self.columns is None else y * self.columns
+        return y if self.rows is None else y * self.rows[:, None]
+
+
+class SignedSum(nn.Module):
+    """Matrices over some of the columns each, added up: scales that vary along both axes, or levels of any size.
+
+    Args:
+        parts: the first column of each matrix, and the matrix; all have as many rows.
+        columns: of the whole.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, SignedMatrix]], columns: int) -> None:
+        super().__init__()
+        self.starts, self.parts = [start for start, _ in parts], nn.ModuleList(part for _, part in parts)
+        self.shape = parts[0][1].shape[0], columns
+
+    def _with_columns(self) -> Iterable[tuple[Any, slice]]:
+        for start, part in zip(self.starts, self.parts, strict=True):
+            yield part, slice(start, start + cast(SignedMatrix, part).shape[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply vectors by it: (..., columns) -> (..., rows)."""
+        return torch.stack([part(x[..., columns]) for part, columns in self._with_columns()]).sum(0)
+
+    def look_up(self, indices: Tensor) -> Tensor:
+        """Give some of its rows, (...) -> (..., columns)."""
+        y = torch.zeros(*indices.shape, self.shape[1], device=indices.device)
+        for part, columns in self._with_columns():
+            y[..., columns] += part.look_up(indices)
+        return y
+
+    def dense(self) -> Tensor:
+        """Unpack all of it."""
+        device = next(self.buffers()).device
+        return self.look_up(torch.arange(self.shape[0], device=device))
+
+
+class SignedStack(nn.Module):
+    """Matrices of as many columns under one another."""
+
+    shape: tuple[int, int]
+
+    def __init__(self, parts: "Sequence[Matrix]") -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply vectors by it: (..., columns) -> (..., rows)."""
+        return torch.cat([part(x) for part in self.parts], dim=-1)
+
+    def look_up(self, indices: Tensor) -> Tensor:
+        """Give some of its rows, (...) -> (..., columns)."""
+        return self.dense()[indices]
+
+    def dense(self) -> Tensor:
+        """Unpack all of it."""
+        return torch.cat([cast("Matrix", part).dense() for part in self.parts])
+
+
+Matrix = SignedMatrix | SignedSum | SignedStack
+
+
+def stacked(matrices: Sequence[Matrix]) -> Matrix:
+    """Put matrices under one another: as one, so that one product does for all, wherever they are of one kind."""
+    plain = [m for m in matrices if isinstance(m, SignedMatrix) and m.columns is None and m.planes.signs is None]
+    if len(plain) < len(matrices) or any(m.shape[0] % LANES for m in plain):
+        return SignedStack(matrices)
+    planes = stack([m.planes for m in plain])
+    if len({m.scale for m in plain}) == 1 and all(m.rows is None for m in plain):
+        return SignedMatrix(planes, plain[0].scale)
+    ones = (torch.ones(m.shape[0], device=m.words.device) for m in plain)
+    rows = [m.scale * (one if m.rows is None else m.rows) for m, one in zip(plain, ones, strict=True)]
+    return SignedMatrix(planes, rows=torch.cat(rows))
+
+
+class SignedLinear(nn.Module):
+    """A linear layer (..., in) -> (..., out).
+
+    Args:
+        matrix: (out, in).
+        bias: (out,), or none.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, matrix: Matrix, bias: nn.Parameter | None = None) -> None:
+        super().__init__()
+        self.matrix = matrix
+        self.out_features, self.in_features = matrix.shape
+        self.register_parameter("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (..., in); what comes in another precision goes out in it, but float32 is computed in."""
+        y: Tensor = self.matrix(x.float())
+        bias = self.bias
+        y = y if bias is None else y + bias
+        return y if x.dtype == torch.float32 else y.to(x.dtype)
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix, unpacked anew."""
+        return self.matrix.dense()
+
+    def extra_repr(self) -> str:
+        """Say what torch's layer says."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class SignedEmbedding(nn.Module):
+    """An embedding: integers (...) -> (..., features)."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        super().__init__()
+        self.matrix = matrix
+        self.num_embeddings, self.embedding_dim = matrix.shape
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """Look rows up."""
+        return self.matrix.look_up(indices)
+
+    @property
+    def weight(self) -> Tensor:
+        """The table, unpacked anew."""
+        return self.matrix.dense()
+
+
+class SignedConv(nn.Module):
+    """A convolution over one or two axes, as products with the patches under its window.
+
+    Args:
+        matrix: (out, in * window).
+        like: the layer whose place it takes, of one group.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, matrix: Matrix, like: nn.Conv1d | nn.Conv2d) -> None:
+        super().__init__()
+        self.matrix, self.window = matrix, like.kernel_size
+        self.stride, self.dilation, self.mode = like.stride, like.dilation, like.padding_mode
+        self.padding: list[int] = like._reversed_padding_repeated_twice
+        self.register_parameter("bias", like._parameters["bias"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to (B, in, ...), or to one image (in, ...)."""
+        if x.dim() == len(self.window) + 1:
+            return self.forward(x[None])[0]
+        mode = "constant" if self.mode == "zeros" else self.mode
+        padded = F.pad(x.float(), self.padding, mode=mode)
+        sizes = [
+            (size - step * (window - 1) - 1) // stride + 1
+            for size, window, stride, step in zip(
+                padded.shape[2:], self.window, self.stride, self.dilation, strict=True
+            )
+        ]
+        image = padded if len(self.window) == 2 else padded[:, :, None]  # one axis is the second of two
+        window, stride, dilation = (
+            settings if len(settings) == 2 else (1, *settings) for settings in (self.window, self.stride, self.dilation)
+        )
+        patches = F.unfold(image, window, dilation, stride=stride)  # (B, in * window, places)
+        y: Tensor = self.matrix(patches.mT)  # (B, places, out)
+        y = (y if self.bias is None else y + self.bias).mT
+        return y.reshape(*y.shape[:2], *sizes).to(x.dtype)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights, unpacked anew."""
+        return self.matrix.dense().view(self.matrix.shape[0], -1, *self.window)
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Count the memory that a network's parameters and buffers take, shared ones once."""
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return sum(tensor.nbytes for tensor in tensors.values())

@@ -1,0 +1,167 @@
+"""Sums of table entries that bits choose, in vectors: LLVM's own code, since numba knows no vectors.
+
+Four columns of x have 16 subset sums, which are a table of one vector. A word of a plane has 32 columns of a row, so
+eight of these tables belong to it, and each four bits of it choose an entry: for 16 rows at a time. Nothing here names
+an instruction of one CPU, and whatever way an entry is found, it is the same number.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic
+
+from strongticket.ops.planes.planes import LANES
+
+VECTOR = 16  # lanes
+_PARTS = LANES // VECTOR  # of a group of rows, which share the loading of a table
+_TABLES = 8  # for the 32 columns of a word
+_VECTOR_BYTES = 4 * VECTOR
+
+_I64, _I32, _F32 = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_Integers, _Floats = ir.VectorType(_I32, VECTOR), ir.VectorType(_F32, VECTOR)
+_Pick = Callable[[ir.IRBuilder, Any, Any], Any]
+
+
+def _adder(vectors: int) -> Any:
+    def add_chosen(
+        typing_context: Any,
+        digits: Any,
+        digit_step: Any,
+        signs: Any,
+        sign_step: Any,
+        tables: Any,
+        table_step: Any,
+        width: Any,
+        out: Any,
+    ) -> Any:
+        def write(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+            _write_sums(builder, vectors, *args)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 8), write
+
+    return intrinsic(add_chosen)
+
+
+# Each takes addresses, and writes the products of a group of rows with its vectors to `out`: float32, (vectors, 32).
+# With two, bits are brought to their places once for both.
+#   digits       the group's first words of a plane of magnitudes; a weight there is 0 or 1
+#   digit_step   bytes from these words to the next, of the following 32 columns
+#   signs        the words of signs, and `sign_step` likewise
+#   tables       float32, (8 * width, 16), of the first vector; `table_step` bytes to those of the second
+#   width        words of a row
+add_chosen_of_one, add_chosen_of_two = _adder(1), _adder(2)
+
+
+def _write_sums(
+    b: ir.IRBuilder,
+    vectors: int,
+    digits: Any,
+    digit_step: Any,
+    signs: Any,
+    sign_step: Any,
+    tables: Any,
+    table_step: Any,
+    width: Any,
+    out: Any,
+) -> None:
+    named: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # by a user who wants another CPU's code
+    pick = _pick_for(binding.get_host_cpu_features().flatten() if named is None else named)
+    before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
+    b.cbranch(b.icmp_signed(">", width, _I64(0)), loop, after)
+
+    b.position_at_end(loop)
+    place = b.phi(_I64)
+    sums = [b.phi(_Floats) for _ in range(vectors * _PARTS)]
+    added: list[Any] = list(sums)
+    chosen = []
+    for part in range(_PARTS):
+        kept = _load(b, _Integers, digits, b.mul(place, digit_step), _I64(part * _VECTOR_BYTES))
+        negative = _load(b, _Integers, signs, b.mul(place, sign_step), _I64(part * _VECTOR_BYTES))
+        chosen.append((b.and_(kept, b.not_(negative)), b.and_(kept, negative)))
+    for four in range(_TABLES):
+        offset = b.add(b.mul(place, _I64(_TABLES * _VECTOR_BYTES)), _I64(four * _VECTOR_BYTES))
+        entries = [_load(b, _Floats, tables, offset, b.mul(table_step, _I64(v))) for v in range(vectors)]
+        for part, bits in enumerate(chosen):
+            plus, minus = (b.lshr(each, _splat(4 * four)) for each in bits)
+            for vector, table in enumerate(entries):
+                at = vector * _PARTS + part
+                added[at] = b.fsub(b.fadd(added[at], pick(b, table, plus)), pick(b, table, minus))
+    following = b.add(place, _I64(1))
+    b.cbranch(b.icmp_signed("<", following, width), loop, after)
+    for phi, again in zip((place, *sums), (following, *added), strict=True):
+        phi.add_incoming(ir.Constant(phi.type, None), before)
+        phi.add_incoming(again, loop)
+
+    b.position_at_end(after)
+    totals = [b.phi(_Floats) for _ in added]
+    for at, (total, value) in enumerate(zip(totals, added, strict=True)):
+        total.add_incoming(ir.Constant(_Floats, None), before)
+        total.add_incoming(value, loop)
+        b.store(total, _pointer(b, _Floats, out, _I64(at * _VECTOR_BYTES)), align=4)
+
+
+def _pick_for(features: str) -> _Pick:
+    """The quickest way to choose entries of a table by the last four bits of each lane, for a CPU of these features."""
+    has = features.split(",")
+    return _permute if "+avx512f" in has else _permute_halves if "+avx2" in has else _add_up
+
+
+def _permute(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
+    """Permute 16 lanes: LLVM recognises one instruction in this."""
+    return _permuted(b, table, b.and_(bits, _splat(VECTOR - 1)))
+
+
+def _permute_halves(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
+    """Permute eight lanes: three bits choose in both halves of the table, the fourth between them."""
+    half = VECTOR // 2
+    low, high = (b.shuffle_vector(table, table, _lanes(range(start, start + half))) for start in (0, half))
+    parts = []
+    for start in (0, half):
+        lanes = b.shuffle_vector(bits, bits, _lanes(range(start, start + half)))
+        places, upper = (b.and_(lanes, ir.Constant(lanes.type, [value] * half)) for value in (half - 1, half))
+        either = [_permuted(b, entries, places) for entries in (low, high)]
+        in_high = b.icmp_unsigned("!=", upper, ir.Constant(lanes.type, [0] * half))
+        parts.append(b.select(in_high, either[1], either[0]))
+    return b.shuffle_vector(*parts, _lanes(range(VECTOR)))
+
+
+def _add_up(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
+    """Make the entry as the table was made: where there is no such permutation, that is quicker."""
+    terms = []
+    for column in range(4):
+        x = b.bitcast(b.shuffle_vector(table, table, _lanes([1 << column] * VECTOR)), _Integers)
+        kept = b.ashr(b.shl(bits, _splat(31 - column)), _splat(31))
+        terms.append(b.bitcast(b.and_(x, kept), _Floats))
+    return b.fadd(b.fadd(terms[0], terms[1]), b.fadd(terms[2], terms[3]))
+
+
+def _permuted(b: ir.IRBuilder, table: Any, places: Any) -> Any:
+    """Give table[places], lane by lane; where a CPU has an instruction for it, LLVM recognises that."""
+    picked = ir.Constant(table.type, ir.Undefined)
+    for lane in range(table.type.count):
+        entry = b.extract_element(table, b.extract_element(places, _I32(lane)))
+        picked = b.insert_element(picked, entry, _I32(lane))
+    return picked
+
+
+def _splat(value: int) -> ir.Constant:
+    return ir.Constant(_Integers, [value] * VECTOR)
+
+
+def _lanes(numbers: Iterable[int]) -> ir.Constant:
+    each = list(numbers)
+    return ir.Constant(ir.VectorType(_I32, len(each)), each)
+
+
+def _pointer(b: ir.IRBuilder, kind: ir.Type, address: Any, *offsets: Any) -> Any:
+    for offset in offsets:
+        address = b.add(address, offset)
+    return b.inttoptr(address, kind.as_pointer())
+
+
+def _load(b: ir.IRBuilder, kind: ir.Type, address: Any, *offsets: Any) -> Any:
+    return b.load(_pointer(b, kind, address, *offsets), align=4)

@@ -1,0 +1,259 @@
+"""A ticket in its model, on random inputs, before it is handed over: whatever differs must be explained by the parts.
+
+A family is what somebody has written about a model, and nothing but the model says whether it is true. So both are run.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from strongticket.errors import StrongTicketError, first_line
+from strongticket.parallel import one_thread
+from strongticket.pretrained.layer import Layer
+from strongticket.pretrained.parts import Part
+from strongticket.pretrained.target import Target
+from strongticket.pretrained.torch_modules import mirror
+from strongticket.tickets.ticket import Ticket
+
+# Two ways to compute the same may differ by this much of the largest number: softmax is computed in float32.
+_ROUNDING = 1e-3
+_SEQUENCES, _TOKENS = 2, 7
+
+Inputs = Mapping[str, Any]
+
+
+class Notes:
+    """What goes into the parts of a model and what comes out, while it runs."""
+
+    def __init__(self, target: Target) -> None:
+        self.parts = target.parts
+        self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # of the module whose inputs are the part's
+        self.outputs: dict[str, Tensor] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Take notes while the block runs the model."""
+        with ExitStack() as hooks:
+            for name, (layer, part) in self.parts.items():
+                before, behind = layer.module(part.at), part.output(layer)
+                took, gave = partial(self._took, name), partial(self._gave, name)
+                hooks.callback(before.register_forward_pre_hook(took, with_kwargs=True).remove)
+                hooks.callback(behind.register_forward_hook(gave).remove)
+            yield
+
+    def _took(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.calls[name] = args, kwargs
+
+    def _gave(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+        self.outputs[name] = output
+
+
+@torch.no_grad()
+def check_ticket_in_model(target: Target, ticket: Ticket, inputs: Inputs | None = None) -> None:
+    """Refuse a ticket whose model computes something else with it than the parts' errors explain.
+
+    Args:
+        target: what it was made from.
+        ticket: as it would be handed over.
+        inputs: of the model's backbone; by default random ones.
+    """
+    assert ticket.certificate is not None
+    before, after = (Target(_plain(target.model), target.what, target.asked) for _ in range(2))
+    batch = random_inputs(target) if inputs is None else inputs
+    notes, read = Notes(before), _Read(before)
+    with notes.watching(), read.watching():
+        expected = _tensors(before.backbone(**batch))
+    read.check()
+    _check_what_vanishes(before, batch)
+    certified = {part["part"]: part for part in ticket.certificate.details["parts"]}
+    for name, (layer, part) in after.parts.items():
+        pieces = after.pieces_of(name, ticket.architecture["items"], ticket.seed)
+        said, longest = certified[name], read.longest[name]
+        if not longest <= said["input_norm"] * (1 + _ROUNDING):
+            _refuse(name, f"is certified for inputs of norm {said['input_norm']:.3g} and gets one of {longest:.3g}")
+        own, _ = before.parts[name]
+        try:
+            with one_thread(), _in_double(own, part), _in_double(layer, part):
+                part.put(layer, pieces, ticket, "merged")
+                args, kwargs = _double(notes.calls[name])
+                theirs, mine = part.apply(own, *args, **kwargs), part.apply(layer, *args, **kwargs)
+        except RuntimeError as problem:
+            _refuse(name, f"cannot be run with its ticket ({first_line(problem)})")
+        error, size = (x.norm(dim=-1).max().item() for x in (mine - theirs, theirs))
+        if not error <= said["error"] + _ROUNDING * size:
+            _refuse(name, f"is off by {error:.3g}, where outputs reach {size:.3g} and {said['error']:.3g} is certified")
+    with ExitStack() as hooks:
+        for name, (layer, part) in after.parts.items():
+            put = partial(_instead, notes.outputs[name])
+            hooks.callback(part.output(layer).register_forward_hook(put).remove)
+        found = _tensors(after.backbone(**batch))
+    for theirs, mine in zip(expected, found, strict=True):
+        if theirs.is_floating_point() and not _close(mine, theirs):
+            raise StrongTicketError(
+                f"with the original's own outputs behind every part this {target.model_type} still gives others than "
+                "without a ticket: something beside the parts was changed by them."
+            )
+
+
+class _Read:
+    """What the linear maps of a model read, beside what their parts say makes it."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._read: dict[str, Tensor] = {}
+        self._made: dict[str, Tensor] = {}
+        self.longest: dict[str, float] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Take notes while the block runs the model."""
+        made, read = (lambda _, __, y, at: self._made.update({at: y})), self._note
+        with ExitStack() as hooks:
+            for layer, part in self._target.parts.values():
+                for place, input in part.reads(layer).items():
+                    hooks.callback(_at(layer, place).register_forward_pre_hook(partial(read, at=place)).remove)
+                    if at := input.made_at(layer):
+                        hooks.callback(_at(layer, at).register_forward_hook(partial(made, at=at)).remove)
+            yield
+
+    def _note(self, _: nn.Module, args: tuple[Tensor, ...], at: str) -> None:
+        self._read[at] = args[0]
+
+    def check(self) -> None:
+        """Refuse a part that does not read what makes its inputs as its family says."""
+        for name, (layer, part) in self._target.parts.items():
+            for place, input in part.reads(layer).items():
+                if place not in self._read:
+                    _refuse(name, f"has a map at {place} that the model does not call")
+                x = self._read[place].flatten(0, -2)
+                self.longest[name] = max(self.longest.get(name, 0.0), x.norm(dim=-1).max().item())
+                at = input.made_at(layer)
+                if at and (at not in self._made or not torch.equal(self._made[at].flatten(0, -2), x)):
+                    _refuse(name, f"reads something else than the norm at {at} gives")
+
+
+def _check_what_vanishes(target: Target, batch: Inputs) -> None:
+    """Refuse a part whose inputs do not come from the map that bounds them: where that gives 0, they must be 0."""
+    read: dict[str, Tensor] = {}
+    with ExitStack() as hooks:
+        for layer, part in target.parts.values():
+            for place, input in part.reads(layer).items():
+                for source, rows in input.vanishes_with(layer).items():
+                    hooks.callback(_at(layer, source).register_forward_hook(partial(_without, rows)).remove)
+                note = partial(_note_input, read, place)
+                hooks.callback(_at(layer, place).register_forward_pre_hook(note).remove)
+        target.backbone(**batch)
+    for name, (layer, part) in target.parts.items():
+        for place, input in part.reads(layer).items():
+            for source in input.vanishes_with(layer):
+                if read[place].any():
+                    _refuse(name, f"does not read what {source} gives, which its bound is made from")
+
+
+def _note_input(read: dict[str, Tensor], place: str, _: nn.Module, args: tuple[Tensor, ...]) -> None:
+    read[place] = args[0]
+
+
+def _without(rows: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.index_fill(-1, rows.to(output.device), 0.0)
+
+
+def _instead(given: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+    return given
+
+
+def _refuse(name: str, why: str) -> NoReturn:
+    raise StrongTicketError(
+        f"{name} {why}. Its family describes another model than this one, so no ticket is given; "
+        "docs/adding-a-model.md shows how to find out."
+    )
+
+
+def _at(layer: Layer, place: str) -> nn.Module:
+    return layer.module(f"/{place}")
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """Give a copy to run, in float32 if the model is in less."""
+    copy = mirror(model).eval()
+    return copy.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()) else copy
+
+
+@contextmanager
+def _in_double(layer: Layer, part: Part) -> Iterator[None]:
+    """Compute a part in float64 in the block."""
+
+    def cast(how: Callable[[nn.Module], nn.Module]) -> None:
+        for module in (layer.module(part.at), part.output(layer)):
+            how(module)
+
+    dtype = next(part.output(layer).parameters()).dtype
+    cast(lambda module: module.double())
+    yield
+    cast(lambda module: module.to(dtype))
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, tuple | list):
+        return type(value)(_double(each) for each in value)
+    return {key: _double(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    each = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return [tensor for value in each for tensor in _tensors(value)]
+
+
+def _close(x: Tensor, y: Tensor) -> bool:
+    return bool((x - y).abs().max() <= 1e-4 * y.abs().max().clamp(min=1.0)) if x.numel() else True
+
+
+def random_inputs(target: Target) -> dict[str, Any]:
+    """Make inputs for a model's backbone: tokens, images, sounds or vectors, whatever it asks for."""
+    return inputs_for(target.backbone, target.config, target.most_tokens())
+
+
+def inputs_for(backbone: nn.Module, config: Any, most_tokens: int | None = None) -> dict[str, Any]:
+    """Make random inputs for a model of which no more than this is known."""
+    length = min(_TOKENS, most_tokens or _TOKENS)
+    vision = getattr(config, "vision_config", config)
+    shapes: dict[str, Callable[[], tuple[int, ...]]] = {
+        "pixel_values": lambda: (_SEQUENCES, vision.num_channels, *_image_size(vision.image_size)),
+        "input_features": lambda: (_SEQUENCES, config.num_mel_bins, 2 * config.max_source_positions),
+    }
+    if isinstance(config, SimpleNamespace):  # of torch.nn
+        names = ("src", "tgt", "memory", "query", "key", "value")
+        shapes = dict.fromkeys(names, lambda: (length, _SEQUENCES, config.hidden_size))
+    generator, made = torch.Generator("cpu").manual_seed(0), {}
+    asked = inspect.signature(backbone.forward).parameters
+    for name in asked:
+        if name == "input_ids" or (name == "decoder_input_ids" and config.is_encoder_decoder):
+            vocabulary = config.get_text_config().vocab_size
+            made[name] = torch.randint(vocabulary, (_SEQUENCES, length), generator=generator, device="cpu")
+        elif name in shapes:
+            numbers = torch.randn(*shapes[name](), generator=generator, device="cpu")
+            # Vectors as long as `Given` says that they may be.
+            made[name] = nn.functional.normalize(numbers, dim=-1) * math.sqrt(numbers.shape[-1])
+    if not made:
+        raise StrongTicketError(
+            f"no inputs can be made for a {config.model_type}, to try the ticket on; give some as inputs={{...}}."
+        )
+    device = next(backbone.parameters()).device
+    switches = {"use_cache": False} if "use_cache" in asked else {}
+    return {name: tensor.to(device) for name, tensor in made.items()} | switches
+
+
+def _image_size(size: Any) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width

@@ -1,0 +1,93 @@
+"""The model a ticket is of, in the form its own library knows."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from strongticket.errors import StrongTicketError
+from strongticket.files import Json, difference
+from strongticket.pretrained.attaching import attach, parts_of
+from strongticket.pretrained.load import load_class, load_config, load_model
+from strongticket.pretrained.parts import Mode
+from strongticket.pretrained.target import FAMILY
+from strongticket.tickets.restore import CONFIG, load_ticket, settings_of
+from strongticket.tickets.ticket import Ticket
+
+
+def load_pretrained(
+    ticket: Ticket | str | PathLike[str], base: str | PathLike[str], *, mode: Mode = "merged"
+) -> nn.Module:
+    """Give the model a ticket is of, as transformers' `from_pretrained` gives the one it was made from.
+
+    A constructed ticket takes the place of some of the base's matrices; that they are the ones it was made from is
+    checked by their digest. A searched ticket has all numbers itself: of the base only `config.json` is read, and must
+    say what that of the searched model did.
+
+    Args:
+        ticket: constructed or searched, or its file.
+        base: the folder of the model it was made from, or its name on the Hugging Face hub.
+        mode: of a constructed ticket, see `attach`.
+
+    Returns:
+        A model in float32 and evaluation mode. `save_pretrained` writes it with the ticket's weights, unless its class
+        has no place for them, as for heads whose matrices are merged: then it refuses.
+    """
+    ticket = ticket if isinstance(ticket, Ticket) else Ticket.load(Path(ticket))
+    family = ticket.architecture.get("family")
+    if family == FAMILY:
+        model = load_model(str(base), parts_of(ticket))
+        return _saved_if_it_can_be(attach(model, ticket, mode), model)
+    if family == "module":
+        return _searched(ticket, str(base))
+    raise StrongTicketError(f"a ticket of a pretrained model is needed; that of a {family!s:.40} is made by build().")
+
+
+def _searched(ticket: Ticket, base: str) -> nn.Module:
+    kind = load_class(str(ticket.architecture.get("class")))
+    config = load_config(base)
+    if not isinstance(config, kind.config_class):
+        raise StrongTicketError(
+            f"the ticket is of a {kind.__name__}, made with a {kind.config_class.__name__}; {base} has a "
+            f"{type(config).__name__}."
+        )
+    recorded = ticket.metadata.get(CONFIG)
+    if isinstance(recorded, dict) and (ours := _same_keys(recorded, settings_of(config, full=True))) != recorded:
+        raise StrongTicketError(
+            f"{base} has other settings than the model that was searched ({difference(recorded, ours)}, there the "
+            "ticket, here the folder)."
+        )
+    with torch.random.fork_rng(devices=[]):  # for numbers that are written over
+        model: nn.Module = kind(config)
+    return load_ticket(model.float(), ticket).eval()
+
+
+def _same_keys(wanted: Json, found: Json) -> Json:
+    """Give what is found under the keys that are wanted: later releases know more of them."""
+    if not (isinstance(wanted, dict) and isinstance(found, dict)):
+        return found
+    return {key: _same_keys(value, found[key]) for key, value in wanted.items() if key in found}
+
+
+def _saved_if_it_can_be(attached: nn.Module, model: nn.Module) -> nn.Module:
+    """Refuse to save what the model's class could not load again."""
+    plain, now = (_layout(each) for each in (model, attached))
+    if plain != now:
+        kind = type(model).__name__
+
+        def save_pretrained(*_: Any, **__: Any) -> NoReturn:
+            raise StrongTicketError(
+                f"a {kind} has no place for merged or random matrices, so that its files could not be loaded. Keep the "
+                "ticket, which load_pretrained needs anyway, or use `strongticket export`."
+            )
+
+        attached.save_pretrained = save_pretrained  # type: ignore[assignment]
+    return attached
+
+
+def _layout(model: nn.Module) -> list[Any]:
+    """List the kind of every module, and the shapes of its parameters."""
+    parts = model.named_modules()
+    return [(name, type(part), [tuple(p.shape) for p in part.parameters(recurse=False)]) for name, part in parts]

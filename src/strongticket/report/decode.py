@@ -1,0 +1,117 @@
+"""Rows of `bench decode`: tokens per second of GPT-2 from bits and by torch's ways, and the memory they take."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number, share, table_of
+from strongticket.report.origin import origin
+from strongticket.report.records import Decoding, Timed
+
+_NAMES = {
+    "bits": "from bits",
+    "mask": "from bits, signs from the seed",
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "int8": "int8, dynamic",
+    "compiled": "torch.compile",
+}
+
+Rows = Sequence[Timed[Decoding]]
+Place = tuple[str, int]  # device and threads
+
+
+def decode_section(path: Path, rows: Rows) -> Section:
+    """Show tokens a second against the number of weights, a view for each place."""
+    # Of each engine, model and place the last row counts.
+    latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
+    places: dict[Place, list[Timed[Decoding]]] = {}
+    for timed in latest:
+        places.setdefault(_place(timed), []).append(timed)
+    views = [_view(place, of) for place, of in places.items()]
+    tables = [_table(place, of) for place, of in places.items()]
+    before = " or ".join(map(str, sorted({timed.row.context for timed in latest})))
+    caption = f"Medians of turns, with 20th and 80th percentiles; tokens one by one, after {before} others."
+    return Section(
+        anchor="decode",
+        name="Run from bits",
+        title="Writing text from bits",
+        lead="A GPT-2 of signed constants, half of them dropped, run from its bits and by torch's ways as floats. All "
+        "compute the same network: their logits were held against float64 before anything was timed.",
+        finding=_finding([timed.row for timed in latest]),
+        blocks=(Chart(title="Tokens per second", caption=caption, views=views, tables=tables),),
+        origin=origin([path], [timed.made for timed in latest], commands=["strongticket bench decode"]),
+    )
+
+
+def _place(timed: Timed[Decoding]) -> Place:
+    row = timed.row
+    return (timed.made.gpu or row.device, 0) if row.device != "cpu" else ("cpu", row.threads)
+
+
+def _words(place: Place) -> str:
+    device, threads = place
+    if device != "cpu":
+        return device
+    return "one core" if threads == 1 else f"{threads} cores"
+
+
+def _view(place: Place, rows: Rows) -> View:
+    engines = [engine for engine in _NAMES if any(timed.row.engine == engine for timed in rows)]
+    series = []
+    for engine in engines:
+        line = sorted((timed.row for timed in rows if timed.row.engine == engine), key=lambda row: row.weights)
+        series.append(
+            Series(
+                name=_NAMES[engine],
+                points=[(row.weights / 1e6, row.median) for row in line],
+                low=[row.p20 for row in line],
+                high=[row.p80 for row in line],
+                notes=[f"{row.model}, {row.weight_bytes / 1e6:,.0f} MB" for row in line],
+                colour=SERIES[[*_NAMES].index(engine)],
+                dash="solid" if engine in ("bits", "mask") else "dashed",
+            )
+        )
+    return View(
+        name=_words(place),
+        x="weights, millions",
+        y="tokens per second",
+        series=series,
+        x_scale="log",
+        x_ticks=sorted({timed.row.weights / 1e6 for timed in rows}),
+        y_scales=("log", "linear"),
+    )
+
+
+def _table(place: Place, rows: Rows) -> Table:
+    models = list(dict.fromkeys(timed.row.model for timed in sorted(rows, key=lambda timed: timed.row.weights)))
+    ordered = sorted(
+        (timed.row for timed in rows), key=lambda row: (models.index(row.model), [*_NAMES].index(row.engine))
+    )
+    return table_of(
+        f"{_words(place)}: a prompt of {ordered[0].prompt} tokens, then one token at a time",
+        ordered,
+        {
+            "model": lambda row: row.model,
+            "engine": lambda row: _NAMES[row.engine],
+            "tokens/s": lambda row: number(row.median),
+            "times float32": lambda row: f"{row.times_float32:.2f}" if row.times_float32 else "–",
+            "first token, s": lambda row: f"{row.first_seconds:.3f}",
+            "weights, MB": lambda row: f"{row.weight_bytes / 1e6:,.1f}",
+            "process, MB": lambda row: f"{row.memory_bytes / 1e6:,.1f}",
+            "of the limit": lambda row: share(row.limit_share),
+            "error": lambda row: number(row.error),
+        },
+        words=2,
+    )
+
+
+def _finding(rows: Sequence[Decoding]) -> str:
+    """Say what the largest model gains on one core."""
+    alone = [row for row in rows if (row.device, row.threads, row.engine) == ("cpu", 1, "bits") and row.times_float32]
+    if not alone:
+        return ""
+    row = max(alone, key=lambda row: row.weights)
+    return (
+        f"GPT-2 {row.model} from bits, on one core: {row.times_float32:.1f} times float32's tokens per second, "
+        f"in {row.weight_bytes / 1e6:,.0f} MB"
+    )
