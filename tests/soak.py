@@ -132,7 +132,7 @@ def _content(path: Path) -> object:
     if path.name == "run.json":
         return None
     if path.suffix == ".jsonl":
-        timed, lines = {"run", "tokens_per_second"}, path.read_bytes().splitlines()
+        timed, lines = {"run", "tokens_per_second", "sha256"}, path.read_bytes().splitlines()
         return [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
     return path.read_bytes()
 
@@ -154,11 +154,14 @@ class Process:
         sys.stdout.flush()
         self._told, told = os.pipe()
         self.ended: int | None = None
+        # A signal that comes before the new process has its own handlers waits until then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         self.pid = os.fork()
         if self.pid == 0:
             code = 70
             try:
                 _become(told, folder, largest_file)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 job.call(folder)
                 code = 0
             except SystemExit as end:
@@ -171,6 +174,7 @@ class Process:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(told)
 
     def send(self, number: signal.Signals, *, all_of_it: bool = True) -> None:

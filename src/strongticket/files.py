@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, JSON for people and for hashes, and one run a folder."""
 
+import hashlib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ except ModuleNotFoundError:  # Windows has no such locks: two processes there sh
     fcntl = None  # type: ignore[assignment]
 
 _PART = ".strongticket-{}.part"
+_SEAL = "sha256"  # the field of an object that holds the digest of the others
 # A JSON value as Python's json module reads and writes it.
 Json = Any
 
@@ -125,6 +127,21 @@ def parse_canonical_json(text: str) -> Json:
     return value
 
 
+def sealed(content: dict[str, Json]) -> dict[str, Json]:
+    """Add its SHA-256 to what goes into a file, so that `unsealed` sees damage."""
+    return {**content, _SEAL: hashlib.sha256(canonical_json(content).encode()).hexdigest()}
+
+
+def unsealed(content: Json) -> Json:
+    """Take the SHA-256 off, or raise a ValueError where it is not that of the rest; what has none stays as it is."""
+    if not isinstance(content, dict) or _SEAL not in content:
+        return content
+    rest = {key: value for key, value in content.items() if key != _SEAL}
+    if sealed(rest) != content:
+        raise ValueError("its SHA-256 is another: it was changed or damaged")
+    return rest
+
+
 def as_json(value: object) -> Json:
     """Give a value as it looks after a trip through a file: tuples are lists, keys are strings."""
     return json.loads(json.dumps(value, allow_nan=False))
@@ -135,9 +152,9 @@ def read_json(path: Path) -> Json | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_bytes())
+        return unsealed(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
-        raise StrongTicketError(f"{path} is not JSON ({error}); move it away and run again.") from None
+        raise StrongTicketError(f"{path} is damaged, or no JSON ({error}); move it away and run again.") from None
 
 
 def write_json(path: Path, content: Json) -> None:

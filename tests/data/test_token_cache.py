@@ -60,7 +60,7 @@ def test_tokens_are_made_once(data: Path, cache: Path, words: str) -> None:
     assert isinstance(first.train, np.memmap)
     assert first.train.dtype == np.uint16
     assert not first.train.flags.writeable
-    assert first.splits["train"].text_bytes == len(TRAIN.encode())
+    assert first.text_bytes("train") == len(TRAIN.encode())
     size = (data / "train.txt").stat().st_size + (data / "valid.txt.xz").stat().st_size
     assert calls[-1] == (size, size)
     calls.clear()
@@ -116,7 +116,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "foreign": lambda entry: edit(entry / "tokens.json", lambda about: about.update(key="0" * 64)),
     "no splits": lambda entry: edit(entry / "tokens.json", lambda about: about.update(splits=None)),
     "small": lambda entry: edit(entry / "tokens.json", lambda about: about["tokenizer"].update(vocabulary=30)),  # type: ignore[attr-defined]
-    "no bytes": lambda entry: edit(entry / "tokens.json", lambda about: about["splits"]["train"].update(text_bytes=0)),  # type: ignore[index]
 }
 
 
@@ -255,3 +254,14 @@ def test_where_tokens_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert default_root() == tmp_path / "xdg" / "strongticket"
     monkeypatch.setenv("STRONGTICKET_CACHE", str(tmp_path / "mine"))
     assert default_root() == tmp_path / "mine"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("STRONGTICKET_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(StrongTicketError, match="no home; set STRONGTICKET_CACHE"):
+        default_root()

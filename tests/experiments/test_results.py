@@ -7,7 +7,7 @@ import pytest
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import fig4
 from strongticket.experiments.results import ResultFolder
-from strongticket.files import Json, as_json
+from strongticket.files import Json, as_json, unsealed
 
 CONFIG = as_json({"figure": "fig4", **asdict(fig4.Config(sources=5))})
 
@@ -38,7 +38,7 @@ def test_a_line_cut_short_is_dropped_and_written_again(tmp_path: Path, cut: int)
     with folder.partial() as partial:
         assert partial.rows == {"a": [1]}
         partial.keep("b", [2, 3, 4, 5])
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+    assert [unsealed(json.loads(line)) for line in file.read_text().splitlines()] == [
         {"config": CONFIG},
         {"task": "a", "rows": [1]},
         {"task": "b", "rows": [2, 3, 4, 5]},
@@ -84,21 +84,43 @@ def test_another_configuration_is_refused(tmp_path: Path, other: dict[str, objec
     assert (tmp_path / "begun" / "partial.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("line", [b"7", b"[]", b'{"task": "b"}', b"[" * 100_000])
-def test_a_line_that_is_none_of_ours_is_dropped(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize("line", [b"7", b"[]", b'{"task": "b", "rows": [9]}', b"[" * 100_000])
+def test_a_line_that_is_none_of_ours_is_not_used_and_told(tmp_path: Path, line: bytes) -> None:
     folder = folder_of(tmp_path)
     with folder.partial() as partial:
         partial.keep("a", [1])
     with open(tmp_path / "partial.jsonl", "ab") as file:
         file.write(line + b"\n")
+    with folder.partial(lambda _: None) as partial:
+        partial.keep("c", [3])
+    told: list[str] = []
+    with folder.partial(told.append) as partial:
+        assert partial.rows == {"a": [1], "c": [3]}
+    assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; what they held is done again."]
+
+
+def test_another_digit_is_damage(tmp_path: Path) -> None:
+    folder, file = folder_of(tmp_path), tmp_path / "partial.jsonl"
     with folder.partial() as partial:
-        assert partial.rows == {"a": [1]}
+        partial.keep("a", [0.25])
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"0.25", b"0.35"))
+    with pytest.warns(UserWarning, match="1 of 2 lines are damaged"), folder.partial() as partial:
+        assert partial.rows == {}
+    file.write_bytes(whole.replace(b'"sources": 5', b'"sources": 4'))
+    with pytest.raises(StrongTicketError, match=r"partial.jsonl is damaged in its first line"), folder.partial():
+        pass
+    folder.finish({"config": CONFIG, "rows": [0.25]}, {})
+    result = tmp_path / "result.json"
+    result.write_bytes(result.read_bytes().replace(b"0.25", b"0.35"))
+    with pytest.raises(StrongTicketError, match=r"result.json is damaged, .*\(its SHA-256 is another.*move it away"):
+        folder.finished()
 
 
 @pytest.mark.parametrize("content", [b"not json", b"[]", b'{"no": "config"}', b"[" * 100_000])
 def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "result.json").write_bytes(content)
-    with pytest.raises(StrongTicketError, match=r"is not JSON|another configuration"):
+    with pytest.raises(StrongTicketError, match=r"no JSON|another configuration"):
         folder_of(tmp_path).finished()
 
 

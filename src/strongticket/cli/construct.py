@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def construct(
         means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial, "workers": workers}
         try:
             with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
-                ticket = construct_pretrained(loaded, **settings, **means, progress=advance)
+                ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
             ticket.save(out)
         except KeyboardInterrupt:
             kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""

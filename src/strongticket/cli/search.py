@@ -204,6 +204,8 @@ def _run_seeds(
     from strongticket.cli.terminal import count_bar, print_json
     from strongticket.cli.watch import watched
     from strongticket.data.text import load_text
+    from strongticket.experiments.results import naming
+    from strongticket.learn.folder import RESULT
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
     from strongticket.learn.text_run import run
@@ -223,7 +225,8 @@ def _run_seeds(
             if budget is not None and size > budget and share.rank == 0:
                 tell(f"{folder}: {size:,} bytes are more than --budget-bytes {budget:,}: the text has more tokens.")
             if share.rank == 0 and not as_json:
-                _report(folder, result)
+                with naming(folder / RESULT):  # of an earlier command, it may be
+                    _report(folder, result)
         if share.rank == 0 and as_json:
             print_json({"runs": results})
 

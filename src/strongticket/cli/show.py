@@ -36,6 +36,8 @@ def render(summary: Summary, title: str, *, every: bool) -> Iterator[Table | str
 
 def _facts(summary: Summary, title: str, every: bool) -> Table:
     table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
+    table.add_column()
+    table.add_column(overflow="fold")  # an identity is no use without its end
     ticket, nonzero = summary.ticket, summary.nonzero_words()
     facts = [
         ("identity", ticket.identity),

@@ -1,6 +1,8 @@
 """Target models and samples on disk."""
 
 from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -39,5 +41,5 @@ def load_samples(path: Path) -> Tensor:
         if np.iscomplexobj(array):
             raise TypeError
         return torch.from_numpy(np.asarray(array, dtype=np.float64))
-    except (ValueError, TypeError, EOFError) as error:
+    except (ValueError, TypeError, EOFError, TokenError, BadZipFile) as error:
         raise StrongTicketError(f"{path}: samples are a .npy file of numbers, or a .safetensors file.") from error

@@ -52,6 +52,10 @@ class BytesCodec:
         """Give the bytes the tokens stand for."""
         return bytes(map(int, tokens))
 
+    def count_bytes(self, tokens: Tokens) -> int:
+        """Count these bytes."""
+        return len(tokens)
+
 
 @dataclass(frozen=True)
 class BpeCodec:
@@ -88,6 +92,11 @@ class BpeCodec:
         """Give the bytes the tokens stand for; together they need not be whole characters."""
         return b"".join(self._bytes[token] for token in tokens)
 
+    def count_bytes(self, tokens: Tokens) -> int:
+        """Count these bytes, a million tokens at a time."""
+        lengths = np.array([len(self._bytes[token]) for token in range(self.vocabulary)])
+        return sum(int(lengths[tokens[first : first + (1 << 20)]].sum()) for first in range(0, len(tokens), 1 << 20))
+
     def to_json(self) -> str:
         """Write a tokenizer.json, which `bpe_from_folder` and the `tokenizers` package read."""
         text: str = self._engine.to_str()
@@ -123,7 +132,7 @@ def bpe_from_folder(folder: Path) -> BpeCodec:
         lines = (folder / MERGES).read_text("utf-8").split("\n")
         merges = [_pair(line) for line in lines if line.strip() and not line.startswith("#version")]
         return _codec(vocab, merges, {END_OF_TEXT: vocab[END_OF_TEXT]} if END_OF_TEXT in vocab else {})
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StrongTicketError(f"{folder}: {VOCAB} and {MERGES} are not a byte-level BPE: {error!r:.120}") from None
 
 
@@ -136,7 +145,7 @@ def bpe_from_json(text: bytes | str, name: str) -> BpeCodec:
             raise ValueError(odd)
         merges = [_pair(pair) for pair in model["merges"]]
         return _codec(model["vocab"], merges, {token["content"]: token["id"] for token in content["added_tokens"]})
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise StrongTicketError(f"{name} is not a byte-level BPE such as GPT-2's: {error!r:.120}") from None
 
 

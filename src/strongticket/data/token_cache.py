@@ -10,10 +10,11 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -28,6 +29,9 @@ from strongticket.files import Json, canonical_json, lock_file, named
 DESCRIPTION = "tokens.json"
 FORMAT = 1
 
+# What damaged files make of correct code; the last is NumPy's, of a header that ends too early.
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError, TokenError)
+
 # The text files of each split.
 Files = Mapping[str, Sequence[Path]]
 # Called with the bytes of text files read so far, and all of them.
@@ -36,10 +40,9 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One split's tokens, (N,) and memory-mapped; the bytes of text they stand for; and the SHA-256 of the tokens."""
+    """One split's tokens, (N,) and memory-mapped, and their SHA-256."""
 
     tokens: Tokens
-    text_bytes: int
     digest: str
 
 
@@ -66,6 +69,10 @@ class Text:
         if split not in self.splits:
             raise StrongTicketError(f"{self.name}: the {split} split was not loaded, only {', '.join(self.splits)}.")
         return self.splits[split].tokens
+
+    def text_bytes(self, split: str) -> int:
+        """Count the bytes of text that a split's tokens stand for."""
+        return self.tokenizer.codec.count_bytes(self.tokens(split))
 
     @property
     def digest(self) -> str:
@@ -98,8 +105,10 @@ def default_root() -> Path:
     """Give the folder entries are kept in unless the caller names one."""
     if chosen := os.environ.get("STRONGTICKET_CACHE"):
         return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "strongticket"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "strongticket"
+    except RuntimeError:
+        raise StrongTicketError("this user has no home; set STRONGTICKET_CACHE to a folder for tokens.") from None
 
 
 def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -> Text:
@@ -123,7 +132,7 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
                 raise ValueError(f"it has no {split} split, only {', '.join(about['splits'])}")
             opened[split] = _open_split(folder / f"{split}.npy", about["splits"][split], tokenizer.vocabulary)
         return Text(name=str(about["name"]), tokenizer=tokenizer, splits=opened)
-    except (ValueError, TypeError, LookupError, AttributeError, OSError, EOFError, RecursionError) as error:
+    except (*_DAMAGE, OSError) as error:
         reason = str(error) if isinstance(error, ValueError | OSError) else repr(error)
         raise BrokenEntryError(f"{folder} cannot be used as tokens: {reason:.200}.") from None
 
@@ -203,19 +212,12 @@ def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Pr
 def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> Json:
     """Write the tokens of files one after another, each encoded by itself; only a few MB are in memory at a time."""
     dtype = token_dtype(tokenizer.vocabulary)
-    digest, count, text_bytes = hashlib.sha256(), 0, 0
-
-    def pieces(file: Path) -> Iterator[str]:
-        nonlocal text_bytes
-        for piece in read_pieces(file, advance):
-            text_bytes += len(piece.encode())
-            yield piece
-
+    digest, count = hashlib.sha256(), 0
     with open(path, "wb") as out:
         _write_header(out, dtype, 0)
         begin = out.tell()
         for file in files:
-            for tokens in tokenizer.codec.encode_pieces(pieces(file)):
+            for tokens in tokenizer.codec.encode_pieces(read_pieces(file, advance)):
                 data = tokens.astype(dtype).tobytes()
                 out.write(data)
                 digest.update(data)
@@ -225,7 +227,7 @@ def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advanc
         assert out.tell() == begin, "NumPy leaves room in the header for the array to grow"
     if not count:
         raise StrongTicketError(f"{files[0]} has no text in it.")
-    return {"tokens": count, "text_bytes": text_bytes, "sha256": digest.hexdigest()}
+    return {"tokens": count, "sha256": digest.hexdigest()}
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
@@ -240,9 +242,7 @@ def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
         raise ValueError(f"{path.name} has another SHA-256 than {DESCRIPTION} says")
     if tokens.max() >= vocabulary:
         raise ValueError(f"{path.name} has token {tokens.max()}, but the vocabulary ends at {vocabulary - 1}")
-    if not isinstance(about["text_bytes"], int) or about["text_bytes"] < 1:
-        raise ValueError(f"{path.name} is said to stand for {about['text_bytes']!r:.40} bytes of text")
-    return Split(tokens=tokens, text_bytes=about["text_bytes"], digest=about["sha256"])
+    return Split(tokens=tokens, digest=about["sha256"])
 
 
 def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:

@@ -34,7 +34,7 @@ class Constructions(Generic[C]):
         if (finished := folder.finished()) is not None:
             return finished
         start = time.perf_counter()
-        with folder.partial() as partial:
+        with folder.partial(how.tell) as partial:
             if partial.targets is None:
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
             targets = partial.targets or []

@@ -27,7 +27,9 @@ from strongticket.files import (
     discard,
     lock,
     read_json,
+    sealed,
     sweep,
+    unsealed,
     waiting_lock,
 )
 from strongticket.learn.config import RunConfig
@@ -83,9 +85,12 @@ class Rows:
         self.folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(self.folder):
             path = self.folder / ROWS
-            self._own = [*_read(path), row]
+            self._own = _read(path)
+            if any(row["config"] == own["config"] and _version_of(row) == _version_of(own) for own in self._own):
+                return
+            self._own.append(row)
             # Earlier lines stay as they are: what their time knew of their settings is not to be guessed again.
-            lines = [*_lines(path), json.dumps(row, allow_nan=False).encode()]
+            lines = [*_lines(path), json.dumps(sealed(row), allow_nan=False).encode()]
             with atomic_write(path) as file:
                 file.write(b"".join(line + b"\n" for line in lines))
 
@@ -241,10 +246,10 @@ def _lines(path: Path) -> list[bytes]:
 
 def _row(line: bytes, number: int, path: Path) -> Json:
     try:
-        row, wrong = json.loads(line), ""
+        row, wrong = unsealed(json.loads(line)), ""
     except (ValueError, RecursionError) as error:
         # Without a line of its own, which would be 1.
-        wrong = f" is not JSON lines: line {number} ({getattr(error, 'msg', error)})"
+        wrong = f" is damaged, or no JSON lines: line {number} ({getattr(error, 'msg', error)})"
     if not wrong and not _is_row(row):
         wrong = f": line {number} is no finished run, or one of another release"
     if wrong:

@@ -7,13 +7,14 @@ partial.jsonl  while work is under way: the configuration, the targets, then one
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, append_line, lock, read_json, write_json
+from strongticket.files import Json, append_line, lock, read_json, sealed, unsealed, write_json
 from strongticket.settings import other_settings
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
@@ -36,17 +37,21 @@ class ResultFolder:
         return result
 
     @contextmanager
-    def partial(self) -> Iterator["Partial"]:
-        """Open the work done so far, keep more of it, and leave it on disk if the block is left by an error."""
+    def partial(self, tell: Callable[[str], object] = warnings.warn) -> Iterator["Partial"]:
+        """Open the work done so far, keep more of it, and leave it on disk if the block is left by an error.
+
+        Args:
+            tell: told of damage.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / PARTIAL, "a+b", buffering=0) as file:
             lock(file, self.path)
-            yield Partial(file, self.config, self._check)
+            yield Partial(file, self.config, self._check, tell)
 
     def finish(self, result: Json, run: Json) -> None:
         """Write both files, the result last: while it is missing, the work counts as unfinished."""
         write_json(self.path / RUN, run)
-        write_json(self.path / RESULT, result)
+        write_json(self.path / RESULT, sealed(result))
         (self.path / PARTIAL).unlink(missing_ok=True)
 
     def _check(self, config: Json) -> None:
@@ -69,28 +74,39 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class Partial:
-    """Finished tasks, kept line by line; a line cut short by a crash is dropped when it is opened again."""
+    """Finished tasks, kept line by line, each with a SHA-256.
 
-    def __init__(self, file: IO[bytes], config: Json, check: Callable[[Json], None]) -> None:
+    A line cut short by a crash is dropped when the file is opened again, and one that was damaged is not used.
+    """
+
+    def __init__(
+        self, file: IO[bytes], config: Json, check: Callable[[Json], None], tell: Callable[[str], object]
+    ) -> None:
         self._file = file
         self.targets: list[Json] | None = None
         self.rows: dict[str, Json] = {}
         file.seek(0)
-        whole = 0  # bytes
-        for line in file.read().splitlines(keepends=True):
-            match _parse(line):
-                case {"config": theirs}:
-                    check(theirs)
-                case {"targets": targets}:
-                    self.targets = targets
-                case {"task": task, "rows": rows}:
-                    self.rows[task] = rows
-                case _:  # half written, or none of ours
-                    break
-            whole += len(line)
-        file.truncate(whole)
-        if not whole:
+        *lines, _ = file.read().split(b"\n")
+        file.truncate(sum(len(line) + 1 for line in lines))
+        if not lines:
             self._append({"config": config})
+            return
+        match _parse(lines[0]):
+            case {"config": theirs}:
+                check(theirs)
+            case _:  # then nobody knows whose the other lines are
+                raise StrongTicketError(f"{file.name} is damaged in its first line; move it away and run again.")
+        damaged = 0
+        for line in lines[1:]:
+            match _parse(line):
+                case {"targets": list(targets)}:
+                    self.targets = targets
+                case {"task": str(task), "rows": rows}:
+                    self.rows[task] = rows
+                case _:
+                    damaged += 1
+        if damaged:
+            tell(f"{file.name}: {damaged} of {len(lines)} lines are damaged; what they held is done again.")
 
     def keep_targets(self, targets: list[Json]) -> None:
         """Keep the targets, which may have taken training."""
@@ -103,12 +119,14 @@ class Partial:
         self._append({"task": task, "rows": rows})
 
     def _append(self, entry: Json) -> None:
-        append_line(self._file, entry)
+        append_line(self._file, sealed(entry))
         os.fsync(self._file.fileno())
 
 
 def _parse(line: bytes) -> Json | None:
+    """Read a whole line with its SHA-256, or give None."""
     try:
-        return json.loads(line) if line.endswith(b"\n") else None
+        read = json.loads(line)
+        return rest if (rest := unsealed(read)) != read else None
     except (ValueError, RecursionError):
         return None

@@ -10,7 +10,7 @@ from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import How, NothingToDrawError, Options
 from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
-from strongticket.files import Json, as_json, read_json, write_json
+from strongticket.files import Json, as_json, read_json, sealed, write_json
 from strongticket.learn.config import RunConfig
 
 MINI_AND_SMALL = {"mini": 3, "small": 3}
@@ -84,7 +84,7 @@ class TextRuns:
         if fewer := fewer_runs(read_json(folder / RESULT), result):
             how.tell(fewer)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / RESULT, result)
+        write_json(folder / RESULT, sealed(result))
         write_json(folder / RUN, _made_by([row["run"] for row in finished]))
         return result
 

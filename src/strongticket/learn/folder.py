@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, append_line, lock, read_json, write_json
+from strongticket.files import Json, append_line, lock, read_json, sealed, write_json
 from strongticket.learn import checkpoint
 from strongticket.learn.rules.rule import as_rule
 from strongticket.settings import other_settings
@@ -58,7 +58,8 @@ class RunFolder:
         """Read the result if the run is done; a folder of other settings is refused."""
         result = read_json(self.path / RESULT)
         self._check(read_json(self.path / CONFIG))
-        self._check((result or {}).get("config"))
+        if result is not None:
+            self._check(result.get("config") if isinstance(result, dict) else {})
         return result
 
     def _check(self, config: Json | None) -> None:
@@ -183,4 +184,4 @@ class RunFolder:
     def finish(self, result: Json, run: Json) -> None:
         """Write both files, the result last: while it is missing, the run counts as unfinished."""
         write_json(self.path / RUN, run)
-        write_json(self.path / RESULT, result)
+        write_json(self.path / RESULT, sealed(result))

@@ -169,10 +169,11 @@ def cubin(source: str, options: tuple[str, ...]) -> bytes:
 
 
 def _cache_directory() -> Path:
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    variable, below = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+    try:
+        base = Path(os.environ.get(variable) or Path.home() / below)
+    except RuntimeError:  # a user without a home: nothing is kept
+        base = Path(os.devnull)
     return base / "strongticket" / "nvrtc"
 
 

@@ -1,9 +1,11 @@
 """Finished pieces of an interrupted construction, one small file each, in a folder beside the ticket to be."""
 
+import hashlib
 import io
 import json
+import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -12,12 +14,24 @@ from typing import Any
 import numpy as np
 
 from strongticket.construct.product import Miss
-from strongticket.errors import StrongTicketError
-from strongticket.files import BusyError, Json, atomic_write, difference, discard, lock, read_json, sweep, write_json
+from strongticket.errors import StrongTicketError, first_line
+from strongticket.files import (
+    BusyError,
+    Json,
+    atomic_write,
+    canonical_json,
+    difference,
+    discard,
+    lock,
+    read_json,
+    sweep,
+    write_json,
+)
 from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.tickets.symbols import Bits
 
 _SETTINGS, _LOCK, _FACTS = "settings.json", "lock", "facts"
+_DIGEST = hashlib.sha256().digest_size  # bytes after a piece
 
 
 class Checkpoint:
@@ -26,10 +40,15 @@ class Checkpoint:
     Args:
         folder: made when work begins.
         settings: everything the masks depend on, as JSON; a folder of other settings is refused.
+        tell: told of damage.
     """
 
-    def __init__(self, folder: Path | None, settings: dict[str, Json]) -> None:
+    def __init__(
+        self, folder: Path | None, settings: dict[str, Json], tell: Callable[[str], object] = warnings.warn
+    ) -> None:
+        self._tell = tell
         self._folder, self._settings = folder, settings
+        self._about = canonical_json(settings).encode()
 
     @contextmanager
     def open(self) -> Iterator["Checkpoint"]:
@@ -49,21 +68,27 @@ class Checkpoint:
                 raise
 
     def load(self, piece: Piece) -> Solved | None:
-        """Give what was found for a piece, or None if it has to be solved; a damaged file counts as none."""
+        """Give what was found for a piece, or None if it has to be solved; a damaged file is told, and not used."""
         if self._folder is None:
             return None
         try:
-            with np.load(self._folder / f"{piece.name}.npz", allow_pickle=False) as file:
+            data = (self._folder / f"{piece.name}.npz").read_bytes()
+            if data[-_DIGEST:] != self._digest(piece.name, data[:-_DIGEST]):
+                raise ValueError("another SHA-256")
+            with np.load(io.BytesIO(data[:-_DIGEST]), allow_pickle=False) as file:
                 facts = json.loads(file[_FACTS].tobytes())
                 arrays = {name: file[name] for name in file.files if name != _FACTS}
             bits: dict[str, Bits] = {name: array for name, array in arrays.items() if array.dtype == np.uint8}
             owners = {name: array for name, array in arrays.items() if array.dtype == np.int32}
             missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
             solved = Solved(bits=bits, owners=owners, unreachable=missed, **facts)
-            complete = len(list(piece.tensors(solved))) == 2 * len(bits)
-        except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile):
+            list(piece.tensors(solved))
+        except FileNotFoundError:
             return None
-        return solved if complete else None
+        except (OSError, EOFError, TypeError, ValueError, LookupError, zipfile.BadZipFile) as error:
+            self._tell(f"{self._folder / piece.name}.npz is damaged ({first_line(error)}); it is solved again.")
+            return None
+        return solved
 
     def keep(self, solved: Solved) -> None:
         """Keep a finished piece."""
@@ -80,9 +105,14 @@ class Checkpoint:
             **solved.owners,
         }  # Any: numpy has a keyword of its own beside them
         np.savez(buffer, **arrays)
-        # Nothing is lost if a power cut takes the last of them: the check sums inside tell, and they are solved again.
+        # Nothing is lost if a power cut takes the last of them: the digest tells, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
             file.write(buffer.getbuffer())
+            file.write(self._digest(solved.name, buffer.getbuffer()))
+
+    def _digest(self, name: str, data: bytes | memoryview) -> bytes:
+        """Hash a piece with what it is a piece of: that of another model or seed is as good as damaged."""
+        return hashlib.sha256(b"\0".join((self._about, name.encode(), data))).digest()
 
     def _check_settings(self, path: Path) -> None:
         theirs = read_json(path)

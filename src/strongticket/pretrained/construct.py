@@ -1,6 +1,7 @@
 """A pretrained model's attention, and if asked its MLPs, inside a random network: part by part, then one ticket."""
 
 import math
+import warnings
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -52,6 +53,7 @@ def construct_pretrained(
     checkpoint: str | PathLike[str] | None = None,
     inputs: Inputs | None = None,
     progress: Progress | None = None,
+    tell: Callable[[str], object] = warnings.warn,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
@@ -76,6 +78,7 @@ def construct_pretrained(
             removes it once the ticket is safe.
         inputs: of the model's backbone, for those that no random ones can be made for.
         progress: called with the number of sums just done.
+        tell: called with a line where something in `checkpoint` is damaged, and has to be done again.
 
     Returns:
         A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
@@ -105,7 +108,7 @@ def construct_pretrained(
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
-        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings).open() as kept,
+        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, tell).open() as kept,
         # It depends on the seed and the shapes alone, and so is worked out beside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):

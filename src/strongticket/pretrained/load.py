@@ -13,6 +13,7 @@ from strongticket.pretrained.families import Parts, family_of
 
 # The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
 _UNUSED = ("pooler",)
+_MOST_LAYERS = 1000  # several times what any model has; the loader would make as many as a file asks for
 
 
 def load_model(name: str, parts: Parts = "merged") -> nn.Module:
@@ -58,6 +59,8 @@ def load_config(name: str) -> Any:
             f"{name}: the checkpoint is quantised ({getattr(method, 'value', method)}); give the model it was made "
             "from, in float32, bfloat16 or float16."
         )
+    if (layers := getattr(config, "num_hidden_layers", 0) or 0) not in range(_MOST_LAYERS + 1):
+        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")
     return config
 
 

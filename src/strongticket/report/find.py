@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
+from strongticket.files import Json, unsealed
 from strongticket.learn.config import RunConfig
 from strongticket.report.records import (
     Decoding,
@@ -273,7 +273,7 @@ def _lines(path: Path) -> list[bytes]:
 
 def _parse(text: bytes) -> Json:
     try:
-        return json.loads(text)
+        return unsealed(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise UnreadableError(error) from None
 
