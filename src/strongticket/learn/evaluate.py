@@ -189,6 +189,6 @@ def _tolerance(loss: float, tokens: int, *, rounded: bool) -> float:
 
     It rounds the loss of each token by about a roundoff of it, up or down, so that their mean moves with the root of
     their number; four standard deviations are allowed. What it does to the weights is the same for all tokens: GPT-2
-    mini's loss on 300,000 of them moves by a fortieth of a roundoff, and an eighth is allowed.
+    mini's loss on 330,000 of them moves by a fortieth of a roundoff, and an eighth is allowed.
     """
     return _ANOTHER_ORDER + rounded * _BFLOAT16 * (0.125 + 4 * loss / math.sqrt(tokens))
