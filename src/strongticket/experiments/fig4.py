@@ -3,7 +3,7 @@ r"""Figure 4: the error of tickets within a single-head attention against its hi
 For each of the targets and widths, sources are drawn, pruned into the target by Lemma 7, and compared with it on the
 test inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
 inputs is kept beside it. Reported: mean and standard deviation over sources as in the paper; and median, quartiles and
-the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/reproduction.md`). All of
+the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/figures-4-6.md`). All of
 it twice, on the same sources: with equal blocks of units, as the paper has them, and with adaptive ones.
 """
 
