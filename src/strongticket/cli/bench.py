@@ -91,7 +91,7 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     one-off compilation.
     """
     from strongticket.bench import pensia, render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(PensiaSettings, options)
     (outcome,) = _run(
@@ -105,7 +105,7 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
-        console().print(render.pensia_table(outcome))
+        print_table(render.pensia_table(outcome))
 
 
 @bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
@@ -120,7 +120,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(SearchSettings, options)
     found = _run(search.run, settings, search.count_steps(settings), lambda rows: rows, out, as_json)
@@ -130,7 +130,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
         return
     batch = " x ".join(map(str, settings.batch))
     title = f"Steps of {batch} tokens, {settings.device}, {settings.step.precision}"
-    console().print(render.search_table(measured, title))
+    print_table(render.search_table(measured, title))
 
 
 @bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
@@ -220,14 +220,10 @@ def _show(section: "Section", out: Path, name: str) -> None:
     """Draw a section into a folder, and print it."""
     from strongticket.charts.picture import draw
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import console, print_parts
 
     draw(section, out / name)
-    for part in show(section):
-        if isinstance(part, str):
-            typer.echo(part)
-        else:
-            console().print(part)
+    print_parts(show(section, console().width))
     typer.echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
 
 
@@ -295,19 +291,18 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
 
 def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
     from strongticket.bench import render
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import print_table
 
-    out = console()
-    out.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+    print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
-        out.print(
+        typer.echo(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
             f"no answer worse than the reference's or a peer's."
         )
         for note in comparison.notes:
-            out.print(note)
+            typer.echo(note)
     if drawn:
-        out.print(f"figure: {drawn}")
+        typer.echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

@@ -12,9 +12,9 @@ from strongticket.errors import StrongTicketError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
     from torch import nn
 
+    from strongticket.charts.parts import Table
     from strongticket.tickets.ticket import Ticket
 
 
@@ -218,7 +218,7 @@ def compare(
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.terminal import console, print_json, rate_bar
+    from strongticket.cli.terminal import print_json, print_table, rate_bar
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
@@ -239,7 +239,7 @@ def compare(
     for line in _comparison_lines(result):
         typer.echo(line)
     for table in _comparison_tables(result):
-        console().print(table)
+        print_table(table)
 
 
 def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
@@ -259,18 +259,25 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
 
 
 def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
-    from rich.table import Table
+    from strongticket.charts.parts import table_of
 
-    maps = Table(title="Attention maps, distance of rows in 1-norm", title_justify="left")
-    for column in ("layer", "mean", "largest"):
-        maps.add_column(column, justify="right")
-    for row in result["attention_maps"]:
-        maps.add_row(str(row["layer"]), f"{row['mean_distance']:.2e}", f"{row['largest_distance']:.2e}")
-    yield maps
-    parts = Table(title="Each part on the original's inputs", title_justify="left")
-    for column in ("part", "error", "certified", "largest input", "covered input"):
-        parts.add_column(column, justify="left" if column == "part" else "right")
-    for row in result["parts"]:
-        numbers = (f"{row['error']:.2e}", f"{row['certified']:.2e}")
-        parts.add_row(row["part"], *numbers, f"{row['largest_input']:.2f}", f"{row['input_norm']:.2f}")
-    yield parts
+    yield table_of(
+        "Attention maps, distance of rows in 1-norm",
+        result["attention_maps"],
+        {
+            "layer": lambda row: str(row["layer"]),
+            "mean": lambda row: f"{row['mean_distance']:.2e}",
+            "largest": lambda row: f"{row['largest_distance']:.2e}",
+        },
+    )
+    yield table_of(
+        "Each part on the original's inputs",
+        result["parts"],
+        {
+            "part": lambda row: str(row["part"]),
+            "error": lambda row: f"{row['error']:.2e}",
+            "certified": lambda row: f"{row['certified']:.2e}",
+            "largest input": lambda row: f"{row['largest_input']:.2f}",
+            "covered input": lambda row: f"{row['input_norm']:.2f}",
+        },
+    )

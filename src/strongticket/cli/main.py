@@ -77,15 +77,16 @@ def show(
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import console, print_json, print_parts
     from strongticket.tickets.summary import summarize
 
     summary = summarize(_load(file), file)
     if as_json:
         print_json(summary.as_json())
     else:
-        for part in render(summary, file.name, every=every):
-            console().print(part)
+        stdout = console()
+        ascii_only = stdout.options.ascii_only
+        print_parts(render(summary, file.name, every=every, width=stdout.width, ascii_only=ascii_only))
 
 
 @app.command(cls=Command, epilog="Example: strongticket verify attention.ticket --target model.safetensors")

@@ -149,7 +149,7 @@ def _flag(name: str) -> str:
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
     """Make one figure, print it, and sum it up."""
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import console, print_parts
     from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
@@ -170,11 +170,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     for line in told:
         typer.echo(line, err=True)
     if not as_json:
-        for part in show(figure.describe(result)):
-            if isinstance(part, str):
-                typer.echo(f"{part}\n")
-            else:
-                console().print(part)
+        print_parts(show(figure.describe(result), console().width))
         if result.get("missing"):
             typer.echo(_missing_line(result["missing"], how.work is not None, only))
         typer.echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")

@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich.console import Console
@@ -24,6 +24,11 @@ from rich.text import Text
 
 from strongticket.errors import printable
 
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from strongticket.charts.parts import Table
+
 LINE_SECONDS = 10.0  # between lines of progress, where there is no terminal for a bar
 _STEP_COLUMNS = (
     SpinnerColumn(),
@@ -41,6 +46,23 @@ def console() -> Console:
     """
     stdout = Console(highlight=False, markup=False)
     return stdout if stdout.is_terminal else Console(width=120, highlight=False, markup=False)
+
+
+def print_parts(parts: "Iterable[RichTable | str]") -> None:
+    """Print lines and tables in order."""
+    stdout = console()
+    for part in parts:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            stdout.print(part)
+
+
+def print_table(table: "Table") -> None:
+    """Print a table with whole numbers: what the terminal has no room for is left out, and a line says so."""
+    from strongticket.charts.terminal import show_table
+
+    print_parts(show_table(table, console().width))
 
 
 def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
