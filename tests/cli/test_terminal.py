@@ -1,8 +1,7 @@
-"""What commands print in terminals of any width, and how they tell of progress."""
+"""What commands print in terminals of any width."""
 
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from strongticket.charts.terminal import show as show_section
 from strongticket.charts.terminal import show_table
 from strongticket.cli import construct
 from strongticket.cli.show import render
-from strongticket.cli.terminal import bar, count_bar, print_parts, rate_bar
+from strongticket.cli.terminal import bar, print_parts
 from strongticket.report.decode import decode_section
 from strongticket.report.find import find
 from strongticket.report.rules import rules_section
@@ -48,27 +47,6 @@ def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_pa
     assert lines["norm"].count("█") == 12
     assert "███" in lines["head.0.key"]  # density 0.57
     assert "█" not in lines["nothing"]
-
-
-@pytest.mark.parametrize("kind", ["count", "rate"])
-def test_progress_is_told_in_lines_where_there_is_no_terminal(
-    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr("strongticket.cli.terminal.time.monotonic", lambda: now)
-    with ExitStack() as stack:
-        if kind == "count":
-            show = stack.enter_context(count_bar("sums"))
-        else:
-            advance = stack.enter_context(rate_bar("sums", 1200))
-        for second, done in ((1.0, 1), (10.5, 2), (11.0, 3), (21.0, 4)):
-            now = 100.0 + second
-            if kind == "count":
-                show(done, 1200)
-            else:
-                advance(1)
-    # None for what is short, and one every ten seconds.
-    assert capsys.readouterr().err == "sums: 2 of 1,200, 10 s\nsums: 4 of 1,200, 21 s\n"
 
 
 @NARROW

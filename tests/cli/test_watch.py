@@ -25,12 +25,12 @@ def test_a_narrow_terminal_shows_the_steps_too(width: int, monkeypatch: pytest.M
     assert ("mlp 0.300" in file.getvalue()) == (width == 160)
 
 
-def test_a_log_says_where_a_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_says_where_a_run_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     with watched("nano search, seed 0", shown=True) as show:
         show(Moment(122, 400))
         show(Moment(130, 400, loss=5.5))
         show(Moment(200, 400, validated=200, validation_loss=5.25))
     assert capsys.readouterr().err.splitlines() == [
-        "nano search, seed 0: goes on after step 122 of 400",
+        "nano search, seed 0: resumes after step 122 of 400",
         "nano search, seed 0: step 200 of 400, validation 5.250",
     ]

@@ -151,7 +151,8 @@ def rules_command(
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.cli.terminal import print_json, step_bar
+    from strongticket.cli.progress import step_bar
+    from strongticket.cli.terminal import print_json, say_stopped
     from strongticket.report.find import find
     from strongticket.report.rules import rules_section
 
@@ -163,7 +164,7 @@ def rules_command(
     before = [rows for rows in find([file]).benchmarks] if file.exists() else []
     done = [row.row for rows in before for row in rows.rules]
     timed = [row.row for rows in before for row in rows.rule_steps]
-    with step_bar(len(rules.tasks_of(settings)) + 1) as step:
+    with step_bar(len(rules.tasks_of(settings)) + 1, "bench rules") as step:
         if not timed:
             step("timing steps")
             timed = rules.step_times()
@@ -174,7 +175,10 @@ def rules_command(
             step(f"{row.network}, {row.rule}, density {row.density:g}, seed {row.seed}: {row.accuracy:.1%}")
             append_row(file, **row._asdict(), **made)
 
-        rows = rules.run(settings, done, keep)
+        try:
+            rows = rules.run(settings, done, keep)
+        except KeyboardInterrupt:
+            say_stopped()
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
@@ -249,11 +253,12 @@ def _run(
     Rows are put on disk as they come, so that Ctrl-C loses only those under way.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
-    from strongticket.cli.terminal import print_json, say_error, step_bar
+    from strongticket.cli.progress import step_bar
+    from strongticket.cli.terminal import print_json, say_error
 
     found = []
     try:
-        with step_bar(steps) as step:
+        with step_bar(steps, "bench") as step:
             for measured in run(settings, progress=step):
                 found.append(measured)
                 for row in rows_of(measured):

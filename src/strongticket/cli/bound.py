@@ -212,7 +212,8 @@ def given(
     """
     from dataclasses import asdict
 
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.progress import count_bar
+    from strongticket.cli.terminal import print_json
     from strongticket.construct.target import load_target
     from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
 

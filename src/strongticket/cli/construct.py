@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def construct(
     cluster = chosen_cluster(workers, dask, dask_timeout)
     if cluster is None:  # whose workers may have what this machine has not
         chosen_device(device)
-    from strongticket.cli.terminal import rate_bar
+    from strongticket.cli.progress import doing, rate_bar
     from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
@@ -85,7 +85,8 @@ def construct(
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "parts": parts, "assignment": assignment}
-    loaded = load_model(model, parts)
+    with doing(f"reading {model}"):
+        loaded = load_model(model, parts)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
@@ -96,9 +97,7 @@ def construct(
                 ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
             ticket.save(out)
         except KeyboardInterrupt:
-            kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
-            typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-            raise typer.Exit(130) from None
+            say_stopped()
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -218,7 +217,8 @@ def compare(
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.terminal import print_json, print_table, rate_bar
+    from strongticket.cli.progress import doing, rate_bars
+    from strongticket.cli.terminal import print_json, print_table
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
@@ -227,12 +227,14 @@ def compare(
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
+    with doing(f"reading {model}"):
+        found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
     check_reads_text(loaded)
     sums = sum(tensor.numel for tensor in found.tensors.values())
     tokenizer = load_tokenizer(model)
-    with rate_bar("random weights", sums) as attached, rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=attached, progress=advance)
+    with rate_bars() as begin:
+        weights, read = begin("random weights", sums), begin("sentences", len(chosen))
+        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=weights, progress=read)
     if as_json:
         print_json(result)
         return

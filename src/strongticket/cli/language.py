@@ -60,7 +60,8 @@ def evaluate(
     it is another.
     """
     place = chosen_device(device)
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.progress import count_bar
+    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.learn.evaluate import evaluate_ticket
@@ -113,6 +114,7 @@ def generate(
     constants run from their bits on a CPU, which is several times as fast as floats.
     """
     place = chosen_device(device)
+    from strongticket.cli.progress import doing
     from strongticket.cli.terminal import print_json
     from strongticket.environment import peak_memory
     from strongticket.learn.evaluate import faster_run, load_model
@@ -125,7 +127,8 @@ def generate(
     ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     chosen = faster_run(ticket, place) if run == "auto" else run
-    model = load_model(ticket, place, chosen)
+    with doing("building the network"):
+        model = load_model(ticket, place, chosen)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
     if len(begin) > model.config.context:

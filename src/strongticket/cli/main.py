@@ -17,7 +17,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import say_error
+from strongticket.cli.terminal import say_error, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from strongticket.construct.samples import SampleCertificate
     from strongticket.tickets.ticket import Ticket
+
+INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -114,7 +116,8 @@ def verify(
     certificate is computed anew. With --samples the error on these inputs is bounded, too; through several blocks that
     says far more than the certificate for all inputs. Exits with 1 and the list of failures if anything does not hold.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.progress import doing, rate_bar
+    from strongticket.cli.terminal import print_json
 
     vain = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_in_vain(vain if target is None else [], "--target, which is not given")
@@ -125,10 +128,12 @@ def verify(
         failures = [*ticket.verify(advance).failures]
     if target is not None:
         load_families(families)
-        failures += _target_failures(ticket, target)
+        with doing("computing the certificate from the target"):
+            failures += _target_failures(ticket, target)
     found = None
     if target is not None and inputs is not None and not failures:
-        found = _certify(ticket, target, inputs, radius or 0.0)
+        with doing("bounding the error on the samples"):
+            found = _certify(ticket, target, inputs, radius or 0.0)
     if as_json:
         told = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(told | ({"samples": found.as_json()} if found else {}))
@@ -155,7 +160,8 @@ def export(
 
     For programs that know nothing of tickets; a JSON file of names and shapes goes with them.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.progress import rate_bar
+    from strongticket.cli.terminal import print_json
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
@@ -209,5 +215,9 @@ def main() -> None:
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
-        say_error(error)
-        sys.exit(getattr(error, "exit_code", 1))
+        code = getattr(error, "exit_code", 1)
+        if code == INTERRUPTED:  # which is what its user wanted
+            tell(str(error))
+        else:
+            say_error(error)
+        sys.exit(code)

@@ -201,7 +201,8 @@ def _run_seeds(
     as_json: bool,
     budget: int | None,
 ) -> None:
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.progress import count_bar
+    from strongticket.cli.terminal import print_json
     from strongticket.cli.watch import watched
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
