@@ -77,7 +77,7 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
 
 def figure_section(result: Result) -> Section:
     """Describe a figure by its own file, and say where its numbers come from."""
-    section = load_figure(str(result.config["figure"])).describe(result.content)
+    section = load_figure(str(result.config["figure"])).section(result.content)
     return replace(section, origin=origin_of(result))
 
 

@@ -55,7 +55,7 @@ def search_section(runs: Sequence[SearchRun]) -> Section:
         ),
     )
     open_runs = sum(run.result is None for run in runs)
-    unfinished = f" {open_runs} of {len(runs)} not finished: the same command goes on from there." if open_runs else ""
+    unfinished = f" {open_runs} of {len(runs)} not finished: the same command resumes." if open_runs else ""
     return Section(
         anchor="searches",
         name="Search runs",
