@@ -1,8 +1,8 @@
 """The colours of every figure, light and dark: one list, which the page and the pictures both take theirs from.
 
 Series that are kinds of things (`s0` to `s7`) differ in hue and in lightness, so that they differ for every eye; series
-in an order (widths, blocks) take their places on a ramp from light to dark. `tests/charts/test_colours.py` looks at both
-as people without one of the three kinds of cones do.
+in an order (widths, blocks) take their places on a ramp from light to dark. `tests/charts/test_colours.py` looks at
+both as people without one of the three kinds of cones do.
 """
 
 from typing import Literal
@@ -33,7 +33,7 @@ LIGHT = {
     "s7": "#33684a",
     "ramp-a": "#cf9214",
     "ramp-b": "#2f7f8f",
-    "ramp-c": "#1a1a50",
+    "ramp-c": "#20207a",
 }
 DARK = {
     "paper-bg": "#16181c",
@@ -101,7 +101,7 @@ def ramp(place: float, theme: Theme) -> str:
 
     Example:
         >>> ramp(0.0, "light"), ramp(0.5, "light"), ramp(1.0, "light")
-        ('#cf9214', '#2f7f8f', '#1a1a50')
+        ('#cf9214', '#2f7f8f', '#20207a')
     """
     ends = ("ramp-a", "ramp-b") if place < 0.5 else ("ramp-b", "ramp-c")
     part = 2 * place if place < 0.5 else 2 * place - 1

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 
 # Of searches, what they are worth comes first.
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
+_ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
