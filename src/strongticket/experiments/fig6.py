@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, number, ramp_of, sentence
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, changes, number, ramp_of
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, tasks
@@ -321,8 +321,8 @@ def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits,
         look = {"note": note if cut else "", "printed": "linear"}
     if adaptive:
         look["key"] = [Series(name="adaptive units", points=(), dash="dashed", marks=what == "mean")]
-    ends = [number(point["blocks"][-1]["error"][what]) for point in (points[0], points[-1])]
-    says = f"{sentence(_blocks(depths - 1))}: the {what} error goes from {ends[0]} to {ends[1]}"
+    last = [(point["width"], point["blocks"][-1]["error"][what]) for point in points]
+    says = changes(f"{_blocks(depths - 1)}: the {what} error", last, "n")
     return View(name=what.capitalize(), says=says, x=curves.WIDTH, y="error", series=series, **look)
 
 

@@ -102,7 +102,7 @@ def map_section(result: Result) -> Section:
     ]
     samples = len(theirs)
     narrow, wide = (float(np.abs(np.subtract(each, theirs, dtype=np.float64)).max()) for each in (maps[0], maps[-1]))
-    grows = "As the random network grows, the ticket looks where the target looks"
+    grows = "As the network grows, its ticket looks where the target looks"
     block = Maps(
         title=grows if wide < narrow else "Attention of the target, of the ticket, and their difference",
         caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "

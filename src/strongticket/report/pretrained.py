@@ -84,7 +84,7 @@ def _views(runs: Sequence[Pretrained]) -> Iterator[View]:
             points = [(items, max(found, SMALLEST)) for items, found in values if found is not None]
             series += [Series(name=f"{what}: {label}", points=points, colour=colour, dash=dash)]
         if all(value(run) is not None for run in runs for value in lines.values()):
-            says = changes(f"{series[0].name}, {y}", series[0].points, "items")
+            says = changes(y, series[0].points, "items")
             yield View(name=name, says=says, x="items per entry", y=y, series=series, y_scales=("log",))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, number, sentence, share, table_of
+from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, number, share, table_of
 from strongticket.report.decode import decode_section
 from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
@@ -66,7 +66,12 @@ def sums_chart(rows: list[Sums], caption: str) -> Chart:
         },
     )
     found = _finding([sums.row for sums in rows if sums.row.device == "cpu"])
-    return Chart(title=sentence(found) or "Subset sums per second", caption=caption, views=(view,), tables=(table,))
+    return Chart(
+        title=f"{_OURS}: {found}" if found else "Subset sums per second",
+        caption=caption,
+        views=(view,),
+        tables=(table,),
+    )
 
 
 def _subset_sums(path: Path, rows: list[Sums]) -> Section:

@@ -146,6 +146,7 @@ class Chart {
     const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
     if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
     this.bands = new Map();
+    this.labelled = [];
     for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
     // Several bands would hide each other: one shows at a time, that of the line the pointer is at.
     this.oneBand = this.bands.size > 2;
@@ -268,7 +269,11 @@ class Chart {
       series.points.forEach(([a, b], k) => addMark(group, series, x.at(a), y.at(b), once[k]));
     }
     series.labels?.forEach((label, k) => {
-      this.drawLabel(group, x.at(series.points[k][0]), y.at(series.points[k][1]), label);
+      const [across, down] = [x.at(series.points[k][0]), y.at(series.points[k][1])];
+      // A label that would lie on another one says the same, or would not be read.
+      if (!label || this.labelled.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
+      this.labelled.push([across, down]);
+      this.drawLabel(group, across, down, label);
     });
   }
 

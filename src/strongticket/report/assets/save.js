@@ -30,7 +30,7 @@ function asSvg(figure) {
     if (node.nodeType === Node.TEXT_NODE) return addLines(svg, node, place);
     if (node.nodeType !== Node.ELEMENT_NODE || node.matches(LEFT_OUT) || !node.checkVisibility()) return;
     const box = node.getBoundingClientRect(), at = { ...place(box), width: box.width, height: box.height };
-    if (node.tagName === "CANVAS") shape(svg, "image", { ...at, href: node.toDataURL(), preserveAspectRatio: "none", style: "image-rendering: pixelated" });
+    if (node.tagName === "CANVAS") shape(svg, "image", { ...at, href: node.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" });
     else if (node.tagName.toLowerCase() === "svg") svg.append(withStyles(node, at));
     else if (node.tagName === "I") shape(svg, "rect", { ...at, fill: getComputedStyle(node).backgroundColor });
     else {
