@@ -23,7 +23,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 
 # Of searches, what they are worth comes first.
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
+_ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 _ROUNDING = (
     "The numbers of the two differ. In their last digits that is rounding: another kind of CPU or another version of a "
