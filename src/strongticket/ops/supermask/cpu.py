@@ -96,6 +96,10 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         for piece in kept:
             piece[:] = 0
         return None
+    if guess and len(bits) == 1:  # nearly every refresh of a search
+        between, threshold = _settle(kept[0], bits[0], signed, *guess, rank)
+        if between:
+            return _next_guess(guess, between, threshold, guess)
     near: list[int] = []  # scores of each piece that lie between two keys
 
     def place_between(low: np.uint32, high: np.uint32) -> int:
@@ -104,9 +108,10 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
         return rank - int(sum(below))
 
-    keys = guess or _bracket(bits, rank, total, signed)
+    again = guess if len(bits) > 1 else None
+    keys = again or _bracket(bits, rank, total, signed)
     place = place_between(*keys)
-    if guess and not 0 <= place < sum(near):
+    if again and not 0 <= place < sum(near):
         keys = _bracket(bits, rank, total, signed)
         place = place_between(*keys)
     if not 0 <= place < sum(near):
@@ -123,10 +128,18 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
     threshold, chosen = _chosen(np.concatenate([keys for keys, _ in found]), place)
     for piece, (_, places) in zip(kept, found, strict=True):
         piece[places], chosen = chosen[: len(places)], chosen[len(places) :]
-    # As many scores as can be ranked at once, or wide enough for a threshold that moves as it did.
-    width, moved = int(keys[1]) - int(keys[0]), abs(int(threshold) - sum(map(int, guess)) // 2) if guess else 0
-    margin = max(width * _MANY // (4 * sum(near)), 2 * moved) + 1
-    return _U(max(0, int(threshold) - margin)), _U(min(int(_NAN_KEY), int(threshold) + margin))
+    return _next_guess(keys, sum(near), threshold, guess)
+
+
+def _next_guess(keys: Keys, between: int, threshold: np.uint32, guess: Keys | None) -> Keys:
+    """Guess two keys around the next threshold, from those around this one and how many scores lay between them.
+
+    They are as far apart as many scores that are ranked at once, or far enough for a threshold that moves as it did.
+    """
+    low, high, here = int(keys[0]), int(keys[1]), int(threshold)
+    moved = abs(here - sum(map(int, guess)) // 2) if guess else 0
+    margin = max((high - low) * _MANY // (4 * between), 2 * moved) + 1
+    return _U(max(0, here - margin)), _U(min(int(_NAN_KEY), here + margin))
 
 
 def _narrowed(low: np.uint32, high: np.uint32, share: float) -> Keys:
@@ -216,6 +229,19 @@ def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
             chosen[i] = dropped <= 0
             dropped -= 1
     return threshold, chosen
+
+
+@njit(nogil=True, cache=True)
+def _settle(kept: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32, rank: int) -> tuple[int, np.uint32]:
+    """Make one tensor's mask by two keys; give how many scores lie between them, none if the threshold does not."""
+    below, between = _mark(kept, bits, signed, low, high)
+    if not below <= rank < below + between:
+        return 0, low
+    keys, places = _marked(kept, bits, signed, int(between))
+    threshold, chosen = _chosen(keys, int(rank - below))
+    for i in range(places.size):
+        kept[places[i]] = chosen[i]
+    return int(between), threshold
 
 
 @njit(nogil=True, cache=True)
