@@ -246,6 +246,7 @@ def test_a_module_with_other_heads_is_another_target() -> None:
     other.load_state_dict(one.state_dict())
     ticket = st.construct_attention(one, **WIDTHS)
     assert st.verify(ticket, one).ok
+    assert not st.verify(ticket, other)
     assert st.verify(ticket, other).failures == ("the ticket has 2 heads, the target 1.",)
     with pytest.raises(st.StrongTicketError, match="the ticket has 2 heads, the target 1"):
         st.certify(ticket, other, torch.zeros(3, 4))
@@ -268,6 +269,21 @@ def test_width_for_takes_the_same_targets() -> None:
     by_list = st.width_for([[0.5, -0.25]], tol=0.1, sources=3)
     assert by_list == st.width_for(torch.tensor([[0.5, -0.25]], dtype=torch.float64), tol=0.1, sources=3)
     assert st.width_for(sequence(nn.ReLU()), tol=0.5, sources=2).found is not None
+
+
+def test_our_own_modules_take_arrays() -> None:
+    maps = [np.ones((1, 2, 1)), np.ones((1, 2, 1)), np.ones((1, 2, 1)), np.ones((1, 1, 2))]
+    attention = st.Attention(*maps, output_bias=[1.0, 2.0])
+    assert attention(torch.zeros(3, 2, dtype=torch.float64)).tolist() == [[1.0, 2.0]] * 3
+    network = st.FeedForward([MATRIX, [[1, 1, 1]]], [None, [0.5]])
+    assert network(torch.zeros(2, dtype=torch.float64)).tolist() == [0.5]
+    with pytest.raises(ValueError, match=r"a weight must be a tensor, .*; got 'W'"):
+        st.FeedForward(["W"])
+
+
+def test_a_verification_is_true_where_it_is_ok() -> None:
+    assert st.verify(st.construct_linear(MATRIX, hidden_width=48), MATRIX)
+    assert not st.Verification(("something",))
 
 
 def test_tensors_are_named_as_the_target_names_them() -> None:
