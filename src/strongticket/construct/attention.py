@@ -51,7 +51,7 @@ def construct_attention(
         key_width: $n_K$ of a head, a multiple of d_model: n_K / d_model items meet each entry of $W_{QK}$.
         value_width: $n_V$ of a head, likewise for $W_{VO}$.
         seed: of the random weights.
-        init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/reproduction.md`.
+        init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/figures-4-6.md`.
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
             merged matrix, which leaves more items per sum where d_out < d_model.
         assignment: as in `construct_linear`.
