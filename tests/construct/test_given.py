@@ -26,6 +26,15 @@ def sequence(*between: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 4), *between, nn.Linear(4, 3)).double()
 
 
+class Backwards(nn.Sequential):
+    """A sequence by its class, and not by what it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in reversed(self):
+            x = module(x)
+        return x
+
+
 def projections(*, bias: bool = True, dtype: torch.dtype = torch.float64) -> list[nn.Linear]:
     """Two heads of width 3 for queries and keys, of width 2 for values, from 5 features to 6."""
     torch.manual_seed(1)
@@ -114,6 +123,7 @@ def test_sequences_inside_sequences_names_dropout_and_one_relu_for_all() -> None
         (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "got Linear, ReLU."),
         (nn.Sequential(nn.ReLU(), nn.Linear(2, 2), nn.ReLU()), "got ReLU, Linear, ReLU."),
         (nn.Sequential(), "got nothing."),
+        (Backwards(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), "got Backwards."),
         (nn.Sequential(nn.LayerNorm(2)), "got LayerNorm."),
         (nn.GELU(), "a matrix or a strongticket FeedForward; got GELU."),
         (nn.MultiheadAttention(4, 2), "got MultiheadAttention."),
