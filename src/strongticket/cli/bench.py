@@ -153,8 +153,8 @@ def rules_command(
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.cli.progress import step_bar
     from strongticket.cli.terminal import print_json, say_stopped
+    from strongticket.progress import step_bar
     from strongticket.report.find import find
     from strongticket.report.rules import rules_section
 
@@ -255,8 +255,8 @@ def _run(
     Rows are put on disk as they come, so that Ctrl-C loses only those under way.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
-    from strongticket.cli.progress import step_bar
     from strongticket.cli.terminal import print_json, say_error
+    from strongticket.progress import step_bar
 
     found = []
     try:

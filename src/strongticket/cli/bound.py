@@ -213,10 +213,10 @@ def given(
     from dataclasses import asdict
 
     from strongticket.charts.parts import table_of
-    from strongticket.cli.progress import count_bar
     from strongticket.cli.terminal import print_json, print_table
     from strongticket.construct.target import load_target
     from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
+    from strongticket.progress import count_bar
 
     settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
     with count_bar("random networks") as tell:

@@ -69,12 +69,12 @@ def construct(
     cluster = chosen_cluster(workers, dask, dask_timeout)
     if cluster is None:  # whose workers may have what this machine has not
         chosen_device(device)
-    from strongticket.cli.progress import doing, rate_bar
     from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
     from strongticket.pretrained.load import load_model
     from strongticket.pretrained.target import Target
+    from strongticket.progress import doing, rate_bar
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
@@ -222,12 +222,12 @@ def compare(
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.progress import doing, rate_bars
     from strongticket.cli.terminal import print_json, print_table
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
     from strongticket.pretrained.text import read_sentences
+    from strongticket.progress import doing, rate_bars
     from strongticket.tickets.ticket import Ticket
 
     load_families(families)

@@ -63,13 +63,13 @@ def evaluate(
     compared: exit status 1 if they differ.
     """
     place = chosen_device(device)
-    from strongticket.cli.progress import count_bar
     from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.learn.evaluate import evaluate_ticket
     from strongticket.learn.recorded import recorded_of
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import count_bar
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
@@ -134,7 +134,6 @@ def generate(
     constants run from their bits, several times as fast as from floats.
     """
     place = chosen_device(device)
-    from strongticket.cli.progress import doing
     from strongticket.cli.terminal import print_json
     from strongticket.environment import peak_memory
     from strongticket.learn.evaluate import faster_run, load_model
@@ -142,6 +141,7 @@ def generate(
     from strongticket.learn.recorded import tokenizer_of
     from strongticket.models.signed import weight_bytes
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import doing
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)

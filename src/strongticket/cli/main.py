@@ -124,8 +124,8 @@ def verify(
     certificate is computed again. With --samples the error on these inputs is bounded, too; through several blocks that
     says far more than the certificate for all inputs. Exits with 1 and a list of failures if anything does not hold.
     """
-    from strongticket.cli.progress import doing, rate_bar
     from strongticket.cli.terminal import print_json
+    from strongticket.progress import doing, rate_bar
 
     unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_unused(unused if target is None else [], "--target, which is not given")
@@ -135,9 +135,11 @@ def verify(
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
+        from strongticket.pretrained.verify import target_failures
+
         load_families(families)
         with doing("computing the certificate from the target"):
-            failures += _target_failures(ticket, target)
+            failures += target_failures(ticket, target)
     found = None
     if target is not None and inputs is not None and not failures:
         with doing("bounding the error on the samples"):
@@ -168,8 +170,8 @@ def export(
 
     For programs that know nothing of tickets; a JSON file of names and shapes is written with them.
     """
-    from strongticket.cli.progress import rate_bar
     from strongticket.cli.terminal import print_json
+    from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
@@ -187,18 +189,6 @@ def _load(file: Path) -> "Ticket":
     from strongticket.tickets.ticket import Ticket
 
     return Ticket.load(file)
-
-
-def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
-    if ticket.architecture.get("family") == "pretrained":
-        from strongticket.pretrained import recertify
-        from strongticket.pretrained.load import load_model
-
-        return recertify.failures(ticket, load_model(str(target)))
-    from strongticket.construct.recertify import failures
-    from strongticket.construct.target import load_target
-
-    return failures(ticket, load_target(target))
 
 
 def _load_samples(ticket: "Ticket", file: Path) -> "Tensor":

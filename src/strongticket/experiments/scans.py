@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strongticket.bounds import attention_bound, feedforward_bound
-from strongticket.charts.parts import Chart, Section, Series, Table, View, number, table_of
+from strongticket.charts.parts import Chart, Section, Series, Table, View, changes, number, table_of
 from strongticket.construct import construct_attention, construct_feedforward
 from strongticket.experiments import curves, tasks
 from strongticket.experiments.constructions import Constructions, following
@@ -254,7 +254,8 @@ def _view(scan: Scan, equal: Sequence[Point], adaptive: Sequence[Point]) -> View
         (x, first["error"]["median"] * p["theorem"] / first["theorem"]) for x, p in zip(values, equal, strict=True)
     ]
     series.append(Series(name="the theorem", points=grown, dash="dashed", marks=False))
-    return View(name=NAMES[scan], x=NAMES[scan], y="error", series=series, x_scale="log", x_ticks=values)
+    says = changes("median error", series[0].points, SYMBOLS.get(scan, scan))
+    return View(name=NAMES[scan], says=says, x=NAMES[scan], y="error", series=series, x_scale="log", x_ticks=values)
 
 
 def _table(scan: Scan, equal: Sequence[Point], adaptive: Sequence[Point]) -> Table:

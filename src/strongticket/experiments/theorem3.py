@@ -169,12 +169,15 @@ def describe(result: Result) -> Section:
         x_ticks=ticks,
         upright=[(asked, "Theorem 3")],
     )
+    enough = {name: _enough(points) for name, points in first.items()}
+    least = min((n for n in enough.values() if n is not None), default=None)
+    asks = f"Theorem 3 asks for width {theorem['paper']['width']}"
     chart = Chart(
-        title="How often a source fails",
+        title=asks if least is None else f"{asks}; here {least} is enough for {share(1 - FEW)} of sources",
         caption=f"Target untrained, {config['n_heads']} heads, d = {config['d_model']}, norms 1; a source fails if its "
         f"certificate for inputs of norm at most {config['input_norm']:g} is above {config['tol']:g}. "
-        f"{config['sources']} sources a width, init {config['init']}; bars: Clopper and Pearson, 95 %; hollow: none "
-        f"failed, and at most so many would.{curves.ADAPTIVE}",
+        f"{config['sources']} sources per width, init {config['init']}; bars: Clopper and Pearson, 95 %. Pointing "
+        f"down: none failed, and at most this share would.{curves.ADAPTIVE}",
         views=(view,),
         tables=[
             _table(f"{name}, width by width, target {target['index']}", curves.of_target(points, target["index"]))
@@ -182,7 +185,6 @@ def describe(result: Result) -> Section:
             for name, points in found.items()
         ],
     )
-    enough = {name: _enough(points) for name, points in first.items()}
     return Section(
         anchor="theorem3",
         name="Theorem 3",
@@ -211,8 +213,7 @@ def _counted(name: str, points: Sequence[Point]) -> list[Series]:
     at_most = Series(
         name=f"{name}: none failed, at most",
         points=none,
-        each=[()] * len(none),  # hollow in a picture, as dashed lines are on the page
-        dash="dashed",
+        dash="dotted",  # points down
         line=False,
         colour=_COLOURS[name],
         follows=True,

@@ -1,12 +1,12 @@
 """How far a command is, on stderr: a bar with the time left in a terminal, a line now and then elsewhere."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -70,7 +70,7 @@ class Lines:
     def _say(self) -> None:
         wait = LINE_SECONDS
         while not self._over.wait(wait):
-            typer.echo(self.line(), err=True)
+            print(self.line(), file=sys.stderr, flush=True)
             wait = min(2 * wait, MOST_SECONDS)
 
     def __enter__(self) -> "Lines":

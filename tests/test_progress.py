@@ -9,10 +9,10 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from tests.waiting import wait_until
 
-from strongticket.cli import progress
-from strongticket.cli.progress import Lines, count_bar, doing, rate_bar, step_bar
+from strongticket import progress
+from strongticket.progress import Lines, count_bar, doing, rate_bar, step_bar
+from tests.waiting import wait_until
 
 Work = Callable[[], AbstractContextManager[object]]
 
@@ -85,7 +85,7 @@ def test_the_time_left_does_not_count_what_was_done_before(monkeypatch: pytest.M
 def test_bars_show_the_time_left(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = StringIO()
     terminal = Console(file=file, width=100, force_terminal=True, color_system=None)
-    monkeypatch.setattr(sys.modules["strongticket.cli.progress"], "Console", lambda stderr: terminal)
+    monkeypatch.setattr(sys.modules["strongticket.progress"], "Console", lambda stderr: terminal)
     monkeypatch.setattr(progress.TimeRemainingColumn, "render", lambda self, task: "TIME LEFT")
     with BARS[name][0]():
         pass
