@@ -212,7 +212,7 @@ def test_size_names_its_parts(runs: Path) -> None:
     assert summary.mask_bytes + summary.description_bytes + 4 * summary.dense_numbers == file.stat().st_size
     bits = 8 * summary.mask_bytes / summary.ticket.numel
     assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
-    assert f"({bits:.3f} bits a weight)" in summary.size_words()
+    assert f"({bits:.3f} bits per weight)" in summary.size_words()
 
 
 def test_names_have_one_depth_and_no_more_than_they_need() -> None:

@@ -37,6 +37,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
     remarks: int = 0  # how many of the last columns are words, which stand left and break lines
+    minor: Sequence[str] = ()  # columns that a narrow terminal leaves out first
 
 
 def table_of(

@@ -3,14 +3,14 @@ r"""Figure 4: the error of tickets within a single-head attention against its hi
 For each of the targets and widths, sources are drawn, pruned into the target by Lemma 7, and compared with it on the
 test inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
 inputs is kept beside it. Reported: mean and standard deviation over sources as in the paper; and median, quartiles and
-the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/reproduction.md`). All of
+the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/figures-4-6.md`). All of
 it twice, on the same sources: with equal blocks of units, as the paper has them, and with adaptive ones.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
-ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
+ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
 SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
@@ -38,6 +38,8 @@ BESIDE = 0.03  # of the median: where the predicted slope is drawn, which would 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {"widths": "widths", "heads": "target.n_heads", "inputs": "inputs"}
 
     target: TargetConfig = field(default_factory=TargetConfig)
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -120,7 +122,8 @@ def _maps(attention: MergedAttention, x: Tensor) -> Json:
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
     """Gather the chunks, describe each width, and fit each target's curves."""
-    points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
+    entries = ENTRIES * config.target.n_heads
+    points = [_describe_width(t["index"], n, entries, rows) for t in targets for n in config.widths]
     drawn = [Target.from_json(target) for target in targets]
     return {
         "metric": "largest error norm of a token, averaged over the inputs; worst: the largest over the inputs",
@@ -132,7 +135,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
+def _describe_width(target: int, width: int, entries: int, rows: Sequence[Json]) -> Point:
     sources = tasks.sources_of(rows, target, width)
     count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
     missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)
@@ -144,7 +147,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
         "worst": summarize(sources["worst"]),
         "certificate": summarize(sources["certificate"]),
         "unreachable_sources": sum(n > 0 for n in unreachable) / count,
-        "unreachable_entries": sum(unreachable) / (count * ENTRIES),
+        "unreachable_entries": sum(unreachable) / (count * entries),
         "mean_from_unreachable": missed / total if total else 0.0,
         "violations": sum(map(tasks.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
@@ -167,7 +170,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
         "median": fit_decay(widths, medians),
         "median_in_logs": fit_decay_in_logs(widths, medians),
         "median_slope": {
-            "widths": [low, high],
+            "widths": [between[0][0], between[-1][0]] if between else [low, high],
             "slope": slope and slope["delta"],
             "predicted": predicted,
             "ratio": slope and slope["delta"] / predicted,
@@ -357,7 +360,7 @@ def _fit_table(points: Sequence[Point], found: Fits) -> Table:
     for what in curves.STATISTICS:
         intervals, paper = curves.redrawn_fits(widths, drawn[what]), PAPER if what == "mean" else None
         for symbol, part in zip("γδ", curves.FIT, strict=True):
-            name = f"{what}: {symbol} of γ exp(−δ n), least squares"
+            name = f"{what}: {symbol} of γ exp(−δ n), least squares, n = {widths[0]} to {widths[-1]}"
             ours, theirs = (number(fit[part] if fit else None) for fit in (found[what], paper))
             rows.append((name, ours, curves.in_words(intervals[part]), theirs))
     slope = found["median_slope"]

@@ -6,10 +6,10 @@ certificate does not know T: it stands as a line above. As in Figure 4, sources 
 as the paper has them, and with adaptive ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,13 @@ from strongticket.models.attention import MergedAttention
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {
+        "widths": "widths",
+        "lengths": "lengths",
+        "heads": "target.n_heads",
+        "inputs": "inputs",
+    }
 
     target: TargetConfig = field(default_factory=TargetConfig)
     widths: tuple[int, ...] = (16, 32, 48, 64)

@@ -6,10 +6,10 @@ block b is that of the transformer which ends there. As in Figure 4, sources ser
 the paper has them, and with adaptive ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -36,12 +36,20 @@ PARTS = ("query", "key", "value", "output")
 class Config(SourceConfig):
     """Everything the numbers depend on."""
 
+    varied: ClassVar[Mapping[str, str]] = {
+        "widths": "widths",
+        "blocks": "n_blocks",
+        "heads": "n_heads",
+        "inputs": "inputs",
+    }
+
     # A sign split leaves n / 4 items to the linear layer's sums. They decide the error, and more effort for the n / 2
     # items of the attention's would not show.
     effort: Effort = "default"
     normalize: bool = True  # every matrix of the target has spectral norm 1, as the theorems assume
     key_width: int = 8  # d_K and d_V of the target
     n_blocks: int = 4
+    n_heads: int = 1
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96)
     length: int = 4  # points in a sequence; the regression token, at zero, comes on top
     inputs: int = 2000  # of the test split
@@ -97,9 +105,8 @@ def configure(options: Options) -> Config:
 def make_target(config: Config, index: int) -> Json:
     """Draw a transformer and describe it in plain JSON, with the spectral norms of its matrices."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "transformer", index))
-    target = random_transformer(
-        config.n_blocks, D_MODEL, key_width=config.key_width, generator=generator, normalize=config.normalize
-    )
+    sizes = {"key_width": config.key_width, "n_heads": config.n_heads}
+    target = random_transformer(config.n_blocks, D_MODEL, **sizes, generator=generator, normalize=config.normalize)
     blocks = []
     for block in _blocks_of(target):
         assert isinstance(block.attention, Attention)
@@ -238,7 +245,7 @@ def describe(result: Result) -> Section:
     tables = [
         table
         for (fits, own), sure in zip(targets, intervals, strict=True)
-        for table in (_block_table(own), _fit_table(fits, sure))
+        for table in (_block_table(own), _fit_table(fits, sure, widths))
     ]
     if adaptive:
         missed[f"{_blocks(depths[-1])}, adaptive units"] = (
@@ -247,7 +254,7 @@ def describe(result: Result) -> Section:
         )
         tables += [
             _block_table(adaptive, ", adaptive units"),
-            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive)),
+            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths),
         ]
     gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
@@ -344,7 +351,7 @@ def _block_table(points: Sequence[Point], how: str = "") -> Table:
     return Table(caption=caption, columns=("n", *(f"{what}, {_blocks(b)}" for what, b in shown)), rows=rows, words=0)
 
 
-def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals]) -> Table:
+def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals], widths: Sequence[int]) -> Table:
     """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
     rows = []
     for b, (shared, own) in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
@@ -353,7 +360,8 @@ def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals]) -> Table:
             cells += [number(own and own[part]), curves.in_words(intervals[b][part])]
         rows.append((str(b + 1), *cells))
     columns = ("blocks", "γ, shared δ", "shared δ", "γ, own δ", "95 % interval", "own δ", "95 % interval")
-    return Table(caption=curves.FIT_CAPTION, columns=columns, rows=rows)
+    caption = f"{curves.FIT_CAPTION}; n = {widths[0]} to {widths[-1]}"
+    return Table(caption=caption, columns=columns, rows=rows)
 
 
 def order_of(fits: Sequence[Decay | None]) -> str:

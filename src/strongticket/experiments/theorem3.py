@@ -6,9 +6,10 @@ things that need no source: the chance that some entry is out of reach of equal 
 target, and the width that the theorem asks for, whatever the target.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 
@@ -36,6 +37,15 @@ _COLOURS: dict[str, Colour] = {"equal blocks": "mean", "adaptive units": "s1"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {
+        "widths": "widths",
+        "heads": "n_heads",
+        "d_model": "d_model",
+        "tol": "tol",
+        "input_norm": "input_norm",
+        "inputs": "inputs",
+    }
 
     effort: Effort = "default"
     sources: int = 300
@@ -80,7 +90,8 @@ def configure(options: Options) -> Config:
     """Follow the options; quick means fewer sources and widths, and nothing else."""
     if options.target == "trained" or options.normalize is False:
         raise ValueError("theorem3 has untrained targets of norm 1, as the theorem does; leave --target out.")
-    return following(Config(), options, sources=40, widths=(32, 48, 64, 80))
+    least = math.sqrt(options.d_model or 0)  # as the theorem wants it
+    return following(Config(input_norm=max(Config().input_norm, least)), options, sources=40, widths=(32, 48, 64, 80))
 
 
 def make_target(config: Config, index: int) -> Json:
