@@ -1,4 +1,4 @@
-"""What `make docs` does to pages: formulas become MathML, docstrings' examples code, and notebooks pages."""
+"""What `make docs` does to pages: dark pictures, changelog, commands' help, formulas as MathML, notebooks."""
 
 import base64
 import html
@@ -8,13 +8,57 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import griffe
+import typer.main
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
-NOTEBOOKS = Path(__file__).parents[1] / "examples" / "notebooks"
+DOCS = Path(__file__).parent
+NOTEBOOKS = DOCS.parent / "examples" / "notebooks"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_PICTURE = re.compile(r"!\[([^\]]*)\]\(([\w/-]+)\.(png|svg)\)")
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Fill the pages that are made from elsewhere, and give each picture its dark twin where there is one."""
+    if page.file.src_uri == "changelog.md":
+        markdown = changelog()
+    if page.file.src_uri == "commands.md":
+        markdown = f"{markdown}\n{commands()}"
+    return _PICTURE.sub(lambda found: _for_both(found, (DOCS / page.file.src_uri).parent), markdown)
+
+
+def _for_both(found: re.Match[str], folder: Path) -> str:
+    words, name, ending = found.groups()
+    if not (folder / f"{name}-dark.{ending}").exists():
+        return found[0]
+    return f"![{words}]({name}.{ending}#only-light)![{words}]({name}-dark.{ending}#only-dark)"
+
+
+def changelog() -> str:
+    """Give CHANGELOG.md with its links as they are from docs/; those to files outside become their names."""
+    text = (DOCS.parent / "CHANGELOG.md").read_text("utf-8")
+    text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:|[\w-]+\.md)[^)]*\)", r"\1", text)
+
+
+def commands() -> str:
+    """Give the help of every command, as `strongticket COMMAND -h` prints it."""
+    from strongticket.cli.main import app
+
+    return "\n".join(_help_of(typer.main.get_command(app), "strongticket", 1))
+
+
+def _help_of(command: click.Command, name: str, depth: int) -> list[str]:
+    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
+    shown = command.get_help(context)
+    sections = [f"{'#' * min(depth + 1, 3)} {name}\n\n```text\n{shown}\n```\n"] if depth > 1 else []
+    for each, below in getattr(command, "commands", {}).items():
+        sections += _help_of(below, f"{name} {each}", depth + 1)
+    return sections
 
 
 def on_page_content(content: str, **_: object) -> str:

@@ -141,3 +141,15 @@ def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.is_file(), f"{link}: no such page"
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_messages_quoted_in_the_faq_are_the_programs() -> None:
+    """What stands between the variable parts is in the source; a literal that goes on in the next line is joined."""
+    sources = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
+    sources = re.sub(r'"\n\s*f?"', "", sources)
+    quoted = [text for text in blocks(ROOT / "docs" / "faq.md", "text") if text.startswith("Error: ")]
+    assert len(quoted) > 3
+    variable = r"\(\.\.\.\)|\(.*? there, .*? here\)|out/seed-0|tokens\.weight|cuda"
+    for message in quoted:
+        pieces = [piece.strip() for piece in re.split(variable, message.removeprefix("Error: "))]
+        assert any(piece in sources for piece in pieces if len(piece) > 20), f"{message} is no message of ours"
