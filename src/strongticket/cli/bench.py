@@ -145,7 +145,7 @@ def rules_command(
 ) -> None:
     """Try every rule on digits: accuracy, bytes, seconds.
 
-    Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
+    Also what a step of each rule takes on one CPU thread, beside a dense one and one that sorts all scores.
 
     Ctrl-C keeps what is done; the same command goes on from there. Needs scikit-learn (the extra `digits`).
     """
