@@ -1,16 +1,23 @@
-"""What `make docs` does to pages: pictures for dark pages, the changelog, the commands' help, formulas as MathML."""
+"""What `make docs` does to pages: dark pictures, changelog, commands' help, formulas as MathML, notebooks."""
 
+import base64
 import html
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import griffe
 import typer.main
 from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 DOCS = Path(__file__).parent
+NOTEBOOKS = DOCS.parent / "examples" / "notebooks"
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([\w/-]+)\.(png|svg)\)")
 
@@ -70,3 +77,33 @@ class Examples(griffe.Extension):
         """Rename the heading before the docstring is parsed."""
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add a page for each notebook, with the outputs it is kept with; nothing is run."""
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        pictures: dict[str, bytes] = {}
+        page = "\n\n".join(_markdown(json.loads(path.read_bytes()), path.stem, pictures))
+        page += f"\n\n[Download this notebook]({path.name})\n"
+        for name, content in {f"{path.stem}.md": page, path.name: path.read_bytes(), **pictures}.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+
+
+def _markdown(notebook: dict[str, Any], name: str, pictures: dict[str, bytes]) -> Iterator[str]:
+    """Give a notebook cell by cell; a picture is described by the comment that its cell starts with."""
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield source
+            continue
+        yield f"```python\n{source}\n```"
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                picture = f"{name}-{len(pictures) + 1}.png"
+                pictures[picture] = base64.b64decode("".join(data["image/png"]))
+                yield f"![{source.partition(chr(10))[0].removeprefix('# ')}]({picture})"
+            elif "text/html" in data:
+                yield f"<div>{''.join(data['text/html'])}</div>"
+            else:
+                yield f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```"

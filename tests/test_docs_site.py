@@ -1,5 +1,6 @@
 """The site that `make docs` builds, where what makes it is installed."""
 
+import html
 import json
 import os
 import re
@@ -97,6 +98,20 @@ def test_examples_in_docstrings_are_shown_as_code(site: Path) -> None:
     page = (site / "reference.html").read_text("utf-8")
     assert page.count('<span class="gp">&gt;&gt;&gt; </span>') > 20
     assert "<blockquote>" not in page, "a >>> was taken for a quotation"
+
+
+def test_notebooks_are_pages_with_their_outputs_and_pictures(site: Path) -> None:
+    for notebook in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text("utf-8")
+        cells = json.loads(notebook.read_bytes())["cells"]
+        printed = [output["text"] for cell in cells for output in cell.get("outputs", []) if "text" in output]
+        assert printed
+        assert all(html.escape(text[0].strip(), quote=False) in page for text in printed)
+        for alt, picture in re.findall(r'<img alt="([^"]*)" src="([^"]*)"', page):
+            assert len(alt) > 20, "the comment that starts the cell describes its picture"
+            assert (site / "notebooks" / picture).read_bytes().startswith(b"\x89PNG")
+        assert '<img alt="' in page
+        assert (site / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
 
 
 def test_search_is_hidden_in_a_page_opened_from_a_folder(site: Path) -> None:

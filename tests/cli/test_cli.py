@@ -250,7 +250,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
     (tmp_path / "text.npy").write_text("0.6 0.8")
     for arguments, code, message in (
-        (("wide.npy",), 1, "samples must be a tensor (..., 2) with at least one input; got (2, 3)."),
+        (("wide.npy",), 1, "samples must be (..., 2) with at least one input; got (2, 3)."),
         (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
         (("words.npy",), 1, "samples are a .npy file of numbers"),
         (("text.npy",), 1, "samples are a .npy file of numbers"),

@@ -123,8 +123,10 @@ def verify(
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
+        from strongticket.pretrained.verify import target_failures
+
         load_families(families)
-        failures += _target_failures(ticket, target)
+        failures += target_failures(ticket, target)
     found = None
     if target is not None and inputs is not None and not failures:
         found = _certify(ticket, target, inputs, radius or 0.0)
@@ -172,18 +174,6 @@ def _load(file: Path) -> "Ticket":
     from strongticket.tickets.ticket import Ticket
 
     return Ticket.load(file)
-
-
-def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
-    if ticket.architecture.get("family") == "pretrained":
-        from strongticket.pretrained import recertify
-        from strongticket.pretrained.load import load_model
-
-        return recertify.failures(ticket, load_model(str(target)))
-    from strongticket.construct.recertify import failures
-    from strongticket.construct.target import load_target
-
-    return failures(ticket, load_target(target))
 
 
 def _load_samples(ticket: "Ticket", file: Path) -> "Tensor":

@@ -202,13 +202,13 @@ def _run_seeds(
     budget: int | None,
 ) -> None:
     from strongticket.cli.terminal import count_bar, print_json
-    from strongticket.cli.watch import watched
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
     from strongticket.learn.folder import RESULT
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
     from strongticket.learn.text_run import run
+    from strongticket.learn.watched import watched
     from strongticket.parallel import one_thread_for_small
 
     results = []

@@ -4,17 +4,18 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
-from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.attention import plan_attention
 from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
-from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
+from strongticket.construct.feedforward import plan_network, spread_widths
+from strongticket.construct.given import as_feedforward, as_merged, sizes_of
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor, RandomTensor
@@ -32,7 +33,7 @@ def construct_transformer(
     blocks: Blocks = "input",
     assignment: Assignment = "adaptive",
     input_norm: float | None = None,
-    samples: Tensor | None = None,
+    samples: Array | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from strongticket.checks import Scope, check_density
 from strongticket.learn.rules import DEFAULT_RULE, name_of_rule
 from strongticket.models.gpt2_sizes import Group
+from strongticket.notebook import card, table
 from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
@@ -125,6 +126,20 @@ class Policy:
         if step >= self.density_steps:
             return density
         return self.density_start + (density - self.density_start) * step / self.density_steps
+
+    def __repr__(self) -> str:
+        """What differs from the default."""
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in self._chosen().items())})"
+
+    def _repr_html_(self) -> str:
+        chosen = {name: str(value) for name, value in self._chosen().items() if name not in GROUPS}
+        always = {name: str(getattr(self, name)) for name in ("density", "init", "rule")}
+        groups = ((group, self.treatment(group)) for group in GROUPS)
+        return card("Policy", always | chosen, table(("group", "treatment"), groups))
+
+    def _chosen(self) -> dict[str, object]:
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     def treatment(self, group: Group) -> Treatment:
         """Say what is done with the tensors of a group."""

@@ -49,6 +49,19 @@ def density(mask: Mask) -> float:
     return mask.count() / numel if numel else 0.0
 
 
+def cells_of(mask: Mask, most: int = 48) -> list[bytes]:
+    """Give a small picture of a mask: at most so many rows and columns of how much is kept there, 0 to 255.
+
+    Example:
+        >>> [list(row) for row in cells_of(PackedMask.from_bool(torch.tensor([[True, False, True, True]])), 2)]
+        [[128, 255]]
+    """
+    rows = mask.shape[0] if len(mask.shape) > 1 else 1
+    kept = mask.to_bool().reshape(1, rows, -1).float()
+    shares = torch.nn.functional.adaptive_avg_pool2d(kept, (min(rows, most), min(kept.shape[2], most)))[0]
+    return [bytes(row) for row in (255 * shares).round().int().tolist()]
+
+
 class PackedMask:
     """A mask in packed bits: element i is bit i % 8 of byte i // 8, and the bits after the last element are 0.
 
