@@ -40,9 +40,15 @@ def _for_both(found: re.Match[str], folder: Path) -> str:
 
 def changelog() -> str:
     """Give CHANGELOG.md with its links as they are from docs/; those to files outside become their names."""
-    text = (DOCS.parent / "CHANGELOG.md").read_text("utf-8")
-    text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
-    return re.sub(r"\[([^\]]+)\]\((?!https?:|[\w-]+\.md)[^)]*\)", r"\1", text)
+
+    def from_here(link: re.Match[str]) -> str:
+        words, address = link.groups()
+        path = address.removeprefix("docs/")
+        if "://" in address:
+            return link[0]
+        return f"[{words}]({path})" if (DOCS / path.partition("#")[0]).exists() else words
+
+    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", from_here, (DOCS.parent / "CHANGELOG.md").read_text("utf-8"))
 
 
 def commands() -> str:
