@@ -40,7 +40,7 @@ def test_finished_runs_are_drawn_without_text(figure: Figure[Choice], tmp_path: 
     assert json.loads((tmp_path / figure.name / "result.json").read_text()) == result
     for ending in ("png", "svg"):
         assert (tmp_path / figure.name / f"{figure.name}.{ending}").stat().st_size > 5000
-    assert len([*show(figure.describe(result))]) > 1
+    assert len([*show(figure.describe(result), 80)]) > 1
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
@@ -284,7 +284,7 @@ def test_names_from_files_are_no_markup(tmp_path: Path) -> None:
     result = reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     out = console()
     with out.capture() as shown:
-        for part in show(fig7.describe(result)):
+        for part in show(fig7.describe(result), 120):
             out.print(part)
     assert r"[/]\x1b[2J" in shown.get()
     assert "[/red]" in shown.get()

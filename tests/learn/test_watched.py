@@ -29,7 +29,7 @@ def test_a_narrow_terminal_shows_the_steps_too(width: int, monkeypatch: pytest.M
     assert ("mlp 0.300" in file.getvalue()) == (width == 160)
 
 
-def test_a_log_says_where_a_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_says_where_a_run_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     with watched("nano search, seed 0", shown=True) as show:
         show(Moment(122, 400))
         show(Moment(130, 400, loss=5.5))
@@ -37,20 +37,6 @@ def test_a_log_says_where_a_run_goes_on(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.splitlines() == [
         "nano search, seed 0: resumes after step 122 of 400",
         "nano search, seed 0: step 200 of 400, validation 5.250",
-    ]
-
-
-def test_a_log_without_validations_says_now_and_then_how_far_it_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter([0.0, 3.0, 12.0, 12.0, 14.0, 15.0, 15.0])
-    monkeypatch.setattr("strongticket.learn.watched.time.monotonic", lambda: next(clock))
-    with watched("search", shown=True) as show:
-        for step in (10, 20, 30, 40):
-            show(Moment(step, 40, loss=1.0))
-    assert capsys.readouterr().err.splitlines() == [
-        "search: step 20 of 40, loss 1.000",
-        "search: step 40 of 40, loss 1.000",
     ]
 
 

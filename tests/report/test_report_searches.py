@@ -175,7 +175,7 @@ def test_two_runs_that_say_the_same_name_are_told_apart(visit: Visit, runs: Path
 def test_ticket_of_a_run_says_when_and_where_it_was_found(visit: Visit, page: tuple[Path, dict[str, Any]]) -> None:
     section = visit.open(page[0]).section("ticket-2")
     assert "scaled/seed-0/best.ticket" in section.locator("h2").inner_text()
-    origin, facts = section.locator("dl.origin").inner_text(), section.locator(".facts").inner_text()
+    origin, facts = section.locator("dl.origin").text_content(), section.locator(".facts").inner_text()
     assert "Date" in origin
     assert "core" in origin
     assert "GPT-2: 2 layers, width 64, 2 heads" in facts
@@ -212,7 +212,7 @@ def test_size_names_its_parts(runs: Path) -> None:
     assert summary.mask_bytes + summary.description_bytes + 4 * summary.dense_numbers == file.stat().st_size
     bits = 8 * summary.mask_bytes / summary.ticket.numel
     assert 0.85 < bits < 1.01  # 0.881 by the entropy of density 0.3; a small mask is stored as it is
-    assert f"({bits:.3f} bits a weight)" in summary.size_words()
+    assert f"({bits:.3f} bits per weight)" in summary.size_words()
 
 
 def test_names_have_one_depth_and_no_more_than_they_need() -> None:

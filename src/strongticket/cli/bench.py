@@ -91,7 +91,7 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     one-off compilation.
     """
     from strongticket.bench import pensia, render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(PensiaSettings, options)
     (outcome,) = _run(
@@ -105,7 +105,7 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
-        console().print(render.pensia_table(outcome))
+        print_table(render.pensia_table(outcome))
 
 
 @bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
@@ -120,7 +120,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(SearchSettings, options)
     found = _run(search.run, settings, search.count_steps(settings), lambda rows: rows, out, as_json)
@@ -130,7 +130,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
         return
     batch = " x ".join(map(str, settings.batch))
     title = f"Steps of {batch} tokens, {settings.device}, {settings.step.precision}"
-    console().print(render.search_table(measured, title))
+    print_table(render.search_table(measured, title))
 
 
 @bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
@@ -151,7 +151,8 @@ def rules_command(
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.cli.terminal import print_json, step_bar
+    from strongticket.cli.terminal import print_json, say_stopped
+    from strongticket.progress import step_bar
     from strongticket.report.find import find
     from strongticket.report.rules import rules_section
 
@@ -163,7 +164,7 @@ def rules_command(
     before = [rows for rows in find([file]).benchmarks] if file.exists() else []
     done = [row.row for rows in before for row in rows.rules]
     timed = [row.row for rows in before for row in rows.rule_steps]
-    with step_bar(len(rules.tasks_of(settings)) + 1) as step:
+    with step_bar(len(rules.tasks_of(settings)) + 1, "bench rules") as step:
         if not timed:
             step("timing steps")
             timed = rules.step_times()
@@ -174,7 +175,10 @@ def rules_command(
             step(f"{row.network}, {row.rule}, density {row.density:g}, seed {row.seed}: {row.accuracy:.1%}")
             append_row(file, **row._asdict(), **made)
 
-        rows = rules.run(settings, done, keep)
+        try:
+            rows = rules.run(settings, done, keep)
+        except KeyboardInterrupt:
+            say_stopped()
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
@@ -220,14 +224,10 @@ def _show(section: "Section", out: Path, name: str) -> None:
     """Draw a section into a folder, and print it."""
     from strongticket.charts.picture import draw
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import console, print_parts
 
     draw(section, out / name)
-    for part in show(section):
-        if isinstance(part, str):
-            typer.echo(part)
-        else:
-            console().print(part)
+    print_parts(show(section, console().width))
     typer.echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
 
 
@@ -253,11 +253,12 @@ def _run(
     Rows are put on disk as they come, so that Ctrl-C loses only those under way.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
-    from strongticket.cli.terminal import print_json, say_error, step_bar
+    from strongticket.cli.terminal import print_json, say_error
+    from strongticket.progress import step_bar
 
     found = []
     try:
-        with step_bar(steps) as step:
+        with step_bar(steps, "bench") as step:
             for measured in run(settings, progress=step):
                 found.append(measured)
                 for row in rows_of(measured):
@@ -295,19 +296,18 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
 
 def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
     from strongticket.bench import render
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import print_table
 
-    out = console()
-    out.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+    print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
-        out.print(
+        typer.echo(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
             f"no answer worse than the reference's or a peer's."
         )
         for note in comparison.notes:
-            out.print(note)
+            typer.echo(note)
     if drawn:
-        out.print(f"figure: {drawn}")
+        typer.echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

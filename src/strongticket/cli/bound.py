@@ -212,9 +212,10 @@ def given(
     """
     from dataclasses import asdict
 
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.terminal import print_json
     from strongticket.construct.target import load_target
     from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
+    from strongticket.progress import count_bar
 
     settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
     with count_bar("random networks") as tell:

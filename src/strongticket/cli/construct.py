@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
     from torch import nn
 
+    from strongticket.charts.parts import Table
     from strongticket.tickets.ticket import Ticket
 
 
@@ -65,12 +65,12 @@ def construct(
     cluster = chosen_cluster(workers, dask, dask_timeout)
     if cluster is None:  # whose workers may have what this machine has not
         chosen_device(device)
-    from strongticket.cli.terminal import rate_bar
     from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
     from strongticket.pretrained.load import load_model
     from strongticket.pretrained.target import Target
+    from strongticket.progress import doing, rate_bar
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
@@ -85,7 +85,8 @@ def construct(
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "parts": parts, "assignment": assignment}
-    loaded = load_model(model, parts)
+    with doing(f"reading {model}"):
+        loaded = load_model(model, parts)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
@@ -96,9 +97,7 @@ def construct(
                 ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
             ticket.save(out)
         except KeyboardInterrupt:
-            kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
-            typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-            raise typer.Exit(130) from None
+            say_stopped()
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -218,28 +217,31 @@ def compare(
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.terminal import console, print_json, rate_bar
+    from strongticket.cli.terminal import print_json, print_table
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
     from strongticket.pretrained.text import read_sentences
+    from strongticket.progress import doing, rate_bars
     from strongticket.tickets.ticket import Ticket
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
+    with doing(f"reading {model}"):
+        found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
     check_reads_text(loaded)
     sums = sum(tensor.numel for tensor in found.tensors.values())
     tokenizer = load_tokenizer(model)
-    with rate_bar("random weights", sums) as attached, rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=attached, progress=advance)
+    with rate_bars() as begin:
+        weights, read = begin("random weights", sums), begin("sentences", len(chosen))
+        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=weights, progress=read)
     if as_json:
         print_json(result)
         return
     for line in _comparison_lines(result):
         typer.echo(line)
     for table in _comparison_tables(result):
-        console().print(table)
+        print_table(table)
 
 
 def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
@@ -259,18 +261,25 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
 
 
 def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
-    from rich.table import Table
+    from strongticket.charts.parts import table_of
 
-    maps = Table(title="Attention maps, distance of rows in 1-norm", title_justify="left")
-    for column in ("layer", "mean", "largest"):
-        maps.add_column(column, justify="right")
-    for row in result["attention_maps"]:
-        maps.add_row(str(row["layer"]), f"{row['mean_distance']:.2e}", f"{row['largest_distance']:.2e}")
-    yield maps
-    parts = Table(title="Each part on the original's inputs", title_justify="left")
-    for column in ("part", "error", "certified", "largest input", "covered input"):
-        parts.add_column(column, justify="left" if column == "part" else "right")
-    for row in result["parts"]:
-        numbers = (f"{row['error']:.2e}", f"{row['certified']:.2e}")
-        parts.add_row(row["part"], *numbers, f"{row['largest_input']:.2f}", f"{row['input_norm']:.2f}")
-    yield parts
+    yield table_of(
+        "Attention maps, distance of rows in 1-norm",
+        result["attention_maps"],
+        {
+            "layer": lambda row: str(row["layer"]),
+            "mean": lambda row: f"{row['mean_distance']:.2e}",
+            "largest": lambda row: f"{row['largest_distance']:.2e}",
+        },
+    )
+    yield table_of(
+        "Each part on the original's inputs",
+        result["parts"],
+        {
+            "part": lambda row: str(row["part"]),
+            "error": lambda row: f"{row['error']:.2e}",
+            "certified": lambda row: f"{row['certified']:.2e}",
+            "largest input": lambda row: f"{row['largest_input']:.2f}",
+            "covered input": lambda row: f"{row['input_norm']:.2f}",
+        },
+    )

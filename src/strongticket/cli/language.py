@@ -60,12 +60,13 @@ def evaluate(
     it is another.
     """
     place = chosen_device(device)
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.learn.evaluate import evaluate_ticket
     from strongticket.learn.recorded import recorded_of
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import count_bar
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
@@ -120,12 +121,14 @@ def generate(
     from strongticket.learn.recorded import tokenizer_of
     from strongticket.models.signed import weight_bytes
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import doing
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     chosen = faster_run(ticket, place) if run == "auto" else run
-    model = load_model(ticket, place, chosen)
+    with doing("building the network"):
+        model = load_model(ticket, place, chosen)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
     if len(begin) > model.config.context:

@@ -17,7 +17,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import say_error
+from strongticket.cli.terminal import say_error, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from strongticket.construct.samples import SampleCertificate
     from strongticket.tickets.ticket import Ticket
+
+INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,15 +79,16 @@ def show(
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import console, print_json, print_parts
     from strongticket.tickets.summary import summarize
 
     summary = summarize(_load(file), file)
     if as_json:
         print_json(summary.as_json())
     else:
-        for part in render(summary, file.name, every=every):
-            console().print(part)
+        stdout = console()
+        ascii_only = stdout.options.ascii_only
+        print_parts(render(summary, file.name, every=every, width=stdout.width, ascii_only=ascii_only))
 
 
 @app.command(cls=Command, epilog="Example: strongticket verify attention.ticket --target model.safetensors")
@@ -113,7 +116,8 @@ def verify(
     certificate is computed anew. With --samples the error on these inputs is bounded, too; through several blocks that
     says far more than the certificate for all inputs. Exits with 1 and the list of failures if anything does not hold.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.terminal import print_json
+    from strongticket.progress import doing, rate_bar
 
     vain = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_in_vain(vain if target is None else [], "--target, which is not given")
@@ -126,10 +130,12 @@ def verify(
         from strongticket.pretrained.verify import target_failures
 
         load_families(families)
-        failures += target_failures(ticket, target)
+        with doing("computing the certificate from the target"):
+            failures += target_failures(ticket, target)
     found = None
     if target is not None and inputs is not None and not failures:
-        found = _certify(ticket, target, inputs, radius or 0.0)
+        with doing("bounding the error on the samples"):
+            found = _certify(ticket, target, inputs, radius or 0.0)
     if as_json:
         told = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(told | ({"samples": found.as_json()} if found else {}))
@@ -156,7 +162,8 @@ def export(
 
     For programs that know nothing of tickets; a JSON file of names and shapes goes with them.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.terminal import print_json
+    from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
@@ -198,5 +205,9 @@ def main() -> None:
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
-        say_error(error)
-        sys.exit(getattr(error, "exit_code", 1))
+        code = getattr(error, "exit_code", 1)
+        if code == INTERRUPTED:  # which is what its user wanted
+            tell(str(error))
+        else:
+            say_error(error)
+        sys.exit(code)

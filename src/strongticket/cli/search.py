@@ -201,7 +201,7 @@ def _run_seeds(
     as_json: bool,
     budget: int | None,
 ) -> None:
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
     from strongticket.learn.folder import RESULT
@@ -210,6 +210,7 @@ def _run_seeds(
     from strongticket.learn.text_run import run
     from strongticket.learn.watched import watched
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import count_bar
 
     results = []
     with shared_search(device) as share:

@@ -136,7 +136,10 @@ def certify(
 def check_family(ticket: Ticket) -> None:
     """Refuse a ticket that samples cannot be followed through."""
     if ticket.architecture.get("family") == "pretrained":
-        raise StrongTicketError("samples cannot be followed through a pretrained model yet; leave them out.")
+        raise StrongTicketError(
+            "samples are not followed through pretrained models: from the second layer on the bound would exceed the "
+            "outputs (docs/scale.md). Leave them out, or measure with `strongticket compare`."
+        )
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:

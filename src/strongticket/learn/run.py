@@ -92,7 +92,7 @@ def carry_out(
         The content of `result.json`.
 
     Raises:
-        StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
+        StoppedError: Ctrl-C or SIGTERM came; the same call resumes.
     """
     under_way = _Run(training, folder, means, watch, progress)
     if isinstance(learner := training.learner, Hidden) and (line := learner.rule.remark(training.schedule.steps)):
@@ -108,7 +108,7 @@ def carry_out(
         result = under_way.finish()
         if stop.asked:
             # Too late for this run, which took a moment more; but whoever begins the next one should know.
-            raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {folder.path}.")
+            raise StoppedError(f"Stopped after the last step; the run is finished, its result is in {folder.path}.")
         return result
 
 
@@ -312,10 +312,7 @@ class _Run:
     def _stop_if(self, asked: bool) -> None:
         if asked and self.folder is not None and self.training.step < self.steps:
             self._save_checkpoint(self.folder)
-            raise StoppedError(
-                f"Stopped after step {self.training.step} of {self.steps}. What is done is kept in "
-                f"{self.folder.path}; the same command goes on from there."
-            )
+            raise StoppedError(f"Stopped after step {self.training.step} of {self.steps}; the same command resumes.")
 
     def _circumstances(self) -> dict[str, Json]:
         from strongticket.environment import environment

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,56 +10,55 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column
 
 from strongticket.learn.run import Moment, Watch
-
-LINE_SECONDS = 10.0  # between lines, where there is neither a terminal for a bar nor a validation
+from strongticket.progress import Lines
 
 
 @contextmanager
 def watched(title: str, shown: bool) -> Iterator[Watch]:
-    """Show a run while the block goes on; what it gives is called with each moment."""
-    with run_bar(title, TimeRemainingColumn(), shown) as bar:
-        task = bar.add_task("", total=None)
+    """Show a run during the block; what it gives is called with each moment."""
+    with run_bar(title, shown) as bar, Lines(title, wanted=shown and bar.disable) as lines:
+        task, milestones = bar.add_task("", total=None), _Milestones(title)
 
         def show(moment: Moment) -> None:
             bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
+            lines.note(moment.step, moment.steps, describe(moment))
+            if shown and bar.disable:
+                milestones(moment)
 
-        yield (lambda moment: None) if not shown else _Lines(title) if bar.disable else show
+        yield show
 
 
-def run_bar(title: str, clock: ProgressColumn, shown: bool = True) -> Progress:
+def run_bar(title: str, shown: bool = True) -> Progress:
     """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
     stderr = Console(stderr=True)
     # What a narrow terminal has no room for is cut off the description's end.
     rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), clock, rest)
+    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn(), rest)
     return Progress(*columns, console=stderr, transient=True, expand=True, disable=not (shown and stderr.is_terminal))
 
 
-class _Lines:
-    """One line for each validation, or every few seconds where there is none: enough for a log, never too much."""
+class _Milestones:
+    """A line where a run resumes, for each validation, and at the end: enough for a log, never too much."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.validated, self.resumed, self.told = title, -1, False, time.monotonic()
+        self.title, self.validated, self.resumed = title, -1, False
 
     def __call__(self, moment: Moment) -> None:
         of = f"{moment.step:,} of {moment.steps:,}"
-        quiet = time.monotonic() - self.told < LINE_SECONDS and moment.step < moment.steps
         if moment.validated == -1 and moment.step > 0 and math.isnan(moment.loss) and not self.resumed:
             self.resumed = True
             self._print(f"resumes after step {of}")
-        elif moment.validated != self.validated or (moment.validated == -1 and not quiet):
+        elif moment.validated != self.validated or (moment.validated == -1 and moment.step == moment.steps):
             self.validated = moment.validated
             self._print(f"step {of}, {describe(moment)}")
 
     def _print(self, words: str) -> None:
-        self.told = time.monotonic()
         print(f"{self.title}: {words}", file=sys.stderr, flush=True)
 
 

@@ -86,15 +86,22 @@ class Transformer(nn.Module):
 
 
 def random_transformer(
-    n_blocks: int, d_model: int, *, key_width: int, generator: torch.Generator, normalize: bool = True
+    n_blocks: int,
+    d_model: int,
+    *,
+    key_width: int,
+    generator: torch.Generator,
+    n_heads: int = 1,
+    normalize: bool = True,
 ) -> Transformer:
-    """Draw a target: one head a block and one linear layer as F, entries uniform, spectral norms at most 1.
+    """Draw a target: an attention and one linear layer as F in each block, entries uniform, spectral norms at most 1.
 
     Args:
         n_blocks: how many blocks.
         d_model: the width d.
         key_width: width of query, key and value.
         generator: source of the numbers.
+        n_heads: heads of each attention.
         normalize: divide each matrix by its spectral norm, as the theorems assume.
     """
 
@@ -102,9 +109,9 @@ def random_transformer(
         matrix = 2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1
         return matrix / torch.linalg.matrix_norm(matrix, ord=2, keepdim=True) if normalize else matrix
 
-    d, n = d_model, key_width
+    d, n, H = d_model, key_width, n_heads
     blocks = [
-        Block(Attention(draw(1, d, n), draw(1, d, n), draw(1, d, n), draw(1, n, d)), FeedForward([draw(d, d)]))
+        Block(Attention(draw(H, d, n), draw(H, d, n), draw(H, d, n), draw(H, n, d)), FeedForward([draw(d, d)]))
         for _ in range(n_blocks)
     ]
     return Transformer(blocks)

@@ -40,6 +40,10 @@ class Family:
             if len(set(names)) < len(names):
                 raise ValueError(f"each part of a layer needs a name of its own; got {', '.join(names)}.")
             for part in parts:
+                if not isinstance(part.input, Input):
+                    raise ValueError(
+                        f"{part.name} needs what makes its inputs: Norm, Behind or Given; got {part.input!r:.40}."
+                    )
                 for source in (getattr(part.input, field.name) for field in fields(part.input)):
                     if isinstance(source, Part) and source not in parts:
                         raise ValueError(f"{part.name} reads what {source.name} gives, which is no part of the layer.")

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 
 # Of searches, what they are worth comes first.
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
+_ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 _ROUNDING = (
     "The numbers of the two differ. In their last digits that is rounding: another kind of CPU or another version of a "
@@ -77,7 +77,7 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
 
 def figure_section(result: Result) -> Section:
     """Describe a figure by its own file, and say where its numbers come from."""
-    section = load_figure(str(result.config["figure"])).describe(result.content)
+    section = load_figure(str(result.config["figure"])).section(result.content)
     return replace(section, origin=origin_of(result))
 
 

@@ -21,7 +21,7 @@ Place = tuple[str, int]  # device and threads
 
 
 def decode_section(path: Path, rows: Rows) -> Section:
-    """Show tokens a second against the number of weights, a view for each place."""
+    """Show tokens per second against the number of weights, a view for each place."""
     # Of each engine, model and place the last row counts.
     latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
     places: dict[Place, list[Timed[Decoding]]] = {}
@@ -31,14 +31,16 @@ def decode_section(path: Path, rows: Rows) -> Section:
     tables = [_table(place, of) for place, of in places.items()]
     before = " or ".join(map(str, sorted({timed.row.context for timed in latest})))
     caption = f"Medians of turns, with 20th and 80th percentiles; tokens one by one, after {before} others."
+    found = _finding([timed.row for timed in latest])
     return Section(
         anchor="decode",
         name="Run from bits",
         title="Writing text from bits",
         lead="A GPT-2 of signed constants, half of them dropped, run from its bits and by torch's ways as floats. All "
         "compute the same network: their logits were held against float64 before anything was timed.",
-        finding=_finding([timed.row for timed in latest]),
-        blocks=(Chart(title="Tokens per second", caption=caption, views=views, tables=tables),),
+        finding=found,
+        plain=f"{found}." if found else "",
+        blocks=(Chart(title=found or "Tokens per second", caption=caption, views=views, tables=tables),),
         origin=origin([path], [timed.made for timed in latest], commands=["strongticket bench decode"]),
     )
 
@@ -116,6 +118,6 @@ def _finding(rows: Sequence[Decoding]) -> str:
         return ""
     row = max(alone, key=lambda row: row.weights)
     return (
-        f"GPT-2 {row.model} from bits, on one core: {row.times_float32:.1f} times float32's tokens per second, "
+        f"GPT-2 {row.model} from bits, on one core: {row.times_float32:.1f} times float32’s tokens per second, "
         f"in {row.weight_bytes / 1e6:,.0f} MB"
     )

@@ -115,7 +115,7 @@ class Summary:
     def size_words(self) -> str:
         """Say how large the file is, and how much of it is masks: only that grows with the network."""
         masks, dense = self.mask_bytes, self.dense_bytes
-        bits = f" ({8 * masks / self.ticket.numel:.3f} bits a weight)" if self.ticket.numel and masks else ""
+        bits = f" ({8 * masks / self.ticket.numel:.3f} bits per weight)" if self.ticket.numel and masks else ""
         numbers = f"{dense:,} of dense numbers, " if dense else ""
         return (
             f"{self.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{self.description_bytes:,} of description"
