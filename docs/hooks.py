@@ -59,9 +59,9 @@ def commands() -> str:
 
 
 def _help_of(command: click.Command, name: str, depth: int) -> list[str]:
-    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
-    shown = command.get_help(context)
-    sections = [f"{'#' * min(depth + 1, 3)} {name}\n\n```text\n{shown}\n```\n"] if depth > 1 else []
+    names = ["-h", "--help"]
+    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96, help_option_names=names)
+    sections = [f"{'#' * depth} {name}\n\n```text\n{command.get_help(context)}\n```\n"] if depth > 1 else []
     for each, below in getattr(command, "commands", {}).items():
         sections += _help_of(below, f"{name} {each}", depth + 1)
     return sections
