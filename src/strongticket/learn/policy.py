@@ -130,7 +130,6 @@ class Policy:
         return self.density_start + (density - self.density_start) * step / self.density_steps
 
     def __repr__(self) -> str:
-        """What differs from the default."""
         return f"Policy({', '.join(f'{name}={value!r}' for name, value in self._chosen().items())})"
 
     def _repr_html_(self) -> str:

@@ -152,18 +152,18 @@ class Attention(nn.Module):
         attention.bias_rounding = (o.shape[1] + H + 2) * torch.finfo(o.dtype).eps * size.double()
         return attention
 
-    def sizes(self) -> dict[str, int]:
-        """Give heads and widths by name; a bias is True, and not named where there is none."""
+    def _sizes(self) -> dict[str, int]:
+        # A bias is True, and not named where there is none.
         (H, d, n), (_, m, d_out) = self.key.shape, self.output.shape
         widths = {"n_heads": H, "d_model": d, "key_width": n, "value_width": m, "d_out": d_out}
         return widths | _biases(self.query, d, self.output_bias)
 
     def extra_repr(self) -> str:
         """Give the sizes that `repr` shows."""
-        return _written(self.sizes())
+        return _written(self._sizes())
 
     def _repr_html_(self) -> str:
-        facts = {name: "yes" if value is True else f"{value:,}" for name, value in self.sizes().items()}
+        facts = {name: "yes" if value is True else f"{value:,}" for name, value in self._sizes().items()}
         return card("Attention", facts)
 
 
