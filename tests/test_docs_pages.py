@@ -162,7 +162,7 @@ AWKWARD = (
     "goes on from there",
     "told from zero",
     "is told",
-    "items a sum",
+    "items per sum",
     "bits a weight",
     "as ever",
     "in vain",
