@@ -162,7 +162,7 @@ AWKWARD = (
     "goes on from there",
     "told from zero",
     "is told",
-    "items per sum",
+    "items a sum",
     "bits a weight",
     "as ever",
     "in vain",
