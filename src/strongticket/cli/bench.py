@@ -147,7 +147,7 @@ def rules_command(
 ) -> None:
     """Try every rule on digits: accuracy, bytes, seconds.
 
-    Also times a step of edge-popup on one CPU thread, against a dense step and one that sorts all scores.
+    Also times a step of each rule on one CPU thread, against a dense step and one that sorts all scores.
 
     Ctrl-C keeps what is done; the same command resumes. Needs scikit-learn (the extra `digits`).
     """
