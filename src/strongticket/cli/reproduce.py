@@ -97,7 +97,7 @@ def reproduce(
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
     cluster = chosen_cluster(workers, dask, dask_timeout)
-    # Before anything is begun: a figure may take a while.
+    # Before any work: a figure may take a while.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
         options = Options(**{name: value for name, value in settings.items() if value is not None})
