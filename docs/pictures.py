@@ -24,6 +24,7 @@ DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results"
 FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "theorem3", "scans", "inits", "spread", "ablation")
 WITH_PICTURES = ("fig7", "fig8", "inits", "spread", "ablation", "decode", "rules")  # beside their rows
+NOT_IN_DOCS = ("ablation",)
 
 
 def sections() -> Iterator[tuple[str, Callable[[], Section]]]:
@@ -32,7 +33,9 @@ def sections() -> Iterator[tuple[str, Callable[[], Section]]]:
         yield name, lambda name=name: load_figure(name).describe(_result(name))  # type: ignore[misc]
     yield "fig4-readme", lambda: fig4.describe_halving(_result("fig4"))
     for name in ("decode", "rules"):
-        yield name, lambda name=name: _speed(name)  # type: ignore[misc]
+        yield name, lambda name=name: _speed(name, name)  # type: ignore[misc]
+    for device in ("cpu", "cuda"):
+        yield f"subset-sum-{device}", lambda device=device: _speed("bench", "speed", device)  # type: ignore[misc]
     yield "pretrained", _pretrained
 
 
@@ -40,9 +43,11 @@ def _result(name: str) -> dict:  # type: ignore[type-arg]
     return json.loads((RESULTS / name / "result.json").read_bytes())
 
 
-def _speed(name: str) -> Section:
-    (rows,) = find([RESULTS / name]).benchmarks
-    return next(section for section in speed_sections(rows) if section.anchor == name)
+def _speed(folder: str, anchor: str, device: str | None = None) -> Section:
+    (rows,) = find([RESULTS / folder / "results.jsonl"]).benchmarks
+    if device:
+        rows = rows._replace(sums=[timed for timed in rows.sums if timed.row.device == device])
+    return next(section for section in speed_sections(rows) if section.anchor == anchor)
 
 
 def _pretrained() -> Section:
@@ -58,7 +63,7 @@ def main(names: list[str]) -> None:
         if names and name not in names:
             continue
         section = describe()
-        for theme in THEMES:
+        for theme in THEMES if name not in NOT_IN_DOCS else ():
             path = DOCS / (name if theme == "light" else f"{name}-dark")
             draw(section, path, theme)
             path.with_suffix(".svg").unlink()  # pages show the PNG

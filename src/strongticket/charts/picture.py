@@ -1,6 +1,7 @@
 """A section as a picture on paper: PNG and SVG files that come out the same bytes each time, light or dark."""
 
 import hashlib
+import io
 import json
 import math
 import re
@@ -21,7 +22,7 @@ _POINTS: dict[Dash, str] = {"solid": "o", "dashed": "s", "dotted": "v", "dashdot
 # its name, and the way from an axis down to its legend, since numbers and a name lie between.
 _WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.6, 1.6, 0.22, 0.85, 0.42
 _CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in one of a legend under half the width
-_HEADING = 112  # characters in a line of a panel's title, if it has the whole width
+_HEADING = 98  # characters in a line of a panel's title, if it has the whole width
 _AT_END = 30  # characters in a line of a name at the end of its line
 _FRAME = 1.05  # inches of a panel that are not its plot: title, numbers, a name
 _LETTER = 4.6  # points, the width of a letter of a number
@@ -57,8 +58,10 @@ def new_figure(width: float, height: float, back: str) -> Any:
 
 
 def save(figure: Any, path: Path, description: str) -> None:
-    """Write `path`.png and `path`.svg, without dates or random names in them."""
+    """Write `path`.png and `path`.svg, without dates or random names in them; the PNG has 256 colours at most."""
     import matplotlib
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     figure.draw_without_rendering()  # lays it out, once for both files
     figure.set_layout_engine("none")
@@ -68,10 +71,16 @@ def save(figure: Any, path: Path, description: str) -> None:
     for axes in figure.get_axes():
         axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
-        for kind, about in (("svg", {"Date": None}), ("png", {"Description": description})):
-            # Drawn again whenever it is damaged, so that no disk need be waited for.
-            with atomic_write(path.with_suffix(f".{kind}"), durable=False) as file:
-                figure.savefig(file, format=kind, metadata=about)
+        # Drawn again whenever it is damaged, so that no disk need be waited for.
+        with atomic_write(path.with_suffix(".svg"), durable=False) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png")
+    about = PngInfo()
+    about.add_text("Description", description)
+    few = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    with atomic_write(path.with_suffix(".png"), durable=False) as file:
+        few.save(file, "PNG", pnginfo=about, optimize=True)
 
 
 class _Picture:
@@ -176,6 +185,7 @@ class _Picture:
         elif view.y_range is not None:
             low, high = view.y_range
             axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+        self.draw_labels(axes, view)
 
     def draw_series(self, axes: Axes, series: Series, view: View) -> None:
         look, times = self.look_of(series), 100 if view.percent else 1
@@ -208,9 +218,20 @@ class _Picture:
             if single:
                 # What was run once is hollow, or it would look known best.
                 axes.plot(x, y, _POINTS[series.dash], ms=4.5, mfc=self.back, mec=colour, zorder=3)
-        for x, y, text in zip(xs, series.low or ys, series.labels or (), strict=False):
-            where = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 7.5}
-            axes.annotate(_set(text), (x, y), (0, -5), color=self.pale, **where)
+
+    def draw_labels(self, axes: Axes, view: View) -> None:
+        """Write words under their points; one that would lie on another says the same, or would not be read."""
+        placed: list[tuple[float, float]] = []
+        to_axes = axes.transData + axes.transAxes.inverted()
+        for series in view.series:
+            for place, text in enumerate(series.labels or ()):
+                x, y = series.points[place]
+                point = (x, series.low[place] if series.low is not None else y)
+                across, up = to_axes.transform(point)
+                if text and not any(abs(a - across) < 0.1 and abs(b - up) < 0.09 for a, b in placed):
+                    placed.append((across, up))
+                    where = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 7.5}
+                    axes.annotate(_set(text), point, (0, -5), color=self.pale, **where)
 
     def draw_comparison(self, axes: Axes, block: Comparison) -> None:
         """Draw one line for each thing compared, the first at the top, its words before it and its numbers after it."""

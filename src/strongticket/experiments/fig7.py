@@ -226,7 +226,7 @@ def _ahead(gaps: Sequence[Gap]) -> str:
 def _lowers(effects: Sequence[Effect]) -> str:
     """Say what the scale does, where it does the same everywhere."""
     if effects and max(effect["mean"] for effect in effects) < 0:
-        return "Scaling Q and K lowers the mean loss of every kind of ticket"
+        return "Scaling Q and K lowers every ticket’s mean loss"
     return ""
 
 
@@ -285,6 +285,7 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
         )
     look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear",)}
     where = "nonzero parameters" if counted == "all" else "nonzero parameters outside the embeddings"
+    says = says if counted == "all" else "The same, embeddings not counted"
     return View(name=name, says=says, x=where, y=losses.BEST_LOSS, series=series, **look)
 
 

@@ -180,7 +180,7 @@ def _message(lines: Sequence[Drawn]) -> str:
     """Say how large the weights of Q and K are where losses are lowest."""
     best = [min(line["points"], key=lambda point: float(point[BEST]["mean"])) for line in lines]
     low, high = (f"{float(end(point['deviation'] for point in best)):.2g}" for end in (min, max))
-    return f"The loss is lowest where Q and K have a deviation of {low if low == high else f'{low} to {high}'}"
+    return f"The loss is lowest where the weights of Q and K deviate by {low if low == high else f'{low} to {high}'}"
 
 
 def _lowest(line: Drawn) -> str:

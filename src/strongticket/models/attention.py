@@ -20,6 +20,7 @@ from strongticket.ops.ordered import as_divisor, ordered_product
 # Of float64, with a little room for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
 
+_PARTS = ("query", "key", "value", "output")
 _Linear = tuple[Tensor, Tensor | None]  # a weight (out, in) and a bias (out,)
 
 
@@ -34,10 +35,10 @@ class Attention(nn.Module):
         output_bias: shape (d_2,), or None.
     """
 
-    def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, output_bias: Tensor | None = None
-    ) -> None:
+    def __init__(self, query: Array, key: Array, value: Array, output: Array, output_bias: Array | None = None) -> None:
         super().__init__()
+        query, key, value, output = map(as_tensor, _PARTS, (query, key, value, output))
+        output_bias = None if output_bias is None else as_tensor("output_bias", output_bias)
         _check_shapes(query, key, value, output, output_bias)
         self.query, self.key = nn.Parameter(query), nn.Parameter(key)
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
@@ -120,12 +121,11 @@ class Attention(nn.Module):
             >>> Attention.from_linears([[1, 0]], [[0, 1]], [[1, 1]], [[1]], n_heads=1)
             Attention(n_heads=1, d_model=2, key_width=1, value_width=1, d_out=1)
         """
-        given = {"query": query, "key": key, "value": value, "output": output}
-        maps = {name: _weight_and_bias(name, linear) for name, linear in given.items()}
-        tensors = [tensor for pair in maps.values() for tensor in pair if tensor is not None]
+        maps = list(map(_weight_and_bias, _PARTS, (query, key, value, output)))
+        tensors = [tensor for pair in maps for tensor in pair if tensor is not None]
         wide = dtype or functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         (q, q_bias), (k, _), (v, v_bias), (o, o_bias) = (
-            (weight.to(wide), bias if bias is None else bias.to(wide)) for weight, bias in maps.values()
+            (weight.to(wide), bias if bias is None else bias.to(wide)) for weight, bias in maps
         )
         H = as_count("n_heads", n_heads)
         fits = H and k.shape == q.shape and v.shape[1] == q.shape[1] and o.shape[1] == v.shape[0]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number, share, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number, sentence, share, table_of
 from strongticket.report.origin import origin
 from strongticket.report.records import Decoding, Timed
 
@@ -75,6 +75,7 @@ def _view(place: Place, rows: Rows) -> View:
         )
     return View(
         name=_words(place),
+        says=_says(place, [timed.row for timed in rows]),
         x="weights, millions",
         y="tokens per second",
         series=series,
@@ -82,6 +83,15 @@ def _view(place: Place, rows: Rows) -> View:
         x_ticks=sorted({_millions(timed.row) for timed in rows}),
         y_scales=("log", "linear"),
     )
+
+
+def _says(place: Place, rows: Sequence[Decoding]) -> str:
+    """Hold the largest model that runs from bits against float32; nothing where there is none."""
+    bits = [row for row in rows if row.engine == "bits" and row.times_float32]
+    if not bits:
+        return ""
+    row = max(bits, key=lambda row: row.weights)
+    return f"{sentence(_words(place))}: {row.times_float32:.1f} times as many tokens from bits as from float32"
 
 
 def _millions(row: Decoding) -> float:

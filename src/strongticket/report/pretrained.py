@@ -1,6 +1,7 @@
 """Pretrained models as tickets: how close outputs come as each entry gets more random products to choose from."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from strongticket.charts.parts import (
@@ -99,7 +100,9 @@ def _part_view(runs: Sequence[Pretrained]) -> View:
         )
         for run, colour in zip(runs, SERIES, strict=False)
     ]
-    return certificate_view("Parts", series, "certified error of a part", "largest error")
+    kept = all(error <= certified for each in series for certified, error in each.points)
+    view = certificate_view("Parts", series, "certified error of a part", "largest error")
+    return replace(view, says="No part exceeds its certificate" if kept else "Some parts exceed their certificates")
 
 
 def _table(runs: Sequence[Pretrained]) -> Table:
