@@ -260,6 +260,13 @@ def test_other_precisions_go_through() -> None:
     assert network.to(torch.bfloat16)(torch.ones(4, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize(("layer", "shape"), [(nn.Linear(4, 3), (2, 4)), (nn.Conv1d(4, 3, 2), (4, 5))])
+def test_whole_numbers_are_refused_as_torch_does(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    ticket = hide(copy.deepcopy(layer), Policy(init="sign"), seed=0).to_ticket()
+    with pytest.raises(ValueError, match=r"runs from bits takes floats; got torch\.int64\. Use x\.float\(\)\."):
+        attach(layer, ticket, run="bits")(torch.ones(shape, dtype=torch.int64))
+
+
 def test_a_meta_module_without_its_buffers_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4, bias=False)).to("meta")
     model.register_buffer("angles", torch.ones(3, device="meta"), persistent=False)
