@@ -51,6 +51,10 @@ class TextRuns:
         models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
 
+    def variant(self, config: Json) -> str:
+        """Say nothing: a figure on text shows its models and its schedule itself."""
+        return ""
+
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
         """Do the runs that are missing, if there is text to do them with, and sum up those there are."""
         # Here, so that a result can be described without all that it takes to train.

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, table_of
 from strongticket.learn.rules import RULES
@@ -35,7 +36,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
             tables.append(_published_table(cases))
     caption = "Means over seeds; every seed is a small point. Bytes are those of the whole file, description included."
     blocks: list[Chart | Table] = [
-        Chart(title="Wrong answers against bytes", caption=caption, views=tuple(views), tables=tuple(tables))
+        Chart(title="Wrong answers by the bytes of a ticket", caption=caption, views=tuple(views), tables=tuple(tables))
     ]
     if steps:
         blocks.append(_steps_table([*{(s.row.network, s.row.rule): s.row for s in steps}.values()]))
@@ -84,7 +85,8 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
         name = f"{_TRAINED}, {_bytes(runs):,.0f} bytes in float32"
         points = [(x, _errors(runs)) for x in (min(ends), max(ends))]
         series.append(Series(name=name, points=points, colour="ink", dash="dotted", marks=False))
-    return View(name=network, x="bytes", y="wrong answers, %", series=series, y_scales=("log", "linear"))
+    look: dict[str, Any] = {"x": "bytes of the file", "y": "wrong answers, %", "y_scales": ("log", "linear")}
+    return View(name=network, says=_finding(network, cases), series=series, **look)
 
 
 def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:
