@@ -194,6 +194,13 @@ def test_a_mask_alone_takes_half_the_memory_of_planes() -> None:
     torch.testing.assert_close(output_of(planes), output_of(mask), rtol=1e-5, atol=1e-6)
 
 
+def test_a_search_can_draw_signs_that_need_no_memory() -> None:
+    ticket = hide(nn.Linear(128, 32, bias=False), Policy(init="packed-sign"), seed=0).to_ticket()
+    network = attach(nn.Linear(128, 32, bias=False), ticket, run="bits", resident="mask")
+    assert weight_bytes(network) == ticket.numel // 8
+    torch.testing.assert_close(network.weight, ticket.materialize()["weight"], rtol=1e-6, atol=0)
+
+
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
 
