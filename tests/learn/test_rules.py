@@ -296,6 +296,13 @@ def test_every_rule_runs_on_text(rule: str, tmp_path: Path) -> None:
         run(other, load_text("sample"), tmp_path, Means(share=Share(0, 1, torch.device("cpu"))))
 
 
+@ANY_RULE
+def test_a_tensor_without_weights_is_no_error(rule: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 0), nn.Linear(0, 2), nn.Linear(2, 1))
+    hidden = st.search(model, [POINTS] * 5, loss=lambda run, x: run(x).square().mean(), rule=rule, steps=5)
+    assert hidden.to_ticket().tensors["0.weight"].numel == 0
+
+
 def test_an_unknown_rule_gets_the_list() -> None:
     for call in (lambda: search("magic"), lambda: st.Policy(rule="magic")):
         with pytest.raises(ValueError, match=r"rule must be one of edge-popup.*; got 'magic'"):

@@ -13,7 +13,7 @@ from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
-Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "kaiming-normal", "kaiming-sign"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "packed-sign", "kaiming-normal", "kaiming-sign"]
 Scales = Literal["none", "tensor", "head", "block", "output"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 Shares = Literal["uniform", "erk"]
@@ -42,9 +42,10 @@ class Policy:
         signed: rank scores by value and not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
-            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape;
-            "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming", $\sqrt{2 / \text{fan-in}}$, which a
-            ReLU wants.
+            that deviation; "packed-sign" is "sign" from packed random bits, so that a network can run from its mask
+            alone (`build(run="bits", resident="mask")`); "xavier" and "kaiming" are uniform, with a width that follows
+            from the shape; "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming",
+            $\sqrt{2 / \text{fan-in}}$, which a ReLU wants.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.

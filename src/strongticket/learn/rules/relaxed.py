@@ -42,7 +42,7 @@ class Relaxed(Rule):
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Soft:
         """Shift the first scores so that the density is above 0."""
         dropped = max(1, dropped_count(scores.numel(), tensor.density))
-        return Soft(scores - scores.flatten().kthvalue(dropped).values)
+        return Soft(scores - scores.flatten().kthvalue(dropped).values if scores.numel() else scores)
 
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Add the gradient of the penalty."""
