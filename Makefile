@@ -59,7 +59,7 @@ SENSITIVE := tests/construct tests/models tests/ops tests/pretrained tests/bound
 	tests/test_docs_pages.py tests/test_docstrings.py tests/test_examples.py \
 	tests/test_readme.py
 
-test-other-cpu: setup  ## run the numerically sensitive tests again, as on a CPU of long ago
+test-other-cpu: setup  ## run the numerically sensitive tests again, as on a much older CPU
 	$(BIN)/python -m tests.other_cpus oldest \
 		$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile $(SENSITIVE)
 

@@ -40,9 +40,15 @@ def _for_both(found: re.Match[str], folder: Path) -> str:
 
 def changelog() -> str:
     """Give CHANGELOG.md with its links as they are from docs/; those to files outside become their names."""
-    text = (DOCS.parent / "CHANGELOG.md").read_text("utf-8")
-    text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
-    return re.sub(r"\[([^\]]+)\]\((?!https?:|[\w-]+\.md)[^)]*\)", r"\1", text)
+
+    def from_here(link: re.Match[str]) -> str:
+        words, address = link.groups()
+        path = address.removeprefix("docs/")
+        if "://" in address:
+            return link[0]
+        return f"[{words}]({path})" if (DOCS / path.partition("#")[0]).exists() else words
+
+    return re.sub(r"\[([^\]]+)\]\(([^)]+)\)", from_here, (DOCS.parent / "CHANGELOG.md").read_text("utf-8"))
 
 
 def commands() -> str:
@@ -53,9 +59,9 @@ def commands() -> str:
 
 
 def _help_of(command: click.Command, name: str, depth: int) -> list[str]:
-    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
-    shown = command.get_help(context)
-    sections = [f"{'#' * min(depth + 1, 3)} {name}\n\n```text\n{shown}\n```\n"] if depth > 1 else []
+    names = ["-h", "--help"]
+    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96, help_option_names=names)
+    sections = [f"{'#' * depth} {name}\n\n```text\n{command.get_help(context)}\n```\n"] if depth > 1 else []
     for each, below in getattr(command, "commands", {}).items():
         sections += _help_of(below, f"{name} {each}", depth + 1)
     return sections

@@ -26,6 +26,7 @@ def run(path: Path, folder: Path, ask: str = "None") -> tuple[Any, Any]:
     # One thread: networks this small only lose by sharing, and most where cores are busy.
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    client.coalesce_streams = True  # how a kernel's output is cut is a matter of time
     client.extra_arguments = ["--log-level=ERROR"]  # it warns that it is reached by TCP, which stays on this machine
     client.execute(env=environment)
     answer = json.loads(notebook.cells.pop().outputs[0].text)

@@ -188,6 +188,12 @@ def test_a_search_shows_its_curves() -> None:
     assert shown(alone).tags.count("polyline") == 1
 
 
+def test_a_single_layer_keeps_its_name() -> None:
+    """Though torch gives a module with parametrizations another class."""
+    hidden = st.hide(nn.Linear(2, 4), st.Policy(density=0.5), seed=0)
+    assert repr(hidden).startswith("Hidden(Linear, ")
+
+
 def test_a_module_that_was_only_hidden_has_no_curve() -> None:
     hidden = st.hide(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)), st.Policy(density=0.5), seed=3)
     assert repr(hidden) == "Hidden(Sequential, edge-popup, seed=3, density: mlp 0.500, head 0.500; 0 steps)"

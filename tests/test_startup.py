@@ -58,7 +58,7 @@ for line in sys.argv[1:]:
 """
     done = python(script, *map(" ".join, WITHOUT_WORK))
     told = [line for line in done.stderr.splitlines() if line.startswith("after ")]
-    codes = ["0" if {"-h", "-V"} & set(words) else "2" for words in WITHOUT_WORK]
+    codes = ["0" if {"-h", "-V"} & set(words) or not words else "2" for words in WITHOUT_WORK]
     assert len(COMMANDS) > 15
     assert told == [
         " ".join(["after strongticket", *words, ":", code]) for words, code in zip(WITHOUT_WORK, codes, strict=True)

@@ -142,7 +142,7 @@ def test_a_run_killed_and_then_interrupted_is_finished_by_the_same_command(tmp_p
 
     stop_by(signal.SIGKILL)
     told = stop_by(signal.SIGINT)
-    assert told == "Stopped; the same command resumes.\n"
+    assert told.splitlines()[-1] == "Stopped; the same command resumes."  # behind progress, if the machine is slow
     assert invoke(*arguments).exit_code == 0
     assert Ticket.load(out) == construct_pretrained(model, items=21)
     assert not partial.exists()
@@ -164,7 +164,7 @@ def test_interrupted_before_the_first_head_is_done_nothing_is_kept(tmp_path: Pat
     wait_until(lambda: (tmp_path / "x.ticket.partial" / "settings.json").exists())
     stopped.send_signal(signal.SIGINT)
     _, told = stopped.communicate(timeout=180)
-    assert (stopped.returncode, told) == (130, "Interrupted. No head was done yet.\n")
+    assert (stopped.returncode, told.splitlines()[-1]) == (130, "Stopped; the same command resumes.")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -310,7 +310,7 @@ def test_compare_of_a_causal_model_gives_loss_and_kl(gpt2: Path, text: Path, tmp
     shown = invoke("compare", "--model", gpt2, "--ticket", tmp_path / "x.ticket", "--text", text, "--sentences", 3)
     assert shown.exit_code == 0, shown.output
     assert "3 sentences" in shown.stdout
-    assert "loss a token: original" in shown.stdout
+    assert "loss per token: original" in shown.stdout
     assert "layer.1.attention" in shown.stdout
 
 
@@ -350,10 +350,10 @@ def test_texts_are_cut_to_what_the_model_can_take(model: nn.Module, tmp_path: Pa
 
 
 def test_outputs_that_are_not_finite_are_refused(gpt2: Path, text: Path, tmp_path: Path) -> None:
-    """A ticket has nothing of the embeddings, so construct does not look at them."""
+    """A ticket has nothing of the embeddings, so it is one of this model too."""
     broken = copy.deepcopy(small("bert"))
     broken.embeddings.word_embeddings.weight.data[5] = math.nan
-    construct_pretrained(broken, items=4).save(tmp_path / "x.ticket")
+    construct_pretrained(small("bert"), items=4).save(tmp_path / "x.ticket")
     arguments = ("--ticket", tmp_path / "x.ticket", "--text", text)
     for options in ((), ("--json",)):
         done = invoke("compare", "--model", save(broken, tmp_path / "broken"), *arguments, *options)

@@ -26,6 +26,15 @@ def sequence(*between: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 4), *between, nn.Linear(4, 3)).double()
 
 
+class Backwards(nn.Sequential):
+    """A sequence by its class, and not by what it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in reversed(self):
+            x = module(x)
+        return x
+
+
 def projections(*, bias: bool = True, dtype: torch.dtype = torch.float64) -> list[nn.Linear]:
     """Two heads of width 3 for queries and keys, of width 2 for values, from 5 features to 6."""
     torch.manual_seed(1)
@@ -114,6 +123,7 @@ def test_sequences_inside_sequences_names_dropout_and_one_relu_for_all() -> None
         (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "got Linear, ReLU."),
         (nn.Sequential(nn.ReLU(), nn.Linear(2, 2), nn.ReLU()), "got ReLU, Linear, ReLU."),
         (nn.Sequential(), "got nothing."),
+        (Backwards(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), "got Backwards."),
         (nn.Sequential(nn.LayerNorm(2)), "got LayerNorm."),
         (nn.GELU(), "a matrix or a strongticket FeedForward; got GELU."),
         (nn.MultiheadAttention(4, 2), "got MultiheadAttention."),
@@ -246,6 +256,7 @@ def test_a_module_with_other_heads_is_another_target() -> None:
     other.load_state_dict(one.state_dict())
     ticket = st.construct_attention(one, **WIDTHS)
     assert st.verify(ticket, one).ok
+    assert not st.verify(ticket, other)
     assert st.verify(ticket, other).failures == ("the ticket has 2 heads, the target 1.",)
     with pytest.raises(st.StrongTicketError, match="the ticket has 2 heads, the target 1"):
         st.certify(ticket, other, torch.zeros(3, 4))
@@ -268,6 +279,21 @@ def test_width_for_takes_the_same_targets() -> None:
     by_list = st.width_for([[0.5, -0.25]], tol=0.1, sources=3)
     assert by_list == st.width_for(torch.tensor([[0.5, -0.25]], dtype=torch.float64), tol=0.1, sources=3)
     assert st.width_for(sequence(nn.ReLU()), tol=0.5, sources=2).found is not None
+
+
+def test_our_own_modules_take_arrays() -> None:
+    maps = [np.ones((1, 2, 1)), np.ones((1, 2, 1)), np.ones((1, 2, 1)), np.ones((1, 1, 2))]
+    attention = st.Attention(*maps, output_bias=[1.0, 2.0])
+    assert attention(torch.zeros(3, 2, dtype=torch.float64)).tolist() == [[1.0, 2.0]] * 3
+    network = st.FeedForward([MATRIX, [[1, 1, 1]]], [None, [0.5]])
+    assert network(torch.zeros(2, dtype=torch.float64)).tolist() == [0.5]
+    with pytest.raises(ValueError, match=r"a weight must be a tensor, .*; got 'W'"):
+        st.FeedForward(["W"])
+
+
+def test_a_verification_is_true_where_it_is_ok() -> None:
+    assert st.verify(st.construct_linear(MATRIX, hidden_width=48), MATRIX)
+    assert not st.Verification(("something",))
 
 
 def test_tensors_are_named_as_the_target_names_them() -> None:

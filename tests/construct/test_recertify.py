@@ -302,7 +302,9 @@ def test_the_network_does_not_write_into_the_ticket(name: str, form: Form) -> No
 def test_another_target_is_named() -> None:
     ticket, target = constructed()["linear"]
     (failure,) = failures(ticket, {"weight": target["weight"] + 1})
-    assert "the certificate is for" in failure
+    assert failure.startswith("the target has the right shapes but other names, types or numbers (SHA-256 ")
+    (failure,) = failures(ticket, {"weight": target["weight"][:, :-1].clone()})
+    assert failure.startswith(f"the target does not fit the ticket: it has weight ({len(target['weight'])}, ")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from strongticket.pretrained import (
     ReluPair,
     construct_pretrained,
     families,
+    gated_mlp,
     register_family,
 )
 from strongticket.pretrained.families import family_of
@@ -238,6 +239,9 @@ def test_a_family_that_makes_no_sense_is_refused() -> None:
         Family({"layers": [up, up]})
     with pytest.raises(ValueError, match=r"mlp.down reads what mlp.up gives, which is no part of the layer"):
         Family({"layers": [ReluPair("mlp.down", "mlp.fc2", Behind(up))]})
+    # The bound of a gated MLP would be made of one map twice.
+    with pytest.raises(ValueError, match=r"2 parts of a layer stand for the map at mlp.gate; only one can"):
+        Family({"layers": gated_mlp("mlp.gate", "mlp.gate", "mlp.down", Norm("norm"))})
     # As a skeleton has it where nothing was found.
     with pytest.raises(ValueError, match=r"mlp.up needs what makes its inputs: Norm, Behind or Given; got Ellipsis"):
         Family({"layers": [ReluPair("mlp.up", "mlp.fc1", ...)]})  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def unlike_reference(targets: Tensor, items: Tensor, result: SubsetSumResult) ->
 def unlike_bisection(targets: Tensor, items: Tensor, mask: Tensor) -> int:
     weights = 2 ** torch.arange(items.shape[1])
     masks = (mask * weights).sum(dim=1).tolist()
-    found = (solve_by_bisection(w, a) for w, a in zip(targets.tolist(), items.numpy(), strict=True))
+    found = (solve_by_bisection(w, a)[0] for w, a in zip(targets.tolist(), items.numpy(), strict=True))
     return sum(bits != best for bits, best in zip(masks, found, strict=True))
 
 

@@ -26,7 +26,9 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
+Out = Annotated[
+    Path, typer.Option(file_okay=False, help="Folder for results.jsonl, which is appended to, and figures.")
+]
 
 
 @bench_app.command(
@@ -41,14 +43,14 @@ def subset_sum_command(
         Path | None,
         typer.Option(dir_okay=False, help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png"),
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Time our subset sums and other solvers on the same problems.
 
-    The table has rates, errors and shares of true optima. A rate is only printed once every answer of ours is at least
-    as good as the reference's and each peer's.
+    The table has rates, errors and shares of true optima. A rate is printed only if every answer of ours is at least as
+    good as the reference's and each peer's.
     """
     from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
@@ -85,7 +87,7 @@ def subset_sum_command(
 @bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
 @with_settings(PensiaSettings)
 def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
-    """Do the work of Pensia et al., 2020, experiment 1.
+    """Repeat experiment 1 of Pensia et al., 2020.
 
     That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
     one-off compilation.
@@ -111,13 +113,13 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
 @bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
 @with_settings(SearchSettings)
 def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
-    """Time a search step of GPT-2 beside a training step.
+    """Time a search step of GPT-2 against a training step.
 
     Search masks every matrix, by edge-popup or other rules; dense trains the same tensors of the same network; gpt2
     trains biases and norms as well. The table has times and memory.
 
-    Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
-    those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
+    Nothing is printed until masks match the published rule after some steps, and loss and gradient match eager float32.
+    On cuda, steps are compiled, in bfloat16, and have 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
     from strongticket.cli.terminal import print_json, print_table
@@ -145,9 +147,9 @@ def rules_command(
 ) -> None:
     """Try every rule on digits: accuracy, bytes, seconds.
 
-    Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
+    Also times a step of each rule on one CPU thread, against a dense step and one that sorts all scores.
 
-    Ctrl-C keeps what is done; the same command goes on from there. Needs scikit-learn (the extra `digits`).
+    Ctrl-C keeps what is done; the same command resumes. Needs scikit-learn (the extra `digits`).
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
@@ -197,10 +199,10 @@ def decode_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Time GPT-2 from bits, token by token, beside torch's ways.
+    """Time GPT-2 from bits, token by token, against torch.
 
-    float32, bfloat16, dynamic int8 and torch.compile run the same random ticket as floats, each in a process of its
-    own. Nothing is timed unless our logits are those of float64.
+    float32, bfloat16, dynamic int8 and torch.compile run the same random ticket as floats, each in its own process.
+    Nothing is timed until our logits match those of float64.
     """
     from strongticket.bench import decode
     from strongticket.cli.terminal import print_json
@@ -302,7 +304,7 @@ def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSetti
     for comparison in comparisons:
         typer.echo(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
-            f"no answer worse than the reference's or a peer's."
+            f"no answer is worse than the reference's or a peer's."
         )
         for note in comparison.notes:
             typer.echo(note)

@@ -27,40 +27,44 @@ ModelName = Annotated[
 def construct(
     model: ModelName,
     out: Annotated[Path | None, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")] = None,
-    items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
+    items: Annotated[
+        int, typer.Option(help="Random products per entry of a matrix, 4 to 32; more are more exact.")
+    ] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
     what: Annotated[
-        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
+        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices to replace.")
     ] = "attention",
     parts: Annotated[
         Literal["merged", "linear"],
-        typer.Option(help="Heads merged as in the paper, where they can be, or every linear map by itself."),
+        typer.Option(help="Merge heads as in the paper where possible, or treat every linear map by itself."),
     ] = "merged",
     assignment: Annotated[
         Literal["adaptive", "equal"],
-        typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
+        typer.Option(
+            help="How hidden units are assigned to inputs: by their weights, or in equal blocks as in the paper."
+        ),
     ] = "adaptive",
-    device: Annotated[Device, typer.Option(help="Where subset sums are solved.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Where subset sums are computed.")] = "cpu",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
+        int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with cuda")
     ] = None,
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     families: Families = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Print the model's parts, or a skeleton of its family, and stop.")
+        bool, typer.Option("--describe", help="Print the model's parts, or a draft of its family, and stop.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print how long it would take, and how large the ticket would be.")
+        bool, typer.Option("--dry-run", help="Print the time and file size to expect, and stop.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prune a wide random network into a pretrained model.
 
-    What comes out is a ticket: a seed and a bit per weight, nothing trained.
+    The result is a ticket: a seed and a bit per weight, nothing trained.
 
-    Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
-    depend on --device, --workers or --dask.
+    Ctrl-C keeps what is done in OUT.partial; the same command resumes. Masks and identity do not depend on --device,
+    --workers or --dask.
     """
     cluster = chosen_cluster(workers, dask, dask_timeout)
     if cluster is None:  # whose workers may have what this machine has not
@@ -80,7 +84,7 @@ def construct(
         _look_at(model, what, parts, describe, items, device, workers)
         return
     if out is None:
-        bad_usage("--out is needed, where the ticket is to be written; or --describe, or --dry-run.")
+        bad_usage("--out is needed: the ticket file to write. Only --describe and --dry-run do without it.")
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
@@ -116,7 +120,7 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     except StrongTicketError as error:
         if not describe:
             raise
-        typer.echo(f"# {error}\n# This is a beginning, from what the model does; read it beside the model's source.")
+        typer.echo(f"# {error}\n# This is a draft, made from what the model does; check it against the model's source.")
         typer.echo(words.skeleton(skeleton), nl=False)
         return
     target = Target(skeleton, what, parts)
@@ -205,15 +209,16 @@ def compare(
     ],
     sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
     mode: Annotated[
-        Literal["merged", "literal"], typer.Option(help="Matrices multiplied out, or wide and random.")
+        Literal["merged", "literal"],
+        typer.Option(help="Run the ticket with its matrices multiplied out, or wide and random."),
     ] = "merged",
-    device: Annotated[Device, typer.Option(help="Where both run.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Where to run both.")] = "cpu",
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a pretrained model and its ticket are apart.
+    """Compare a pretrained model with its ticket.
 
-    Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
+    Both run on the same sentences. Each part's error is measured on the original's own inputs and shown beside its
     certificate.
     """
     chosen_device(device)
@@ -253,7 +258,7 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
         yield f"cosine similarity of embeddings: mean {cosine['mean']:.8f}, least {cosine['min']:.8f}"
     else:
         loss = result["loss"]
-        yield f"loss a token: original {loss['original']:.6f}, ticket {loss['ticket']:.6f}; KL {result['kl']:.3e}"
+        yield f"loss per token: original {loss['original']:.6f}, ticket {loss['ticket']:.6f}; KL {result['kl']:.3e}"
     yield (
         f"outputs of up to {result['largest_output']:.3g} differ by at most {result['largest_difference']:.3e}; "
         f"float32 itself moves the original's by {result['float32_rounding']:.3e}"

@@ -16,7 +16,7 @@ from strongticket.cli.options import (
     chosen_device,
     device_option,
     given_options,
-    refuse_in_vain,
+    refuse_unused,
     with_settings,
 )
 from strongticket.cli.terminal import bad_usage
@@ -39,7 +39,13 @@ def _on_text(help: str, *names: str, **more: Any) -> Any:
 def reproduce(
     context: typer.Context,
     figures: Annotated[
-        list[str], typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}.")
+        list[str],
+        typer.Argument(
+            metavar="FIGURE",
+            show_default=False,
+            help=f"One or more of {', '.join(FIGURES)}.",
+            autocompletion=lambda incomplete: [name for name in FIGURES if name.startswith(incomplete)],
+        ),
     ],
     workers: Annotated[
         int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with --quick")
@@ -60,7 +66,7 @@ def reproduce(
     tokenizer: Annotated[str | None, _on_text("As in `search`.", metavar="NAME_OR_DIR")] = None,
     minutes: Annotated[
         float | None,
-        _on_text("Start no run that would take longer than this, judging by earlier runs on this machine.", min=0),
+        _on_text("Time for all runs: start none that would end later, judging by earlier ones on this machine.", min=0),
     ] = None,
     device: Annotated[str | None, device_option(ON_TEXT)] = None,
     keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
@@ -91,7 +97,7 @@ def reproduce(
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
     cluster = chosen_cluster(workers, dask, dask_timeout)
-    # Before anything is begun: a figure may take a while.
+    # Before any work: a figure may take a while.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
         options = Options(**{name: value for name, value in settings.items() if value is not None})
@@ -131,7 +137,7 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
     on_text = [name for name in chosen if name in TEXT_FIGURES]
     panels = {option.name: getattr(option, "rich_help_panel", None) for option in context.command.params}
     for_any = {"figures", "quick", "out", "as_json"}
-    for unused, about, vain in (
+    for unused, about, names in (
         (not on_text, "figures on text, from fig7 on", [name for name in panels if panels[name] == ON_TEXT]),
         (
             len(on_text) == len(chosen),
@@ -140,14 +146,12 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
         ),
     ):
         if unused:
-            refuse_in_vain([_flag(name) for name in vain if name in given], f"{about}, none of which is asked for")
+            refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was asked for")
     if context.params["quick"]:
         if "schedule" in given:
             bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
     elif context.params["data"] is None:
-        refuse_in_vain(
-            [_flag(name) for name in _RUN_OPTIONS if name in given], "runs to do, and without --data none is done"
-        )
+        refuse_unused([_flag(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
 
 
 def _flag(name: str) -> str:

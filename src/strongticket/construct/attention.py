@@ -71,6 +71,7 @@ def construct_attention(
         >>> sorted(ticket.dense), len(ticket.tensors)
         (['output_bias'], 8)
         >>> query, key, value, output = (torch.nn.Linear(4, 4) for _ in range(4))
+        >>> from strongticket import Attention
         >>> target = Attention.from_linears(query, key, value, output, n_heads=2)
         >>> construct_attention(target, key_width=64, value_width=64, input_norm=1.0).certificate.error < 0.01
         True

@@ -101,7 +101,7 @@ def _linears_of(target: nn.Sequential | nn.Linear) -> list[nn.Linear]:
     """Give the linear layers of what computes Linear, ReLU, Linear and so on, and nothing else."""
     modules = list(_flat(target))
     kinds = [nn.ReLU if i % 2 else nn.Linear for i in range(len(modules))]
-    if len(modules) % 2 == 0 or not all(map(isinstance, modules, kinds)):
+    if len(modules) % 2 == 0 or not all(map(_is_plain, modules, kinds)):
         got = ", ".join(type(module).__name__ for module in modules) or "nothing"
         raise ValueError(
             f"construct_feedforward needs Linear, ReLU, Linear and so on, with a Linear at the end; got {got:.200}. "
@@ -112,6 +112,11 @@ def _linears_of(target: nn.Sequential | nn.Linear) -> list[nn.Linear]:
 
 def _flat(target: nn.Module) -> Sequence[nn.Module]:
     """Open sequences within sequences; what does nothing in evaluation is left out."""
-    if isinstance(target, nn.Sequential):
+    if isinstance(target, nn.Sequential) and _is_plain(target, nn.Sequential):
         return [module for part in target for module in _flat(part)]
     return [] if isinstance(target, nn.Identity | nn.Dropout) else [target]
+
+
+def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Tell whether a module computes what its kind does: one that inherits from it may not."""
+    return isinstance(module, kind) and type(module).forward is kind.forward

@@ -91,10 +91,7 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return ["the ticket has no certificate, so there is nothing to hold against a target"]
     stored = ticket.certificate
     if (digest := digest_of_tensors(target)) != stored.target_sha256:
-        return [
-            f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}; its tensors' names, "
-            "types and numbers count, so save the state_dict of the very module that was pruned into"
-        ]
+        return [_other_target(ticket, target, digest)]
     try:
         recomputed = recertify(ticket, target)
     except StrongTicketError as error:
@@ -103,6 +100,21 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
     wrong = _first_wrong("details", stored.details, recomputed.details)
     return [f"the certificate's {wrong}"] if wrong else []
+
+
+def _other_target(ticket: Ticket, target: Mapping[str, Tensor], digest: str) -> str:
+    """Say in what a target is not the certificate's: its shapes, as far as they tell."""
+    assert ticket.certificate is not None
+    has = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in target.items())
+    try:
+        examine(ticket, target)
+    except StrongTicketError:
+        sizes = ", ".join(f"{name} {size}" for name, size in ticket.architecture.items() if type(size) is int)
+        return f"the target does not fit the ticket: it has {has:.200}; the ticket is for {sizes or 'another network'}"
+    return (
+        f"the target has the right shapes but other names, types or numbers (SHA-256 {digest:.16}, the certificate is "
+        f"for {ticket.certificate.target_sha256:.16}); save the state_dict of the very module that was pruned into"
+    )
 
 
 def _first_wrong(place: str, said: object, found: object) -> str | None:

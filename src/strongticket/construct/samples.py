@@ -54,9 +54,10 @@ class SampleCertificate:
 
     def __str__(self) -> str:
         moved = f", each moved by at most {self.radius:g}" if self.radius else ""
-        error, inputs = up_digits(self.error, 3), self.errors.numel()
+        error, count = up_digits(self.error, 3), self.errors.numel()
+        inputs = f"each of these {count:,} inputs" if count > 1 else "this input"
         return (
-            f"output error at most {error:g} for each of these {inputs:,} inputs{moved}; "
+            f"output error at most {error:g} for {inputs}{moved}; "
             f"the target's outputs are up to {self.output_norm:.3g} long"
         )
 

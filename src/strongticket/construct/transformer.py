@@ -93,7 +93,10 @@ def _blocks_of(target: Transformer) -> list[Block]:
         if not isinstance(block, Block):
             raise ValueError(f"construct_transformer prunes what is a Block; block {b} is a {type(block).__name__}.")
     if not blocks:
-        raise ValueError(f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}.")
+        raise ValueError(
+            f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}. "
+            "construct_pretrained takes those of torch.nn and Hugging Face."
+        )
     return [block for block in blocks if isinstance(block, Block)]
 
 

@@ -185,6 +185,7 @@ def describe(result: Result) -> Section:
     (first, points), *others = targets
     widths, adaptive = [point["width"] for point in points], curves.adaptive_widths(result, first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
+    heads = config["target"].get("n_heads", 1)  # which older files have not
     ours = []
     if adaptive:
         ours.append(_line("mean, adaptive units", adaptive, "mean", colour="s1"))
@@ -230,7 +231,7 @@ def describe(result: Result) -> Section:
     falls = "Each extra random number halves the error" if halves else f"The median error falls from {narrow} to {wide}"
     carried = "Sources that miss an entry carry the mean" if any(missed) else "The mean error, beside the paper’s fit"
     chart = Chart(
-        title="Error of tickets in a single-head attention",
+        title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
         f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"

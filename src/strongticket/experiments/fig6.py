@@ -1,6 +1,6 @@
 r"""Figure 6: the error of tickets within a transformer of 1 to 4 blocks against its hidden widths $n_{MHA} = n_{FC}$.
 
-Targets are untrained: one head and one linear layer a block, $d = 2$. The first b blocks of a source are a source of b
+Targets are untrained: one head and one linear layer per block, d = 2. The first b blocks of a source are a source of b
 blocks, and their masks do not depend on what follows, so one source serves every number of blocks: its error after
 block b is that of the transformer which ends there. As in Figure 4, sources serve twice: with equal blocks of units, as
 the paper has them, and with adaptive ones.

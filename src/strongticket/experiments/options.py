@@ -17,7 +17,7 @@ class Options:
     """What a user may ask of any figure; None and nothing leave the figure's own default."""
 
     quick: bool = setting(
-        False, "Fewer sources, widths and inputs: a rough figure in seconds; from fig7 on, in minutes."
+        False, "Fewer sources, widths and inputs: a rough figure in a minute or less; from fig7 on, in minutes."
     )
     sources: int | None = setting(
         None, "Random sources at each width.", least=1, shown="100; theorem3: 300, scans: 30; fewer with --quick"

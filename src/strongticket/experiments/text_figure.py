@@ -22,7 +22,7 @@ class Choice:
 
     schedule: ScheduleName
     models: Mapping[str, int]  # GPT-2 sizes, and how many seeds of each
-    only: str = ""  # begin only runs whose name has this regular expression in it
+    only: str = ""  # start only runs whose name matches this regular expression
 
     def seeds_and_sizes(self) -> Iterator[tuple[int, str]]:
         """Go through all models with one seed before the next, so that a figure has all its parts early."""
@@ -72,9 +72,9 @@ class TextRuns:
             asked = f"of {', '.join(config.models)} with the {config.schedule} schedule"
             way_on = ": --minutes are too few for the first."
             if how.work is None:
-                way_on = "; give --data to begin, or --out where they are."
+                way_on = "; give --data to start some, or --out with the folder that has them."
             elif config.only:
-                way_on = f": --only {config.only!r} or --minutes let none begin."
+                way_on = f": --only {config.only!r} or --minutes let none start."
             raise NothingToDrawError(f"{name} has no finished run {asked} in {out}{way_on}")
         result: dict[str, Any] = as_json(
             {

@@ -269,7 +269,7 @@ def enough_in_words(found: dict[str, int | None]) -> str:
         >>> enough_in_words({"equal blocks": 80, "adaptive units": 56})
         'at most 5 % of sources fail from width 80 on with equal blocks and from 56 on with adaptive units'
         >>> enough_in_words({"equal blocks": None, "adaptive units": 56})
-        'at most 5 % of sources fail at no width tried with equal blocks and from 56 on with adaptive units'
+        'at most 5 % of sources fail at no width tried with equal blocks and from width 56 on with adaptive units'
     """
     widths = ["at no width tried" if n is None else f"from {n} on" for n in found.values()]
     told = " and ".join(f"{width} with {name}" for width, name in zip(widths, found, strict=True))

@@ -129,7 +129,8 @@ class Hidden(Learner):
         return card(f"Hidden: {self._kind()}", facts, curves(self.curves, "step"), listed)
 
     def _kind(self) -> str:
-        return type(self.model).__name__
+        # Not of the module as it is: torch gives one with parametrizations another class.
+        return str(self.architecture.get("class", type(self.model).__name__)).rpartition(".")[2]
 
     def _done(self) -> str:
         if self.best is not None:

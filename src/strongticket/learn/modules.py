@@ -149,6 +149,9 @@ def search(
         validate_every=max(1, steps // VALIDATIONS) if validate_every is None else validate_every,
         precision=precision,
     )
+    call = None if progress is None or isinstance(progress, bool) else progress
+    if call is not None and not callable(call):
+        raise ValueError(f"progress is True, False, or a function of a step and its loss; got {progress!r:.40}.")
     if isinstance(validation, Iterator):
         raise ValueError("validation is gone through many times; pass a list or a DataLoader, not an iterator.")
     work = _Batches(batches, accumulate)
@@ -187,14 +190,13 @@ def search(
         keep_checkpoint=True,
         command=command_line(),
     )
-    own = progress if callable(progress) else None
     with _shown(progress is True and share.rank == 0) as show:
 
         def both(moment: Moment) -> None:
             show(moment)
             watch(moment)
 
-        carry_out(training, folder, means, validate_every=config.validate_every, watch=both, progress=own)
+        carry_out(training, folder, means, validate_every=config.validate_every, watch=both, progress=call)
     return hidden
 
 

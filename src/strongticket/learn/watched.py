@@ -27,7 +27,7 @@ def watched(title: str, shown: bool) -> Iterator[Watch]:
 
         def show(moment: Moment) -> None:
             bar.update(task, description=describe(moment), completed=moment.step, total=moment.steps)
-            lines.note(moment.step, moment.steps, describe(moment))
+            lines.note(moment.step, moment.steps, describe(moment, densities=False))
             if shown and bar.disable:
                 milestones(moment)
 
@@ -62,8 +62,8 @@ class _Milestones:
         print(f"{self.title}: {words}", file=sys.stderr, flush=True)
 
 
-def describe(moment: Moment) -> str:
-    """Say how a run is doing, as far as it is known.
+def describe(moment: Moment, *, densities: bool = True) -> str:
+    """Say how a run is doing, as far as it is known; what is kept of each group of tensors only if asked for.
 
     Example:
         >>> describe(Moment(10, 100, loss=3.25, tokens_per_second=81234.5, densities={"mlp": 0.3}))
@@ -75,6 +75,6 @@ def describe(moment: Moment) -> str:
             parts.append(f"{name} {value:.3f}")
     if not math.isnan(moment.tokens_per_second):
         parts.append(f"{moment.tokens_per_second / 1000:.1f}k tokens/s")
-    if moment.densities:
+    if moment.densities and densities:
         parts.append("density " + " ".join(f"{group} {kept:.3f}" for group, kept in moment.densities.items()))
     return ", ".join(parts)

@@ -20,6 +20,7 @@ from strongticket.ops.ordered import as_divisor, ordered_product
 # Of float64, with a little room for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
 
+_PARTS = ("query", "key", "value", "output")
 _Linear = tuple[Tensor, Tensor | None]  # a weight (out, in) and a bias (out,)
 
 
@@ -34,10 +35,10 @@ class Attention(nn.Module):
         output_bias: shape (d_2,), or None.
     """
 
-    def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, output_bias: Tensor | None = None
-    ) -> None:
+    def __init__(self, query: Array, key: Array, value: Array, output: Array, output_bias: Array | None = None) -> None:
         super().__init__()
+        query, key, value, output = map(as_tensor, _PARTS, (query, key, value, output))
+        output_bias = None if output_bias is None else as_tensor("output_bias", output_bias)
         _check_shapes(query, key, value, output, output_bias)
         self.query, self.key = nn.Parameter(query), nn.Parameter(key)
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
@@ -120,12 +121,11 @@ class Attention(nn.Module):
             >>> Attention.from_linears([[1, 0]], [[0, 1]], [[1, 1]], [[1]], n_heads=1)
             Attention(n_heads=1, d_model=2, key_width=1, value_width=1, d_out=1)
         """
-        given = {"query": query, "key": key, "value": value, "output": output}
-        maps = {name: _weight_and_bias(name, linear) for name, linear in given.items()}
-        tensors = [tensor for pair in maps.values() for tensor in pair if tensor is not None]
+        maps = list(map(_weight_and_bias, _PARTS, (query, key, value, output)))
+        tensors = [tensor for pair in maps for tensor in pair if tensor is not None]
         wide = dtype or functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         (q, q_bias), (k, _), (v, v_bias), (o, o_bias) = (
-            (weight.to(wide), bias if bias is None else bias.to(wide)) for weight, bias in maps.values()
+            (weight.to(wide), bias if bias is None else bias.to(wide)) for weight, bias in maps
         )
         H = as_count("n_heads", n_heads)
         fits = H and k.shape == q.shape and v.shape[1] == q.shape[1] and o.shape[1] == v.shape[0]
@@ -152,18 +152,18 @@ class Attention(nn.Module):
         attention.bias_rounding = (o.shape[1] + H + 2) * torch.finfo(o.dtype).eps * size.double()
         return attention
 
-    def sizes(self) -> dict[str, int]:
-        """Give heads and widths by name; a bias is True, and not named where there is none."""
+    def _sizes(self) -> dict[str, int]:
+        # A bias is True, and not named where there is none.
         (H, d, n), (_, m, d_out) = self.key.shape, self.output.shape
         widths = {"n_heads": H, "d_model": d, "key_width": n, "value_width": m, "d_out": d_out}
         return widths | _biases(self.query, d, self.output_bias)
 
     def extra_repr(self) -> str:
         """Give the sizes that `repr` shows."""
-        return _written(self.sizes())
+        return _written(self._sizes())
 
     def _repr_html_(self) -> str:
-        facts = {name: "yes" if value is True else f"{value:,}" for name, value in self.sizes().items()}
+        facts = {name: "yes" if value is True else f"{value:,}" for name, value in self._sizes().items()}
         return card("Attention", facts)
 
 

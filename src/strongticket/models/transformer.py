@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.models.attention import Attention
+from strongticket.ops.arrays import Array, as_tensor
 
 
 class FeedForward(nn.Module):
@@ -15,25 +16,33 @@ class FeedForward(nn.Module):
     Args:
         weights: $W_1 \ldots W_L$, each (out, in).
         biases: one for each layer, (out,) or None; by default no layer has one.
+
+    Example:
+        >>> FeedForward([[[1.0, -1.0]], [[2.0], [3.0]]])(torch.tensor([3.0, 1.0], dtype=torch.float64)).tolist()
+        [4.0, 6.0]
     """
 
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> None:
+    def __init__(self, weights: Sequence[Array], biases: Sequence[Array | None] | None = None) -> None:
         super().__init__()
-        biases = biases if biases is not None else [None] * len(weights)
-        if not weights or len(biases) != len(weights):
-            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(biases)}.")
-        for weight, bias in zip(weights, biases, strict=True):
+        given = [None] * len(weights) if biases is None else biases
+        if not weights or len(given) != len(weights):
+            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(given)}.")
+        layers = [
+            (as_tensor("a weight", weight), None if bias is None else as_tensor("a bias", bias))
+            for weight, bias in zip(weights, given, strict=True)
+        ]
+        for weight, bias in layers:
             if weight.dim() != 2 or (bias is not None and bias.shape != weight.shape[:1]):
                 raise ValueError(
                     "a layer needs a weight (out, in) and a bias (out,) or None; "
                     f"got {tuple(weight.shape)} and {tuple(bias.shape) if bias is not None else None}."
                 )
-        for below, above in pairwise(weights):
+        for (below, _), (above, _) in pairwise(layers):
             if below.shape[0] != above.shape[1]:
                 raise ValueError(
                     f"layers must fit: one gives {below.shape[0]} numbers, the next takes {above.shape[1]}."
                 )
-        self.layers = nn.ModuleList(_linear(w, b) for w, b in zip(weights, biases, strict=True))
+        self.layers = nn.ModuleList(_linear(weight, bias) for weight, bias in layers)
 
     @property
     def weights(self) -> list[Tensor]:

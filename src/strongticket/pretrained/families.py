@@ -1,6 +1,7 @@
 """Which parts the layers of each family of models have. `docs/adding-a-model.md` shows how to describe one more."""
 
 import runpy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -47,6 +48,9 @@ class Family:
                 for source in (getattr(part.input, field.name) for field in fields(part.input)):
                     if isinstance(source, Part) and source not in parts:
                         raise ValueError(f"{part.name} reads what {source.name} gives, which is no part of the layer.")
+            for at, times in Counter(each.at for part in parts for each in part.linear()).items():
+                if times > 1:
+                    raise ValueError(f"{times} parts of a layer stand for the map at {at}; only one can.")
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Give the parts that a ticket stands for."""

@@ -108,9 +108,15 @@ class Heads(Part):
         """One piece a head; they hold views of the model's numbers, not copies."""
         *inputs, output = self._read(layer)
         n, scaling = self._cut(layer)
-        if inputs[0].weight.shape[1] != inputs[1].weight.shape[1]:
+        query, key, value = (part.weight.shape for part in inputs)
+        if query[1] != key[1]:
             raise StrongTicketError(
                 f"{layer.name}.{self.name} has keys of another width than queries; use --parts linear."
+            )
+        if query != key or value[0] != output.weight.shape[1]:
+            shapes = ", ".join(str(tuple(shape)) for shape in (query, key, value, output.weight.shape))
+            raise StrongTicketError(
+                f"{layer.name}.{self.name}: query, key, value and output of shapes {shapes} do not fit together."
             )
         heads = zip(*(part.chunk(n) for part in inputs), output.weight.chunk(n, dim=1), strict=True)
         return [
@@ -237,6 +243,8 @@ class Mixed(Input):
         size, alpha = heads.head_size(layer), (heads.memory or heads.input).largest(layer)
         map = layer.linear_map(heads.maps[2])
         values = map.chunk(len(map.weight) // size)[self._values(layer)]
+        if not values:
+            raise StrongTicketError(f"{heads.maps[2]} has {len(map.weight)} outputs, and none are left for values.")
         for value in values:
             longest = largest_output(value, alpha)
             squares += longest * longest

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes, check_density
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.rng import random_weights
 from strongticket.tickets.symbols import Bits, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
@@ -84,10 +85,9 @@ class PackedMask:
         self._symbols = Symbols(2, math.prod(self._shape), bits, copy=copy)
 
     @classmethod
-    def from_bool(cls, mask: Tensor) -> "PackedMask":
-        """Pack a bool tensor; any other dtype is refused, since 0.5 or 2 would be no mask."""
-        if not isinstance(mask, Tensor):
-            raise ValueError(f"a mask is made from a torch tensor; got {type(mask).__name__}. Use torch.as_tensor.")
+    def from_bool(cls, mask: Array) -> "PackedMask":
+        """Pack a bool tensor, array or list; any other type is refused, since 0.5 or 2 would be no mask."""
+        mask = as_tensor("a mask", mask, torch.bool)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
         flat = mask.detach().contiguous().view(torch.uint8).reshape(-1)

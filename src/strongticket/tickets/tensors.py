@@ -12,6 +12,7 @@ from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
 from strongticket.files import Json
 from strongticket.notebook import card
+from strongticket.ops.arrays import as_tensor
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import Mask, density
@@ -80,7 +81,7 @@ class DenseTensor:
 
     Args:
         name: as for random tensors, and different from all of theirs.
-        value: float16, bfloat16, float32 or float64; kept on the CPU.
+        value: float16, bfloat16, float32 or float64, a tensor or an array; kept on the CPU.
         trained: whether training made it. A ticket with a trained tensor is not a *strong* ticket.
     """
 
@@ -92,9 +93,7 @@ class DenseTensor:
         check_name(self.name)
         if not isinstance(self.trained, bool):
             raise ValueError(f"{self.name}: trained must be True or False; got {self.trained!r:.40}.")
-        if not isinstance(self.value, Tensor):
-            got = type(self.value).__name__
-            raise ValueError(f"{self.name}: a dense tensor is a torch tensor; got {got}. Use torch.as_tensor.")
+        object.__setattr__(self, "value", as_tensor(f"{self.name}: a dense tensor", self.value))
         check_shape(self.name, tuple(self.value.shape))
         if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
             raise ValueError(

@@ -35,6 +35,9 @@ class Verification:
         """Whether nothing failed."""
         return not self.failures
 
+    def __bool__(self) -> bool:
+        return self.ok
+
 
 class Ticket(Content):
     r"""A seed and a bit per weight: enough to rebuild a pruned random network anywhere.

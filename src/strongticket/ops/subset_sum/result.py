@@ -28,7 +28,7 @@ class SubsetSumResult(NamedTuple):
     status: Tensor  # uint8, `Status`
 
     def __repr__(self) -> str:
-        """Few answers in full; of many how many there are of each status, and the errors from best to worst."""
+        # Few answers in full; of many how many there are of each status, and the errors from best to worst.
         mask, error, status = self.mask, self.error, self.status
         if mask.numel() <= _SHOWN and error.numel():
             errors = _written(error.tolist(), lambda number: f"{number:.4g}")
