@@ -5,23 +5,30 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 MINUTES ?= 60
 
-.PHONY: help setup demo docs test test-oldest test-other-cpu test-slow check fuzz damage soak mutants bench-exact clean
+.PHONY: help setup demo docs notebooks test test-oldest test-other-cpu test-slow check fuzz damage soak mutants \
+	bench-exact clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
+# What a user needs, and no more: the demo should not wait for linters and other people's solvers.
 # torch goes first and pinned, so that pip takes the plain build the constraints name.
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.usable: pyproject.toml constraints.txt
+	@echo "Installing torch and a few other packages into $(VENV); this may take a minute or two."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report]'
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.usable
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench,dev]'
 	touch $@
 
 setup: $(VENV)/.ready  ## make .venv with everything the tests need
 
-demo: setup  ## rebuild Figure 4 of the paper, and write one page of it and everything else: out/report.html
-	$(BIN)/strongticket reproduce fig4 --out out
+demo: $(VENV)/.usable  ## hide a picture in random weights, rebuild Figure 4, write one page of it all: out/report.html
 	$(BIN)/python examples/hide_a_matrix.py --out out/hidden.ticket
+	$(BIN)/strongticket reproduce fig4 --out out
 	$(BIN)/strongticket report out/fig4 out/hidden.ticket results --out out/report.html
 
 # One process a core and one thread each: threads of several processes would only wait for each other.
@@ -52,7 +59,7 @@ SENSITIVE := tests/construct tests/models tests/ops tests/pretrained tests/bound
 	tests/test_docs_pages.py tests/test_docstrings.py tests/test_examples.py \
 	tests/test_readme.py
 
-test-other-cpu: setup  ## run the numerically sensitive tests again, as on a CPU of long ago
+test-other-cpu: setup  ## run the numerically sensitive tests again, as on a much older CPU
 	$(BIN)/python -m tests.other_cpus oldest \
 		$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile $(SENSITIVE)
 
@@ -87,5 +94,9 @@ docs: setup  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "$(CURDIR)/site/index.html"
 
-clean:  ## remove the environments and caches
-	rm -rf $(VENV) $(OLDEST) build dist site .pytest_cache .mypy_cache .ruff_cache
+notebooks: setup  ## run the notebooks in examples/ and keep what they show
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.notebooks
+
+clean:  ## remove everything that can be made again: environments, builds, caches; out/ stays
+	rm -rf $(VENV) $(OLDEST) build dist site src/*.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -543,6 +543,21 @@ def times(coefficient: float, weight: bytes) -> bytes:
     return single(coefficient * struct.unpack("<f", weight)[0]) if coefficient else bytes(4)
 
 
+def scaled(ticket: Ticket, tensor: Json, weights: list[bytes]) -> list[bytes]:
+    counts = {dense["name"]: dense["shape"] for dense in ticket.content["dense"]}.get(f"{tensor['name']}.scales")
+    if counts is None:
+        return weights
+    scales = [value for (value,) in struct.iter_unpack("<f", ticket.dense[f"{tensor['name']}.scales"])]
+    found = []
+    for i, weight in enumerate(weights):
+        rest, place, stride = i, 0, 1
+        for n, m in zip(reversed(tensor["shape"]), reversed(counts), strict=True):
+            place += rest % n // -(-n // m) * stride
+            rest, stride = rest // n, stride * m
+        found.append(single(scales[place] * struct.unpack("<f", weight)[0]))
+    return found
+
+
 def kept_blocks(mask: Json, shape: list[int]) -> list[int]:
     axis, sizes = mask["unit_axis"], mask["sizes"]
     sizes = sizes if isinstance(sizes, list) else [sizes] * shape[1 - axis]
@@ -582,8 +597,8 @@ def recompute(ticket: Ticket) -> dict[str, Any]:
             weights.update(hashlib.sha256(b"".join(draws[number])).digest())
         codes = codes_of(tensor, ticket.packed.get(name, b""))
         pairs = (table[code] for code in codes)
-        data = b"".join(times(coefficient, draws[number][i]) for i, (coefficient, number) in enumerate(pairs))
-        masked[name] = tensor["shape"], data
+        weights_of = [times(coefficient, draws[number][i]) for i, (coefficient, number) in enumerate(pairs)]
+        masked[name] = tensor["shape"], b"".join(scaled(ticket, tensor, weights_of))
     masks = hashlib.sha256(b"".join(ticket.packed.values()))
     return {
         "identity": identity(ticket),

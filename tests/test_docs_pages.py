@@ -100,7 +100,7 @@ def test_commands_are_not_cut() -> None:
 
 
 def test_the_reference_has_everything_under_the_name_it_is_imported_by() -> None:
-    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    text = "\n".join(page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("reference-*.md")))
     entries = re.findall(r"^::: (\S+)\n(?:    options:\n      heading: (\S+))?", text, re.MULTILINE)
     shown = {heading or name for name, heading in entries}
     public = {
@@ -131,13 +131,48 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
+    "page",
+    [page for folder in (".", "docs", "examples", "results") for page in sorted((ROOT / folder).glob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text("utf-8"))):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{link}: no such file"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_messages_quoted_in_the_faq_are_the_programs() -> None:
+    """What stands between the variable parts is in the source; a literal that goes on in the next line is joined."""
+    sources = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
+    sources = re.sub(r'"\n\s*f?"', "", sources)
+    quoted = [text for text in blocks(ROOT / "docs" / "faq.md", "text") if text.startswith("Error: ")]
+    assert len(quoted) > 3
+    variable = r"\(\.\.\.\)|\(.*? there, .*? here\)|out/seed-0|tokens\.weight|cuda"
+    for message in quoted:
+        pieces = [piece.strip() for piece in re.split(variable, message.removeprefix("Error: "))]
+        assert any(piece in sources for piece in pieces if len(piece) > 20), f"{message} is no message of ours"
+
+
+AWKWARD = (
+    "made anew",
+    "goes on from there",
+    "told from zero",
+    "is told",
+    "items a sum",
+    "bits a weight",
+    "as ever",
+    "in vain",
+)
+
+
+@pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
 )
-def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text("utf-8"))):
-        path, _, anchor = link.partition("#")
-        if "://" in link or not (anchor or path.endswith(".md")):
-            continue
-        target = page.parent / path if path else page
-        assert target.is_file(), f"{link}: no such page"
-        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+def test_phrases_that_readers_stumbled_over_stay_gone(page: Path) -> None:
+    """What commands print is theirs; the prose around it is held to this."""
+    prose = BLOCK.sub("", page.read_text("utf-8")).lower()
+    assert [phrase for phrase in AWKWARD if re.search(rf"\b{phrase}\b", " ".join(prose.split()))] == []

@@ -16,7 +16,7 @@ import strongticket
 from strongticket.data.text import load_text
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.language import name_of
-from strongticket.files import as_json
+from strongticket.files import as_json, read_json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import CHECKPOINT, RESULT
 from strongticket.learn.policy import Policy
@@ -132,12 +132,12 @@ def test_figures_miss_what_they_missed_before_a_setting_was_added(later: Later, 
         assert (figures[name]["runs"], name) == (committed["runs"], name)
     # Fits of Figure 4 are SciPy's, whose last digit depends on its version.
     fig4 = [
-        json.loads((folder / "fig4" / RESULT).read_bytes(), parse_float=lambda x: f"{float(x):.9g}")
+        json.loads(json.dumps(read_json(folder / "fig4" / RESULT)), parse_float=lambda x: f"{float(x):.9g}")
         for folder in (old_runs, RESULTS)
     ]
     assert fig4[0] == fig4[1]
     for name in DRAWN:
-        assert (old_runs / name / RESULT).read_bytes() == (RESULTS / name / RESULT).read_bytes()
+        assert read_json(old_runs / name / RESULT) == read_json(RESULTS / name / RESULT)
         assert (old_runs / name / "rows.jsonl").read_bytes() == (RESULTS / name / "rows.jsonl").read_bytes()
 
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import venv
@@ -21,8 +22,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name.startswith("src/") or "/" not in name:
             (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "tree" / name).write_bytes((ROOT / name).read_bytes())
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, folder / "tree"]
+    # Without a word of what to build it makes an sdist, and the wheel from that: so the sdist has all it takes.
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, folder / "tree"]
     subprocess.run(build, check=True, capture_output=True)
+    assert (folder / f"strongticket-{__version__}.tar.gz").is_file()
     (made,) = folder.glob("*.whl")
     return made
 
@@ -52,9 +55,10 @@ def test_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> Non
     # torch first and pinned, as in the Makefile.
     subprocess.run([*install, "torch"], check=True)
     subprocess.run([*install, wheel], check=True)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which may lead to this tree
     command = [tmp_path / "venv" / "bin" / "strongticket", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=alone)
     assert done.stdout == f"strongticket {__version__}\n"
     draw = "import strongticket as st; print(st.__file__, st.random_weights(0, 'w', (3,), 'normal'))"
-    done = subprocess.run([python, "-c", draw], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run([python, "-c", draw], capture_output=True, text=True, check=True, cwd=tmp_path, env=alone)
     assert done.stdout.startswith(str(tmp_path))

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from strongticket.learn.modules import search as search
     from strongticket.learn.policy import Policy as Policy
     from strongticket.learn.rules.rule import Rule as Rule
+    from strongticket.models.attention import Attention as Attention
+    from strongticket.models.transformer import Block as Block
+    from strongticket.models.transformer import FeedForward as FeedForward
+    from strongticket.models.transformer import Transformer as Transformer
     from strongticket.ops.rng import random_weights as random_weights
     from strongticket.ops.subset_sum import Status as Status
     from strongticket.ops.subset_sum import SubsetSumResult as SubsetSumResult
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from strongticket.pretrained import attach as attach
     from strongticket.pretrained import construct_pretrained as construct_pretrained
     from strongticket.pretrained.from_folder import load_pretrained as load_pretrained
+    from strongticket.pretrained.verify import verify as verify
     from strongticket.tickets.codes import CodeMask as CodeMask
     from strongticket.tickets.codes import Frozen as Frozen
     from strongticket.tickets.codes import coded_mask as coded_mask
@@ -55,10 +60,13 @@ else:
         "learn.modules": "search",
         "learn.policy": "Policy",
         "learn.rules.rule": "Rule",
+        "models.attention": "Attention",
+        "models.transformer": "Block FeedForward Transformer",
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",
         "pretrained.from_folder": "load_pretrained",
+        "pretrained.verify": "verify",
         "tickets.codes": "CodeMask Frozen coded_mask",
         "tickets.mask": "BlockMask FullMask PackedMask",
         "tickets.owners": "OwnerMask owner_mask",
@@ -77,4 +85,4 @@ else:
         return value
 
     def __dir__():
-        return sorted({*globals(), *_HOME_OF})
+        return sorted([*__all__, "__version__"])

@@ -1,5 +1,7 @@
 """The errors a caller may want to catch; everything else is a ValueError or a bug."""
 
+from textwrap import shorten
+
 
 class StrongTicketError(Exception):
     """Base of every error this package raises on purpose, bad arguments (ValueError) aside."""
@@ -25,9 +27,12 @@ def first_line(error: BaseException) -> str:
     Example:
         >>> first_line(OSError("no such model\ncheck the spelling")), first_line(KeyboardInterrupt())
         ('no such model', 'KeyboardInterrupt')
+        >>> first_line(ValueError("bad configuration:\n    7 heads"))
+        'bad configuration: 7 heads'
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
+    # What ends with a colon is the head of what follows.
+    return shorten(" ".join(lines[: 1 + lines[0].endswith(":")]), 200, placeholder=" [...]")
 
 
 def printable(text: str) -> str:

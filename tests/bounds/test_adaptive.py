@@ -88,7 +88,7 @@ def test_fewer_units_than_quotas_fail_for_sure() -> None:
 
 def test_equal_blocks_leave_the_signs_to_chance() -> None:
     few = sum(math.comb(20, k) for k in range(6)) / 2**20
-    assert "fewer than 6 for every fiftieth" in SECTION
+    assert "one slot in fifty gets fewer than 6" in SECTION
     assert 1 / few == pytest.approx(50, rel=0.05)
 
 

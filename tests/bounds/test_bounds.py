@@ -590,7 +590,7 @@ def test_command_help_has_an_example(command: str) -> None:
 def test_command_says_what_it_assumed() -> None:
     done = CliRunner().invoke(bound_app, ["attention", "--d-model", "64", "--n-heads", "4", "--tol", "0.01"])
     assert done.exit_code == 0
-    assert "key_width                9,216   144 items a sum" in done.stdout
+    assert "key_width                9,216   144 items per sum" in done.stdout
     assert "input_norm raised from 1 to 8, the least that Theorem 9 covers." in done.stdout
     # 4 heads, 64 x 64 sums in each for queries and keys, and as many for values and outputs.
     assert "over the draw of the random weights: exp(-items / C), added up over all 32,768 subset sums." in done.stdout
@@ -602,7 +602,7 @@ def test_command_refuses_widths_that_promise_nothing() -> None:
     done = CliRunner().invoke(bound_app, ["attention", "--d-model", "4", *widths, "--json"])
     assert done.exit_code == 1
     assert json.loads(done.stdout)["error"] is None
-    assert "promises nothing for so small a width: key_width=64 (at least 176)." in done.stderr
+    assert "guarantees nothing for widths this small: key_width=64 (at least 176)." in done.stderr
 
 
 @pytest.mark.parametrize(

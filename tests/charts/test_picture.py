@@ -82,5 +82,5 @@ def test_what_was_run_once_is_hollow_and_joined_by_dots(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(matplotlib.axes.Axes, "plot", note)
     draw(section(chart()), tmp_path / "p")
-    assert [x for x, style in drawn if style.get("mfc") == "white"] == [[2.0]]
+    assert [x for x, style in drawn if style.get("mfc") == "#ffffff"] == [[2.0]]
     assert [x for x, style in drawn if style.get("ls") == ":"] == [[1.0, 2.0], [2.0, 4.0]]

@@ -4,10 +4,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table as RichTable
 
-from strongticket.charts.parts import Comparison, Mark, Row, Section
-from strongticket.charts.terminal import HEIGHT, WIDTH, show, text_plot
+from strongticket.charts.parts import Comparison, Mark, Row, Section, Table
+from strongticket.charts.terminal import HEIGHT, WIDTH, show, show_table, text_plot
 from strongticket.experiments.figure import load_figure
+from tests.narrow import check_whole
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -44,10 +46,9 @@ def test_any_points_fit_the_canvas(series: dict[str, list[tuple[float, float]]],
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "inits"])
 def test_committed_figures_have_a_plot(name: str) -> None:
     section = load_figure(name).describe(json.loads((RESULTS / name / "result.json").read_bytes()))
-    plots = [part for part in show(section) if isinstance(part, str)][1:]
+    plots = [part for part in show(section, 80) if isinstance(part, str) and part.startswith(section.title)][1:]
     assert plots
     for text in plots:
-        assert text.startswith(section.title)
         assert all(mark in text for mark in "*o+")
         assert "−" not in text
 
@@ -55,8 +56,41 @@ def test_committed_figures_have_a_plot(name: str) -> None:
 def test_a_comparison_is_a_table_of_its_words_and_numbers() -> None:
     row = Row(words=("mini", "trained"), marks=(Mark(mean=-0.1),), numbers=("3", "−0.100"))
     block = Comparison(title="t", caption="", words=("model", "what"), axis="nats", numbers=("n", "mean"), rows=[row])
-    title, table = show(Section(anchor="", name="", title="title", lead="", blocks=[block]))
-    assert title == "title"
+    title, caption, table, below, end = show(Section(anchor="", name="", title="title", lead="", blocks=[block]), 80)
+    assert (title, caption, below, end) == ("title", "t", "nats.", "")
     assert not isinstance(table, str)
     assert [[*column.cells] for column in table.columns] == [["mini"], ["trained"], ["3"], ["-0.100"]]
     assert [column.justify for column in table.columns] == ["left", "left", "right", "right"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    "name", ["fig4", "fig5", "fig6", "fig7", "fig8", "theorem3", "scans", "spread", "ablation", "inits"]
+)
+def test_figures_keep_their_digits_in_a_narrow_terminal(name: str, width: int) -> None:
+    section = load_figure(name).describe(json.loads((RESULTS / name / "result.json").read_bytes()))
+    check_whole(show(section, width), width)
+
+
+CELLS = st.one_of(
+    st.floats(allow_nan=False).map("{:.3g}".format),
+    st.tuples(st.floats(0, 1), st.floats(0, 1)).map("{0[0]:.3g} to {0[1]:.3g}".format),
+    st.text("abc.de ", max_size=40).map(str.strip),
+)
+
+
+@given(st.integers(1, 9), st.integers(0, 3), st.data(), st.sampled_from([60, 80, 100]))
+def test_any_table_is_whole_or_says_what_it_leaves_out(
+    columns: int, words: int, data: st.DataObject, width: int
+) -> None:
+    names = [f"column {place}" for place in range(columns)]
+    rows = data.draw(st.lists(st.lists(CELLS, min_size=columns, max_size=columns), min_size=1, max_size=4))
+    minor = data.draw(st.lists(st.sampled_from(names[1:]), unique=True)) if columns > 1 else []
+    table = Table(caption="", columns=names, rows=rows, words=words, minor=minor)
+    shown, *said = show_table(table, width)
+    assert isinstance(shown, RichTable)
+    check_whole([shown], width)
+    left_out = [name for name in names if name not in [column.header for column in shown.columns]]
+    flat = " ".join(str(said[0]).split()) if said else ""
+    assert flat == (f"Not shown in {width} columns: {'; '.join(left_out)}." if left_out else "")
+    assert all(name in left_out for name in minor) or not set(left_out) - set(minor), "minor ones go first"

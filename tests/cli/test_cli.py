@@ -103,7 +103,7 @@ def test_help_names_arguments_as_they_are_typed(run: Run) -> None:
     assert "strongticket show [OPTIONS] FILE\n" in run("show", "-h").stdout
     # Typer has the dots since 0.29.
     assert re.search(r"strongticket report \[OPTIONS\] DIR(\.\.\.)?\n", run("report", "-h").stdout)
-    assert re.search(r"\n  --tokens N +How many to make\.  \[default: 200; at least 1\]", run("generate", "-h").stdout)
+    assert re.search(r"\n  --tokens N +Tokens to write\.  \[default: 200; at least 1\]", run("generate", "-h").stdout)
     assert "FIGURE  One or more of fig4, " in run("reproduce", "-h").stdout
 
 
@@ -139,7 +139,7 @@ def test_show_verify_and_export_know_codes_and_owners(run: Run, tmp_path: Path) 
     tensors = json.loads(run("show", golden / "codes.ticket", "--json").stdout)["tensors"]
     assert tensors[0]["rule"] == {"frozen": None, "table": [[0.0, 0], [1.0, 0], [-1.0, 0]]}
     told = run("verify", golden / "codes.ticket").stdout
-    assert "ok, 142,893 weights regenerated" in told, "three draws more of one tensor"
+    assert "ok, 139,818 weights regenerated from 142,893 draws" in told, "three draws more of one tensor"
     for name in ("codes", "owners"):
         assert run("export", golden / f"{name}.ticket", "--to", tmp_path / name).returncode == 0
         exported = load_file(tmp_path / name / "weights.safetensors")
@@ -216,7 +216,11 @@ def test_verify_holds_the_certificate_against_a_target(run: Run, tmp_path: Path)
     assert run("verify", path, "--target", tmp_path).returncode == 0, "a folder is searched for model.safetensors"
     wrong = run("verify", path, "--target", tmp_path / "other.safetensors")
     assert wrong.returncode == 1
-    assert "the certificate is for" in wrong.stdout
+    assert "the target has the right shapes but other names, types or numbers (SHA-256 " in wrong.stdout
+    save_file({"weight": target["weight"].T.contiguous()}, tmp_path / "transposed.safetensors")
+    wrong = run("verify", path, "--target", tmp_path / "transposed.safetensors")
+    assert wrong.returncode == 1
+    assert "does not fit the ticket: it has weight (2, 1); the ticket is for d_in 2, d_out 1, hidden" in wrong.stdout
     path.write_bytes(edited(path.read_bytes(), lambda d: d["certificate"].update(error=1e-9)))
     boasted = run("verify", path, "--target", tmp_path)
     assert boasted.returncode == 1
@@ -250,7 +254,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
     (tmp_path / "text.npy").write_text("0.6 0.8")
     for arguments, code, message in (
-        (("wide.npy",), 1, "samples must be a tensor (..., 2) with at least one input; got (2, 3)."),
+        (("wide.npy",), 1, "samples must be (..., 2) with at least one input; got (2, 3)."),
         (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
         (("words.npy",), 1, "samples are a .npy file of numbers"),
         (("text.npy",), 1, "samples are a .npy file of numbers"),

@@ -191,7 +191,9 @@ def test_bad_usage_is_one_line_and_exit_2(more: list[str], message: str, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_was_stopped_ends_like_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_stopped_ends_like_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def stopped() -> None:
         raise StoppedError("Stopped after step 3 of 9.")
 
@@ -199,3 +201,4 @@ def test_a_run_that_was_stopped_ends_like_ctrl_c(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as end:
         command_line.main()
     assert end.value.code == 130
+    assert capsys.readouterr().err == "Stopped after step 3 of 9.\n", "no error: it is what was asked for"

@@ -1,14 +1,33 @@
-from contextlib import ExitStack
+"""What commands print in terminals of any width."""
+
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table as RichTable
+from tests.narrow import check_whole
 from tests.small_tickets import small_ticket
 
+from strongticket.bench import render as bench
+from strongticket.bench.pensia import Outcome
+from strongticket.bench.subset_sum import Comparison
+from strongticket.charts.terminal import show as show_section
+from strongticket.charts.terminal import show_table
+from strongticket.cli import construct
 from strongticket.cli.show import render
-from strongticket.cli.terminal import bar, console, count_bar, rate_bar
+from strongticket.cli.terminal import bar, print_parts
+from strongticket.report.decode import decode_section
+from strongticket.report.find import find
+from strongticket.report.rules import rules_section
 from strongticket.tickets.summary import summarize
+from strongticket.tickets.ticket import Ticket
+
+ROOT = Path(__file__).parents[2]
+RESULTS, GOLDEN = ROOT / "results", ROOT / "tests" / "golden"
+NARROW = pytest.mark.parametrize("width", [60, 80, 100])
 
 
 @given(st.floats(0, 1), st.integers(1, 40), st.booleans())
@@ -22,30 +41,42 @@ def test_bars_are_as_long_as_the_share(share: float, cells: int, ascii_only: boo
 
 def test_show_draws_densities_as_bars(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     small_ticket().save(tmp_path / "small.ticket")
-    for part in render(summarize(small_ticket(), tmp_path / "small.ticket"), "small.ticket", every=True):
-        console().print(part)
+    summary = summarize(small_ticket(), tmp_path / "small.ticket")
+    print_parts(render(summary, "small.ticket", every=True, width=120))
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
     assert lines["norm"].count("█") == 12
     assert "███" in lines["head.0.key"]  # density 0.57
     assert "█" not in lines["nothing"]
 
 
-@pytest.mark.parametrize("kind", ["count", "rate"])
-def test_progress_is_told_in_lines_where_there_is_no_terminal(
-    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr("strongticket.cli.terminal.time.monotonic", lambda: now)
-    with ExitStack() as stack:
-        if kind == "count":
-            show = stack.enter_context(count_bar("sums"))
-        else:
-            advance = stack.enter_context(rate_bar("sums", 1200))
-        for second, done in ((1.0, 1), (10.5, 2), (11.0, 3), (21.0, 4)):
-            now = 100.0 + second
-            if kind == "count":
-                show(done, 1200)
-            else:
-                advance(1)
-    # None for what is short, and one every ten seconds.
-    assert capsys.readouterr().err == "sums: 2 of 1,200, 10 s\nsums: 4 of 1,200, 21 s\n"
+@NARROW
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.ticket")), ids=lambda file: file.stem)
+def test_show_keeps_its_digits_in_a_narrow_terminal(file: Path, width: int) -> None:
+    ticket = Ticket.load(file)
+    title, identity, *rest = render(summarize(ticket, file), file.name, every=True, width=width)
+    assert str(identity).split() == ["identity", ticket.identity]
+    check_whole([title, *rest], width)
+
+
+def bench_tables(width: int) -> Iterable[RichTable | str]:
+    """All tables of `bench`, of the rows in the repository."""
+    timed = find([RESULTS / "bench" / "results.jsonl"]).benchmarks[0]
+    sums = [row.row for row in timed.sums]
+    yield from show_table(bench.comparison_table([Comparison(24, 9, 1, sums, [])], "sums"), width)
+    yield from show_table(bench.search_table([row.row for row in timed.steps], "steps"), width)
+    outcome = Outcome(397_000, 21, "cpu", 1, 0.1, 0.123, 0.2, 1.2e-7, 3.4e-5, 12, 0.1, 9, 123456.0, 1234567.0)
+    yield from show_table(bench.pensia_table(outcome), width)
+    decode, rules = (RESULTS / name / "results.jsonl" for name in ("decode", "rules"))
+    yield from show_section(decode_section(decode, find([decode]).benchmarks[0].decoding), width)
+    found = find([rules]).benchmarks[0]
+    yield from show_section(rules_section(rules, found.rules, found.rule_steps), width)
+
+
+@NARROW
+def test_bench_and_compare_keep_their_digits_in_a_narrow_terminal(width: int) -> None:
+    parts = [*bench_tables(width)]
+    assert sum(isinstance(part, RichTable) for part in parts) > 5
+    check_whole(parts, width)
+    compared = json.loads((RESULTS / "pretrained" / "result.json").read_bytes())["runs"][0]["compare"]
+    for table in construct._comparison_tables(compared):
+        check_whole(show_table(table, width), width)

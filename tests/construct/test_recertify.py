@@ -28,9 +28,12 @@ def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
     network = FeedForward([draw(3, 2, seed=0), draw(2, 3, seed=1)], [draw(3, seed=2), None])
     transformer = random_transformer(2, 2, key_width=3, generator=torch.Generator().manual_seed(0))
     matrix, layer = draw(2, 3, seed=5), nn.Linear(3, 2)
+    sequence = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     widths = {"key_width": 48, "value_width": 48}
     return {
         "linear": (st.construct_linear(matrix, hidden_width=48), {"weight": matrix}),
+        "linear with bias": (st.construct_linear(layer, hidden_width=48), layer.state_dict()),
+        "sequence": (st.construct_feedforward(sequence, hidden_width=48), sequence.state_dict()),
         "matrix": (st.construct_feedforward(matrix, hidden_width=48), {"weight": matrix}),
         "layer": (st.construct_feedforward(layer, hidden_width=48), layer.state_dict()),
         "feedforward": (st.construct_feedforward(network, hidden_width=48), network.state_dict()),
@@ -191,7 +194,11 @@ def test_no_tensor_of_the_target_is_passed_over() -> None:
     ticket = st.construct_linear(layer.weight, hidden_width=48)
     certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(layer.state_dict()))
     (failure,) = failures(forged(ticket, certificate=certificate), layer.state_dict())
-    assert "the target has a tensor bias, which the ticket does not stand for" in failure
+    assert "the ticket's architecture.bias is None; the target and the tensors make it True" in failure
+    (failure,) = failures(
+        forged(ticket, certificate=certificate, architecture={**ticket.architecture, "bias": True}), layer.state_dict()
+    )
+    assert "the ticket has no dense tensor bias, and the target has one" in failure
 
 
 @pytest.mark.parametrize("name", constructed())
@@ -295,7 +302,9 @@ def test_the_network_does_not_write_into_the_ticket(name: str, form: Form) -> No
 def test_another_target_is_named() -> None:
     ticket, target = constructed()["linear"]
     (failure,) = failures(ticket, {"weight": target["weight"] + 1})
-    assert "the certificate is for" in failure
+    assert failure.startswith("the target has the right shapes but other names, types or numbers (SHA-256 ")
+    (failure,) = failures(ticket, {"weight": target["weight"][:, :-1].clone()})
+    assert failure.startswith(f"the target does not fit the ticket: it has weight ({len(target['weight'])}, ")
 
 
 @pytest.mark.parametrize(

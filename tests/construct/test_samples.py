@@ -84,6 +84,8 @@ def target_of(name: str) -> Callable[[Tensor], Tensor]:
         call = lambda x: module(x, x, x, need_weights=False)[0]  # noqa: E731
     elif "layers.0.weight" in tensors:
         module = call = FeedForward([draw(3, 2, seed=0), draw(2, 3, seed=1)], [draw(3, seed=2), None])
+    elif "0.weight" in tensors:
+        module = call = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)).double()
     else:
         module = call = random_transformer(2, 2, key_width=3, generator=torch.Generator())
     module.load_state_dict(tensors)
@@ -95,7 +97,7 @@ def target_of(name: str) -> Callable[[Tensor], Tensor]:
 def test_every_family_holds_on_the_ball(name: str, radius: float) -> None:
     ticket, tensors = constructed()[name]
     target, source = target_of(name), ticket.build("literal", dtype=torch.float64)
-    width = {"torch": 4, "transformer": 2, "feedforward": 2, "uneven": 2}.get(name, 3)
+    width = {"torch": 4, "transformer": 2, "feedforward": 2, "uneven": 2, "sequence": 2}.get(name, 3)
     samples = draw(3, 5, width, seed=11)
     found = st.certify(ticket, tensors, samples, radius=radius)
     seen = torch.stack([(source(x) - target(x)).norm(dim=-1) for x in (shaken(samples, radius, i) for i in range(10))])
@@ -259,7 +261,7 @@ def test_what_cannot_be_certified_is_refused_in_one_line() -> None:
     refused = [
         (
             {"samples": samples[..., :3]},
-            r"samples must be a tensor \(\.\.\., 4\) with at least one input; got \(200, 8, 3\)",
+            r"samples must be \(\.\.\., 4\) with at least one input; got \(200, 8, 3\)",
         ),
         ({"samples": samples[:0]}, "with at least one input"),
         ({"samples": samples[0, 0]}, r"samples must be sequences \(\.\.\., tokens, 4\); got \(4,\)"),
@@ -274,6 +276,9 @@ def test_what_cannot_be_certified_is_refused_in_one_line() -> None:
             st.certify(ticket, target, **({"samples": samples[:2]} | changed))
     with pytest.raises(StrongTicketError, match="the target makes none of that name"):
         st.certify(ticket, Transformer([]), samples)
+    pretrained = st.Ticket(seed=0, tensors=ticket.tensors.values(), architecture={"family": "pretrained"})
+    with pytest.raises(StrongTicketError, match=r"not followed through pretrained models: .* `strongticket compare`"):
+        st.certify(pretrained, target, samples)
 
 
 def test_words_for_people() -> None:

@@ -107,7 +107,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     answer = width_for(TARGETS["matrix"](), tol=0.05, failure=0.1, sources=10)
     assert answer.found is not None
     assert f"With {answer.found.items} items {answer.found.failures.count} of 10 failed: hidden width" in told.stdout
-    assert "The chance of that may be up to" in told.stdout
+    assert "The true share may be up to" in told.stdout
     printed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert printed["found"]["items"] == answer.found.items
     assert printed["theorem_items"] == answer.theorem_items

@@ -26,7 +26,7 @@ from strongticket.experiments.language import Rows
 from strongticket.experiments.paired import paired_difference, pairs_needed
 from strongticket.experiments.text_figure import Choice
 from strongticket.experiments.text_rows import lowest_in_words
-from strongticket.files import Json
+from strongticket.files import Json, read_json
 from strongticket.learn.policy import Init
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from tests.experiments.text_results import FIGURES, QUICK, fill, made_up, runs_of
@@ -37,10 +37,10 @@ def test_finished_runs_are_drawn_without_text(figure: Figure[Choice], tmp_path: 
     plan = fill(tmp_path, figure, QUICK, leave_out=1)
     result = reproduce_figure(figure, QUICK, tmp_path)
     assert (result["runs"], len(result["missing"])) == (len(plan) - 1, 1)
-    assert json.loads((tmp_path / figure.name / "result.json").read_text()) == result
+    assert read_json(tmp_path / figure.name / "result.json") == result
     for ending in ("png", "svg"):
         assert (tmp_path / figure.name / f"{figure.name}.{ending}").stat().st_size > 5000
-    assert len([*show(figure.describe(result))]) > 1
+    assert len([*show(figure.describe(result), 80)]) > 1
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
@@ -284,7 +284,7 @@ def test_names_from_files_are_no_markup(tmp_path: Path) -> None:
     result = reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     out = console()
     with out.capture() as shown:
-        for part in show(fig7.describe(result)):
+        for part in show(fig7.describe(result), 120):
             out.print(part)
     assert r"[/]\x1b[2J" in shown.get()
     assert "[/red]" in shown.get()

@@ -235,7 +235,7 @@ def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path, monkeypatch: py
     assert late.exit_code == 1
     assert "--minutes are too few for the first" in str(late.exception)
     unheard = invoke(*quick, "--only", "zzz")
-    assert "--only 'zzz' or --minutes let none begin" in str(unheard.exception)
+    assert "--only 'zzz' or --minutes let none start" in str(unheard.exception)
     assert not (tmp_path / "fig8" / ROWS).exists()
     done = invoke(*quick, "--only", "scale8-", "--also", "sample")
     assert done.exit_code == 0, done.output

@@ -114,12 +114,40 @@ def owners_like() -> Ticket:
     )
 
 
+def scales_like() -> Ticket:
+    """Learned scales: one, one per output, per head and per block, and blocks that do not come out even. One is
+    negative, which makes dropped weights -0."""
+    masks = {
+        "whole": (PackedMask.random((12, 10), 0.4, seed=7), (1, 1)),
+        "outputs": (PackedMask.random((9, 5, 3, 3), 0.5, seed=8), (9, 1, 1, 1)),
+        "heads": (PackedMask.random((6, 24), 0.3, seed=9), (1, 4)),
+        "blocks": (_coded("blocks", (70, 130), ((0.0, 0), (1.0, 0), (-1.0, 0)), "sign", 0.5).mask, (2, 3)),
+        "uneven": (PackedMask.random((7, 11), 0.5, seed=10), (5, 3)),
+        "vector": (FullMask((13,)), (4,)),
+    }
+    return Ticket(
+        seed=13,
+        tensors=[
+            RandomTensor(name=name, mask=mask, distribution="packed-sign", scale=0.5)
+            for name, (mask, _) in masks.items()
+        ],
+        dense=[
+            DenseTensor(
+                name=f"{name}.scales", value=random_weights(13, f"{name}.scales", counts, "normal"), trained=True
+            )
+            for name, (_, counts) in masks.items()
+        ],
+        architecture={"family": "none", "note": "learned scales"},
+    )
+
+
 TICKETS = {
     "every-feature": small_ticket,
     "attention": attention_like,
     "search": search_like,
     "codes": codes_like,
     "owners": owners_like,
+    "scales": scales_like,
 }
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ def test_a_density_or_groups_given_are_followed() -> None:
     ("make_model", "wide", "density", "least"),
     [
         (lambda: mlp(64, 256, 256, 10), False, None, 0.97),
-        (lambda: mlp(784, 300, 100, 10), True, 0.1, 0.965),
-        (lambda: make("conv"), False, None, 0.977),
+        (lambda: mlp(784, 300, 100, 10), True, 0.1, 0.97),
+        (lambda: make("conv"), False, None, 0.979),
     ],
     ids=["64-256-256-10", "784-300-100-10 at 0.1", "conv"],
 )
 def test_on_digits(make_model, wide, density, least) -> None:  # type: ignore[no-untyped-def]
-    """Trained, they reach 98.0, 97.6 and 99.2 %; one of the 360 images is 0.3 %."""
+    """Trained, they reach 98.6, 98.3 and 99.4 % on average; the default 98.3, 98.1 and 98.6 (five seeds each)."""
     pytest.importorskip("sklearn")
     (x, y), (test, labels) = digits()
     x, test = (enlarged(images) if wide else images for images in (x, test))

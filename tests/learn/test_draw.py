@@ -30,6 +30,7 @@ UP = tensor_called(nano(), "blocks.0.mlp.up.weight")  # (256, 64)
         ("normal", "normal", 0.02),
         ("uniform", "uniform", 0.02 * math.sqrt(3)),
         ("sign", "sign", 0.02),
+        ("packed-sign", "packed-sign", 0.02),
         ("xavier", "uniform", math.sqrt(6 / (64 + 256))),
         ("kaiming", "uniform", math.sqrt(6 / 64)),
         ("kaiming-normal", "normal", math.sqrt(2 / 64)),

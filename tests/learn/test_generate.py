@@ -21,7 +21,7 @@ from strongticket.models.gpt2 import GPT2, gpt2_config
 
 CONTEXT = 128
 PACE = (
-    r"{} tokens, the first after [0-9.]+ s(, then [0-9,.]+ a second)?, "
+    r"{} tokens, the first after [0-9.]+ s(, then [0-9,.]+ per second)?, "
     r"run {}: weights 0.[0-9] MB, the process [0-9,.]+ MB at most.\n"
 )
 

@@ -194,6 +194,13 @@ def test_a_mask_alone_takes_half_the_memory_of_planes() -> None:
     torch.testing.assert_close(output_of(planes), output_of(mask), rtol=1e-5, atol=1e-6)
 
 
+def test_a_search_can_draw_signs_that_need_no_memory() -> None:
+    ticket = hide(nn.Linear(128, 32, bias=False), Policy(init="packed-sign"), seed=0).to_ticket()
+    network = attach(nn.Linear(128, 32, bias=False), ticket, run="bits", resident="mask")
+    assert weight_bytes(network) == ticket.numel // 8
+    torch.testing.assert_close(network.weight, ticket.materialize()["weight"], rtol=1e-6, atol=0)
+
+
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +265,13 @@ def test_a_layer_in_two_places_is_one() -> None:
 def test_other_precisions_go_through() -> None:
     network = attach(nn.Linear(4, 4, bias=False), single("weight", (4, 4)), run="bits")
     assert network.to(torch.bfloat16)(torch.ones(4, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("layer", "shape"), [(nn.Linear(4, 3), (2, 4)), (nn.Conv1d(4, 3, 2), (4, 5))])
+def test_whole_numbers_are_refused_as_torch_does(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    ticket = hide(copy.deepcopy(layer), Policy(init="sign"), seed=0).to_ticket()
+    with pytest.raises(ValueError, match=r"runs from bits takes floats; got torch\.int64\. Use x\.float\(\)\."):
+        attach(layer, ticket, run="bits")(torch.ones(shape, dtype=torch.int64))
 
 
 def test_a_meta_module_without_its_buffers_is_refused() -> None:

@@ -19,6 +19,7 @@ from strongticket.pretrained import (
     ReluPair,
     construct_pretrained,
     families,
+    gated_mlp,
     register_family,
 )
 from strongticket.pretrained.families import family_of
@@ -194,6 +195,11 @@ def test_broken_numbers_are_named() -> None:
     model.transformer.h[1].attn.c_attn.weight.data[3, 17] = math.nan
     with pytest.raises(ValueError, match=r"layer 1's key.weight must be finite; entry \(1, 3\) is nan"):
         Target(model).tensors()
+    # Where no part is, the ticket could not be tried.
+    model = copy.deepcopy(small("gpt2"))
+    model.transformer.h[1].mlp.c_fc.weight.data[0, 0] = math.inf
+    with pytest.raises(ValueError, match=r"transformer\.h\.1\.mlp\.c_fc\.weight must be finite; with NaN or"):
+        construct_pretrained(model, items=4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -209,6 +215,9 @@ def test_other_layouts_and_wrapped_layers_are_told() -> None:
     model.layers[0].mlp.fc1 = nn.Sequential(model.layers[0].mlp.fc1)
     with pytest.raises(StrongTicketError, match="a linear map was expected where the model has a Sequential"):
         Target(model, "attention+mlp").tensors()
+    del model.layers[0].attention.scaling
+    with pytest.raises(StrongTicketError, match=r"ViTAttention has no attribute scaling or scale; .* --parts linear"):
+        Target(model).tensors()
     del model.layers[0].attention.q_proj
     with pytest.raises(StrongTicketError, match=r"this vit has no 'layers.0.attention.q_proj'"):
         Target(model).tensors()
@@ -230,6 +239,12 @@ def test_a_family_that_makes_no_sense_is_refused() -> None:
         Family({"layers": [up, up]})
     with pytest.raises(ValueError, match=r"mlp.down reads what mlp.up gives, which is no part of the layer"):
         Family({"layers": [ReluPair("mlp.down", "mlp.fc2", Behind(up))]})
+    # The bound of a gated MLP would be made of one map twice.
+    with pytest.raises(ValueError, match=r"2 parts of a layer stand for the map at mlp.gate; only one can"):
+        Family({"layers": gated_mlp("mlp.gate", "mlp.gate", "mlp.down", Norm("norm"))})
+    # As a skeleton has it where nothing was found.
+    with pytest.raises(ValueError, match=r"mlp.up needs what makes its inputs: Norm, Behind or Given; got Ellipsis"):
+        Family({"layers": [ReluPair("mlp.up", "mlp.fc1", ...)]})  # type: ignore[arg-type]
 
 
 def test_two_tensors_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 """Every family that is built in: a ticket computes what the model does, and its bounds hold."""
 
 import copy
+import dataclasses
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -181,6 +183,47 @@ def test_wrong_paths_are_refused(right: str, wrong: str, said: str) -> None:
     register_family("vit", Family({"layers": [attention, *rest]}, kind="image"))
     with pytest.raises(StrongTicketError, match=said):
         construct_pretrained(small("vit"), items=16, what="attention+mlp")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        # Both maps read what is 0 where values and `up` are, but each by its own source.
+        (
+            "GPT-NeoX",
+            {"attention.dense": "mlp.dense_4h_to_h", "mlp.dense_4h_to_h": "attention.dense"},
+            r"attention\.output does not read what .*query_key_value",
+        ),
+        ("GPT-2", {"ln_1": "attn.c_proj"}, "a LayerNorm was expected where the model has a Conv1D"),
+        (
+            "GPT-2",
+            {"attn.c_attn": "mlp.c_fc"},
+            r"shapes \(8, 16\), \(8, 16\), \(8, 16\), \(16, 16\) do not fit together",
+        ),
+        ("ModernBERT", {"attn.Wqkv": "mlp.Wo"}, r"mlp\.Wo has 16 outputs, and none are left for values"),
+    ],
+)
+def test_exchanged_places_are_refused(name: str, wrong: dict[str, str], said: str) -> None:
+    """Found by exchanging two paths of a family at random, and looking which tickets or foreign errors came of it."""
+    model = from_zoo(name)
+    make = families._FAMILIES[model.config.model_type]
+    register_family(model.config.model_type, with_paths(make(model.config), wrong))  # type: ignore[operator]
+    with pytest.raises(StrongTicketError, match=said):
+        construct_pretrained(model, items=8, what="attention+mlp")
+
+
+def with_paths(thing: Any, paths: dict[str, str]) -> Any:
+    """Give a family, part or input with other paths."""
+    if isinstance(thing, str):
+        return paths.get(thing, thing)
+    if isinstance(thing, list | tuple):
+        return type(thing)(with_paths(each, paths) for each in thing)
+    if isinstance(thing, dict):
+        return {key: with_paths(each, paths) for key, each in thing.items()}
+    if not dataclasses.is_dataclass(thing):
+        return thing
+    named = ((field.name, getattr(thing, field.name)) for field in dataclasses.fields(thing))
+    return dataclasses.replace(thing, **{name: with_paths(each, paths) for name, each in named})  # type: ignore[type-var]
 
 
 class UsesTheScaleAgain(ViTLayer):

@@ -128,7 +128,8 @@ def test_of_two_results_with_the_same_settings_the_first_is_shown(tmp_path: Path
     assert sum(title.startswith("Figure 4") for title in summary["sections"]) == 1
     (left,) = summary["left_out"]
     assert left["file"] == str(other / "result.json")
-    assert "and other numbers" in left["reason"]
+    assert "has the same settings as" in left["reason"]
+    assert "that is rounding" in left["reason"]
 
 
 def test_figures_on_text_tell_machine_and_command_from_their_rows(text_results: Path, out: Path) -> None:

@@ -14,6 +14,7 @@ from strongticket.ops.rng import random_weights
 from strongticket.tickets.codes import CodeMask, Frozen, coded_mask, weights_under
 from strongticket.tickets.coding import encode
 from strongticket.tickets.mask import Mask, density
+from strongticket.tickets.owners import owner_mask
 from strongticket.tickets.symbols import Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table
 
@@ -197,3 +198,11 @@ def test_masks_are_values() -> None:
     assert repr(mask).endswith("symbols=Symbols(alphabet=3, count=6), frozen=None)")
     with pytest.raises(AttributeError, match="cannot assign to field"):
         mask.table = KEEP_OR_DROP  # type: ignore[misc]
+
+
+def test_codes_and_owners_may_be_lists_and_arrays() -> None:
+    expected = coded_mask(torch.tensor([[0, 1, 2]]), SIGNED)
+    assert coded_mask([[0, 1, 2]], SIGNED) == coded_mask(np.array([[0, 1, 2]], np.uint8), SIGNED) == expected
+    assert owner_mask((2, 3), 1, [1, -1, 0]) == owner_mask((2, 3), 1, torch.tensor([1, -1, 0]))
+    with pytest.raises(ValueError, match=r"codes must be .* whole numbers, .*; got \[0.5\]"):
+        coded_mask([0.5], SIGNED)

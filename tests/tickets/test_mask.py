@@ -77,8 +77,9 @@ def test_padding_is_0_to_the_last_bit(numel: int) -> None:
 def test_only_bool_becomes_a_mask() -> None:
     with pytest.raises(ValueError, match=r"made from a bool tensor; got torch.float32. Compare first"):
         PackedMask.from_bool(torch.tensor([0.5]))
-    with pytest.raises(ValueError, match=r"made from a torch tensor; got ndarray. Use torch.as_tensor"):
-        PackedMask.from_bool(np.array([True]))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a mask must be .* a list of True and False, .*; got \[1, 0\]"):
+        PackedMask.from_bool([1, 0])
+    assert PackedMask.from_bool([[True, False]]) == PackedMask.from_bool(np.array([[True, False]]))
 
 
 def test_a_mask_cannot_be_changed() -> None:

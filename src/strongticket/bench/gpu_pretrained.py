@@ -1,8 +1,11 @@
-"""all-MiniLM-L6-v2 into tickets on a GPU: seconds, sums a second, and the identities to hold against the CPU's.
+"""Pretrained models into tickets on a GPU: seconds, sums per second, and the identities to hold against the CPU's.
 
     python -m strongticket.bench.gpu_pretrained --model FOLDER [--device cuda] [--expect IDENTITY] [--out FILE]
+    python -m strongticket.bench.gpu_pretrained --model llama --runs attention+mlp:16,attention+mlp:16
 
-FOLDER has config.json and layers.safetensors with the tensors of the layers alone; embeddings play no part in it.
+FOLDER is all-MiniLM-L6-v2: config.json, and layers.safetensors with the tensors of the layers alone; embeddings play no
+part in it. "llama" is a Llama of 100 million parameters, made by its configuration. First one layer of it is
+constructed on the GPU and on the CPU, and must be the same ticket.
 Every row is one construction: seconds until all parts are solved, until the ticket with the digest of its weights is
 there, and for writing the file. The first row of each kind is a warm-up that compiles. With `python -m cProfile -s
 tottime -m` instead of `python -m` it says where the time goes.
@@ -19,11 +22,22 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.script import Row, run_script
+from strongticket.ops.rng import random_weights
 from strongticket.pretrained import construct_pretrained
+
+LLAMA = {
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "vocab_size": 32_000,
+    "tie_word_embeddings": True,
+}
 
 
 def load(folder: Path) -> nn.Module:
@@ -32,6 +46,24 @@ def load(folder: Path) -> nn.Module:
     assert not unexpected
     evaluated: nn.Module = model.eval()
     return evaluated
+
+
+def llama(**sizes: Any) -> nn.Module:
+    """Make a Llama with the same weights on every machine, as large as trained ones."""
+    maker: Any = LlamaForCausalLM  # which has no types
+    model: nn.Module = maker(LlamaConfig(**{**LLAMA, **sizes})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2:  # norms stay at 1
+                parameter.copy_(random_weights(0, name, tuple(parameter.shape), "normal", parameter.shape[1] ** -0.5))
+    return model
+
+
+def check_on_cpu(model: nn.Module, device: str, items: int) -> None:
+    """Construct a small model on both devices; the tickets must be the same."""
+    here, there = (construct_pretrained(model, items=items, what="attention+mlp", device=d) for d in (device, "cpu"))
+    if here.identity != there.identity:
+        raise WrongAnswerError(f"one layer is {here.identity} on {device}, and {there.identity} on the CPU")
 
 
 def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) -> Row:
@@ -82,7 +114,9 @@ def digest_rate() -> float:
 
 def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Row]:
     """Construct what `runs` name, such as attention:20; `expect` is the identity of that one."""
-    loaded = load(Path(model))
+    if model == "llama":
+        check_on_cpu(llama(num_hidden_layers=1), device, int(runs[0].partition(":")[2]))
+    loaded = llama() if model == "llama" else load(Path(model))
     for run in runs:
         what, _, items = run.partition(":")
         with tempfile.TemporaryDirectory() as folder:

@@ -1,26 +1,23 @@
 """Benchmark results as tables for people."""
 
 import math
-from collections.abc import Sequence
-
-from rich.table import Table
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from strongticket.bench.pensia import Outcome
 from strongticket.bench.subset_sum import OURS, Comparison
+from strongticket.charts.parts import Table, table_of
 from strongticket.report.records import SearchSteps, SubsetSums
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
-    """Rates, errors and shares of true optima: one section for each number of items."""
+    """Rates, errors and shares of true optima, number of items by number of items."""
     numbers = ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster")
-    table = _table(title, ("n", "engine"), numbers)
-    for comparison in comparisons:
-        for place, measured in enumerate(comparison.measurements):
-            table.add_row("" if place else str(comparison.n), *_cells(measured))
-        table.add_section()
-    return table
+    rows = [(str(each.n), *_cells(measured)) for each in comparisons for measured in each.measurements]
+    minor = ("p20", "p80", "rows", "true optima")
+    return Table(caption=title, columns=("n", "engine", *numbers), rows=rows, words=2, minor=minor)
 
 
 def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
@@ -36,48 +33,40 @@ def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
 
 def pensia_table(outcome: Outcome) -> Table:
     """Our run beside the published one."""
-    title = f"One subset sum a weight, {outcome.n} candidates each"
-    table = _table(title, ("",), ("strongticket", "Pensia et al. (2020), Gurobi"))
     on_gpu = outcome.times_less_core_time is None
-    table.add_row("weights", f"{outcome.weights:,}", f"{outcome.published_weights:,}")
-    table.add_row("time", f"{outcome.median:.3g} s", f"{outcome.published_seconds:,} s")
-    table.add_row("cores", outcome.device if on_gpu else str(outcome.threads), str(outcome.published_cores))
+    rows = [
+        ("weights", f"{outcome.weights:,}", f"{outcome.published_weights:,}"),
+        ("time", f"{outcome.median:.3g} s", f"{outcome.published_seconds:,} s"),
+        ("cores", outcome.device if on_gpu else str(outcome.threads), str(outcome.published_cores)),
+    ]
     if outcome.times_less_core_time is not None:
         ours = outcome.median * outcome.threads
-        table.add_row("core-seconds", f"{ours:.3g}", f"{outcome.published_seconds * outcome.published_cores:,}")
-        table.add_row("core-seconds a weight, ratio", "1", times(outcome.times_less_core_time))
-    table.add_row("seconds a weight, ratio", "1", times(outcome.times_less_time))
-    table.add_row("median error", f"{outcome.median_error:.2g}", "")
-    table.add_row("worst error (reachable)", f"{outcome.worst_error:.2g}", "")
-    table.add_row("unreachable", f"{outcome.unreachable:,}", "")
-    return table
+        rows.append(("core-seconds", f"{ours:.3g}", f"{outcome.published_seconds * outcome.published_cores:,}"))
+        rows.append(("core-seconds per weight, ratio", "1", times(outcome.times_less_core_time)))
+    rows += [
+        ("seconds per weight, ratio", "1", times(outcome.times_less_time)),
+        ("median error", f"{outcome.median_error:.2g}", ""),
+        ("worst error (reachable)", f"{outcome.worst_error:.2g}", ""),
+        ("unreachable", f"{outcome.unreachable:,}", ""),
+    ]
+    title = f"One subset sum per weight, {outcome.n} candidates each"
+    return Table(caption=title, columns=("", "strongticket", "Pensia et al. (2020), Gurobi"), rows=rows)
 
 
 def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
     """Step times and memory of the kinds of steps, each beside dense training of the same tensors."""
-    numbers = ("p20 ms", "median ms", "p80 ms", "tokens/s", "time / dense", "peak GB", "peak / dense")
-    table = _table(title, ("GPT-2", "step"), numbers)
-    for step in measured:
-        table.add_row(
-            step.model,
-            step.kind,
-            *(f"{1e3 * seconds:.4g}" for seconds in (step.p20, step.median, step.p80)),
-            short(step.tokens_per_second),
-            "" if step.time_ratio is None else f"{step.time_ratio:.3f}",
-            "" if step.peak_bytes is None else f"{step.peak_bytes / 1e9:.2f}",
-            "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
-            end_section=step.kind == "gpt2",
-        )
-    return table
-
-
-def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in words:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    columns: dict[str, Callable[[SearchSteps], str]] = {
+        "GPT-2": lambda step: step.model,
+        "step": lambda step: step.kind,
+        "p20 ms": lambda step: f"{1e3 * step.p20:.4g}",
+        "median ms": lambda step: f"{1e3 * step.median:.4g}",
+        "p80 ms": lambda step: f"{1e3 * step.p80:.4g}",
+        "tokens/s": lambda step: short(step.tokens_per_second),
+        "time / dense": lambda step: "" if step.time_ratio is None else f"{step.time_ratio:.3f}",
+        "peak GB": lambda step: "" if step.peak_bytes is None else f"{step.peak_bytes / 1e9:.2f}",
+        "peak / dense": lambda step: "" if step.peak_ratio is None else f"{step.peak_ratio:.3f}",
+    }
+    return replace(table_of(title, measured, columns, words=2), minor=("p20 ms", "p80 ms", "peak GB"))
 
 
 def _cells(measured: SubsetSums) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from strongticket.bench.settings import NETWORKS, TRAINED, RulesSettings
 from strongticket.errors import MissingExtraError
 from strongticket.learn.hide import default_policy, hide
 from strongticket.learn.modules import search
+from strongticket.learn.rules import DEFAULT_RULE, RULES
 from strongticket.learn.rules.rule import straight_through
 from strongticket.learn.step import Step, make_optimizer
 from strongticket.parallel import run_tasks
@@ -167,11 +168,15 @@ def _accuracy(model: nn.Module, test: Batch) -> float:
 
 
 def step_times() -> list[RuleStep]:
-    """Time a step of edge-popup beside a dense one and one as its authors' script has it, in turns on one thread."""
+    """Time steps of a search beside a dense one and one as edge-popup's authors have it, in turns on one thread.
+
+    All rules on the first network, the default one on the others.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [_step_times(name, widths, batch) for name, widths, batch in TIMED_NETWORKS]
+        rules = [RULES, *[[DEFAULT_RULE]] * (len(TIMED_NETWORKS) - 1)]
+        return [row for which, case in zip(rules, TIMED_NETWORKS, strict=True) for row in _step_times(which, *case)]
     finally:
         torch.set_num_threads(before)
 
@@ -184,7 +189,7 @@ TIMED_NETWORKS = (
 )
 
 
-def _step_times(name: str, widths: Sequence[int], batch: int) -> RuleStep:
+def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: int) -> list[RuleStep]:
     generator = torch.Generator().manual_seed(0)
     inputs, labels = (
         torch.randn(batch, widths[0], generator=generator),
@@ -195,17 +200,23 @@ def _step_times(name: str, widths: Sequence[int], batch: int) -> RuleStep:
         return make("conv") if name == "conv" else mlp(*widths)
 
     dense, published = network(), network()
-    hidden = hide(network(), seed=0)
     for module in published.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             nn.utils.parametrize.register_parametrization(
                 module.requires_grad_(False), "weight", Published(module.weight)
             )
     steps = {
-        "dense": Step(dense, _adam(dense), loss=_loss),
-        "search": Step(hidden.model, _adam(hidden.model), loss=_loss, refresh=hidden.after_step),
-        "published": Step(published, _adam(published), loss=_loss),
+        other: Step(model, _adam(model), loss=_loss) for other, model in (("dense", dense), ("published", published))
     }
+    for rule in rules:
+        hidden = hide(network(), seed=0, rule=rule)
+        steps[rule] = Step(
+            hidden.model,
+            _adam(hidden.model),
+            loss=_loss,
+            prepare=hidden.before_step,
+            refresh=hidden.after_step,
+        )
 
     def turn(step: Step) -> Callable[[], None]:
         def several() -> None:
@@ -215,12 +226,18 @@ def _step_times(name: str, widths: Sequence[int], batch: int) -> RuleStep:
         return several
 
     seconds = time_alternating({k: turn(step) for k, step in steps.items()}, repeats=TURNS, clock=time.process_time)
-    over = [
-        percentiles(a / b for a, b in zip(seconds["search"], seconds[other], strict=True))["median"]
-        for other in ("dense", "published")
-    ]
+
+    def over(rule: str, other: str) -> float:
+        return percentiles(a / b for a, b in zip(seconds[rule], seconds[other], strict=True))["median"]
+
     milliseconds = 1000 * percentiles(seconds["dense"])["median"] / TIMED
-    return RuleStep(network=name, batch=batch, dense_ms=milliseconds, over_dense=over[0], over_published=over[1])
+    return [
+        RuleStep(
+            network=name, batch=batch, dense_ms=milliseconds, over_dense=over(rule, "dense"),
+            over_published=over(rule, "published"), rule=rule,
+        )
+        for rule in rules
+    ]  # fmt: skip
 
 
 def _adam(model: nn.Module) -> torch.optim.AdamW:

@@ -24,11 +24,11 @@ class SubsetSumSettings:
         ("gurobi", "highs", "cp-sat"), "Solvers to compare with: gurobi, highs, cp-sat, separated by commas, or none."
     )
     device: str = setting("cpu", _DEVICE, metavar="DEVICE")
-    items: tuple[int, ...] = setting((8, 12, 16, 20, 24), "Numbers of items in a sum, 2 to 32.")
-    rows: int | None = setting(None, "Most problems an engine is given.", least=1, shown="by items and device")
+    items: tuple[int, ...] = setting((8, 12, 16, 20, 24), "Numbers of items per sum, 2 to 32, separated by commas.")
+    rows: int | None = setting(None, "Largest number of problems per engine.", least=1, shown="by items and device")
     threads: int = setting(1, _THREADS, least=1)
-    budget: float = setting(20.0, "Seconds for each peer at each number of items; also a problem's limit.", least=0.1)
-    repeats: int = setting(7, "Timed runs of each batched engine.", least=1)
+    budget: float = setting(20.0, "Seconds per peer and number of items; also the limit of one problem.", least=0.1)
+    repeats: int = setting(7, "Timed runs per batched engine.", least=1)
     seed: int = setting(0, _SEED, least=0)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class PensiaSettings:
 
     threads: int = setting(1, _THREADS, least=1)
     device: str = setting("cpu", _DEVICE, metavar="DEVICE")
-    weights: int = setting(PUBLISHED_WEIGHTS, "Fewer for a quick look; the ratios are per weight.", least=1)
+    weights: int = setting(PUBLISHED_WEIGHTS, "Number of weights; fewer for a quick look.", least=1)
     repeats: int = setting(5, "Timed runs.", least=1)
     seed: int = setting(0, _SEED, least=0)
 
@@ -60,12 +60,14 @@ NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": 
 class RulesSettings:
     """Rules on digits."""
 
-    networks: tuple[str, ...] = setting(tuple(NETWORKS), f"Of {', '.join(NETWORKS)}, separated by commas.")
+    networks: tuple[str, ...] = setting(
+        tuple(NETWORKS), f"Networks: some of {', '.join(NETWORKS)}, separated by commas."
+    )
     rules: tuple[str, ...] = setting((), "Rules, separated by commas.", shown="all")
     densities: tuple[float, ...] = setting((0.05, 0.1, 0.3, 0.5, 0.7, 0.9), "Densities, separated by commas.")
-    seeds: int = setting(5, "Runs of each rule at each density.", least=1)
-    steps: int = setting(600, "Steps of a run, of 64 images.", least=1)
-    jobs: int = setting(1, "Runs at a time, each on one core.", least=1)
+    seeds: int = setting(5, "Runs per rule and density.", least=1)
+    steps: int = setting(600, "Steps per run, of 64 images each.", least=1)
+    jobs: int = setting(1, "Parallel runs, each on one core.", least=1)
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.networks if name not in NETWORKS]:
@@ -91,13 +93,13 @@ class DecodeSettings:
     """GPT-2 from bits beside torch's ways to run it."""
 
     models: tuple[str, ...] = setting(("mini", "small", "medium"), "Sizes of GPT-2, separated by commas.")
-    engines: tuple[str, ...] = setting(ENGINES, f"Of {', '.join(ENGINES)}, separated by commas.")
+    engines: tuple[str, ...] = setting(ENGINES, f"Engines: some of {', '.join(ENGINES)}, separated by commas.")
     device: str = setting("cpu", "Where to run: cpu or cuda.", metavar="DEVICE")
     threads: tuple[int, ...] = setting((), "Numbers of CPU threads, separated by commas.", shown="1, and one per core")
-    prompt: int = setting(256, "Tokens of the prompt whose first answer is timed.", least=1)
-    context: int = setting(32, "Tokens before those that are timed one by one.", least=1)
-    tokens: int = setting(8, "Tokens of a turn.", least=1)
-    repeats: int = setting(9, "Turns of each engine.", least=1)
+    prompt: int = setting(256, "Tokens of the prompt, whose first answer is timed.", least=1)
+    context: int = setting(32, "Tokens before the timed ones.", least=1)
+    tokens: int = setting(8, "Tokens per turn.", least=1)
+    repeats: int = setting(9, "Timed turns per engine.", least=1)
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.engines if name not in ENGINES]:
@@ -129,7 +131,7 @@ class SearchSettings:
     )
     device: str = setting("cpu", _DEVICE, metavar="DEVICE")
     rules: tuple[str, ...] = setting((DEFAULT_RULE,), "Rules, separated by commas, or all.")
-    repeats: int = setting(7, "Timed turns of each kind of step.", least=1)
+    repeats: int = setting(7, "Timed turns per kind of step.", least=1)
 
     def __post_init__(self) -> None:
         for size in self.models:

@@ -13,7 +13,7 @@ from typing import Literal, NotRequired, TypedDict, TypeVar
 from strongticket.files import Json
 
 T = TypeVar("T")
-# The roles that colours have on the page; the style sheet gives each of them one in light and one in dark.
+# The roles that colours have; `colours.py` gives each of them one in light and one in dark.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 Scale = Literal["linear", "log"]
@@ -21,6 +21,7 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 
 # Below this an error is rounding, and a logarithmic scale has no place for zero.
 SMALLEST = 1e-17
+MOST_BANDS = 2
 _BEYOND = 1.5  # how far intervals of few seeds may stretch an axis, in spans of the values
 _NOT_DRAWN = ("caption", "tables", "half", "printed", "minor")  # which the page has as text, or are for paper alone
 _FLOATS = ("points", "low", "high", "each", "x_ticks", "y_range", "values")
@@ -36,6 +37,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
     remarks: int = 0  # how many of the last columns are words, which stand left and break lines
+    minor: Sequence[str] = ()  # columns that a narrow terminal leaves out first
 
 
 def table_of(
@@ -56,14 +58,15 @@ class Series:
     high: Sequence[float] | None = None
     spread: Literal["bars", "band"] = "bars"  # how it is drawn: bars at the points, or a band
     colour: Colour = "ink"  # a role, not a colour
-    ramp: float | None = None  # instead of it a place on a ramp from 0 to 1, for many series in order
-    dash: Dash = "solid"
+    ramp: float | None = None  # instead of it a place on a ramp from 0 to 1, for series in an order
+    dash: Dash = "solid"  # points are round on solid lines, squares on dashed ones, and point down on dotted ones
     thin: bool = False  # for a line that goes with a stronger one
     line: bool = True  # False for points alone
     marks: bool = True  # whether points are marked; curves have none
     notes: Sequence[str] | None = None  # a few words on each point, for the reader's pointer
     labels: Sequence[str] | None = None  # a word beside each point, always seen
-    each: Sequence[Sequence[float]] | None = None  # the values each point is the mean of, drawn small and faint
+    # The values each point is the mean of, drawn small and faint; a point that has none is a single run, and hollow.
+    each: Sequence[Sequence[float]] | None = None
     follows: bool = False  # whether it belongs to the series before: not in the legend, and hidden together with it
 
 
@@ -72,6 +75,7 @@ class View:
     """One way to look at a chart's data; a chart with several has a switch."""
 
     name: str  # on the switch
+    says: str = ""  # what it shows, in a sentence: its title; where empty, the chart's
     x: str  # what the horizontal axis is
     y: str
     series: Sequence[Series]
@@ -82,9 +86,9 @@ class View:
     upright: Sequence[tuple[float, str]] = ()  # vertical lines, x and name
     diagonal: str = ""  # the name of the line y = x, where it is drawn
     zero: bool = False  # whether y is a difference: zero then has a line, and values a sign
-    apart: bool = False  # whether points at one x stand side by side, so that their bars can be told apart
     y_range: tuple[float, float] | None = None  # what the linear axis shows at least; bars beyond it are cut
-    note: str = ""  # what has to be said of this view alone, beside its controls
+    note: str = ""  # what has to be said of this view alone
+    key: Sequence[Series] = ()  # what dashes mean that many lines share: names and looks, no points
     printed: Scale | None = None  # the scale of y in a picture, which has no switch; by default the first
     minor: bool = False  # whether a picture has it small, under the others
 
@@ -97,7 +101,7 @@ class View:
 class Chart:
     """An interactive figure with the table behind it; a half one leaves room for another beside it."""
 
-    title: str
+    title: str  # what it shows, in a sentence
     caption: str
     views: Sequence[View]
     tables: Sequence[Table]
@@ -223,7 +227,8 @@ class Section:
     title: str  # what it is
     lead: str  # what there is to see, in one paragraph
     blocks: Sequence[Block]
-    finding: str = ""  # one line for the top of the page; empty for none
+    finding: str = ""  # one line for the summary; empty for none
+    plain: str = ""  # the same for somebody who knows nothing of this, for the top of the page; empty for none
     origin: Mapping[str, str] = field(default_factory=dict)  # facts by name: data file, command, seed, machine, date
     chapter: str = ""  # sections of one chapter share an entry in the list of contents, which has this name
 
@@ -268,6 +273,29 @@ def signed(value: float, digits: int = 3) -> str:
     return minus(f"{value:+.{digits}f}")
 
 
+def sentence(text: str) -> str:
+    """Begin with a capital.
+
+    Example:
+        >>> sentence("loss 4.2 as a ticket")
+        'Loss 4.2 as a ticket'
+    """
+    return text[:1].upper() + text[1:]
+
+
+def changes(name: str, points: Sequence[tuple[float, float]], x: str) -> str:
+    """Say how a line goes from its first point to its last.
+
+    Example:
+        >>> changes("the error", [(8, 0.5), (16, 0.25)], "n")
+        'The error falls from 0.5 to 0.25 between n = 8 and 16'
+    """
+    (first, before), (last, after) = points[0], points[-1]
+    goes = "falls" if after < before else "rises" if after > before else "stays"
+    way = f"from {number(before)} to {number(after)}" if after != before else f"at {number(after)}"
+    return sentence(f"{name} {goes} {way} between {x} = {number(first)} and {number(last)}")
+
+
 def minus(text: str) -> str:
     """Turn a computer's hyphen into a minus sign."""
     return text.replace("-", "−")
@@ -295,6 +323,21 @@ def span(values: Iterable[float], ends: Iterable[float]) -> tuple[float, float]:
     beyond = _BEYOND * ((high - low) or abs(high) or 1.0)
     ends = list(ends)
     return max(min([low, *ends]), low - beyond), min(max([high, *ends]), high + beyond)
+
+
+def ramp_of(place: int, count: int) -> float:
+    """Give the place on the ramp of one of some series in order.
+
+    Example:
+        >>> [ramp_of(place, 3) for place in range(3)], ramp_of(0, 1)
+        ([0.0, 0.5, 1.0], 1.0)
+    """
+    return place / (count - 1) if count > 1 else 1.0
+
+
+def many_bands(series: Sequence[Series]) -> bool:
+    """Say whether bands would hide each other: then the page shows one at a time, and a picture none."""
+    return sum(each.spread == "band" and each.low is not None for each in series) > MOST_BANDS
 
 
 def above_zero(values: Iterable[float]) -> list[float]:

@@ -1,5 +1,8 @@
-"""A section as a picture on paper: PNG and SVG files that come out the same bytes each time."""
+"""A section as a picture on paper: PNG and SVG files that come out the same bytes each time, light or dark."""
 
+import hashlib
+import io
+import json
 import math
 import re
 import textwrap
@@ -8,79 +11,57 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strongticket.charts.parts import Chart, Colour, Comparison, Dash, Section, Series, View
+from strongticket.charts.colours import THEMES, Theme, ramp
+from strongticket.charts.parts import Chart, Comparison, Dash, Section, Series, View, many_bands, sentence
 from strongticket.errors import printable
 from strongticket.files import atomic_write
 
-INK, PALE, GRID = "#2b2b2b", "#6f6f6f", "#e6e6e6"
-COLOURS: dict[Colour, str] = {
-    "ink": INK,
-    "mean": "#1f4e79",
-    "median": "#c0392b",
-    "paper": "#8a8a8a",
-    "miss": "#b9a27a",
-    "s0": "#1f4e79",
-    "s1": "#2e7d5b",
-    "s2": "#b07d2b",
-    "s3": "#c0392b",
-    "s4": "#6a4c93",
-    "s5": "#3d8fb0",
-    "s6": "#8a8a8a",
-    "s7": "#2b2b2b",
-}
 _DASHES: dict[Dash, Any] = {"solid": "-", "dashed": "--", "dotted": (0, (1, 1.4)), "dashdot": "-."}
+_POINTS: dict[Dash, str] = {"solid": "o", "dashed": "s", "dotted": "v", "dashdot": "D"}
 # In inches: a picture's width, its title, a line of text, panels large and small, a line of a comparison, an axis with
 # its name, and the way from an axis down to its legend, since numbers and a name lie between.
-_WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.5, 1.4, 0.22, 0.85, 0.42
+_WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.6, 1.6, 0.22, 0.85, 0.42
 _CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in one of a legend under half the width
+_HEADING = 98  # characters in a line of a panel's title, if it has the whole width
+_AT_END = 30  # characters in a line of a name at the end of its line
+_FRAME = 1.05  # inches of a panel that are not its plot: title, numbers, a name
 _LETTER = 4.6  # points, the width of a letter of a number
 _TICKS = 9  # at most
-_LEGEND_LOOK = {"frameon": False, "handlelength": 2.6, "fontsize": 8, "labelcolor": INK, "columnspacing": 1.4}
 
 # Matplotlib's own types do not help here: its keyword arguments are untyped.
 Axes = Any
 Panel = tuple[str, View] | Comparison
 
 
-def draw(section: Section, path: Path) -> None:
+def draw(section: Section, path: Path, theme: Theme = "light") -> None:
     """Draw a section's charts and comparisons, and write `path`.png and `path`.svg."""
-    finding, words = _words(section)
-    rows = list(_with_legends(_rows(section)))
-    heights = [_HEAD + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
-    figure = new_figure(_WIDTH, sum(heights))
-    head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights)
-    head.text(0.012, 1 - 0.1 / heights[0], _set(section.title), fontsize=13, fontweight="bold", color=INK, va="top")
-    for lines, colour, above in ((finding, INK, 0), (words, PALE, len(finding))):
-        place = 1 - (_HEAD + _LINE * above) / heights[0]
-        head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, va="top", linespacing=1.35)
-    for band, (row, legends) in zip(bands, rows, strict=True):
-        panels = band.subplots(1, len(row), squeeze=False)[0]
-        for axes, panel, names in zip(panels, row, legends, strict=True):
-            if isinstance(panel, Comparison):
-                _draw_comparison(axes, panel)
-            else:
-                _draw_view(axes, *panel)
-            if names and not _is_shared(legends):
-                _draw_legend(axes, _columns(names, 2 / len(row)))
-        if _is_shared(legends):
-            named = panels[0].get_legend_handles_labels()
-            band.legend(*named, loc="outside lower center", ncols=_columns(legends[0], 2), **_LEGEND_LOOK)
-    save(figure, path)
+    _Picture(theme).draw(section, path)
 
 
-def new_figure(width: float, height: float) -> Any:
+def words_of(section: Section) -> str:
+    """Give a hash of what a picture says, which its PNG has as its description: a picture that is out of date shows."""
+    charts = [block for block in section.blocks if isinstance(block, Chart | Comparison)]
+    views = [view for chart in charts if isinstance(chart, Chart) for view in chart.views]
+    said = [section.title, section.finding, *(word for chart in charts for word in (chart.title, chart.caption))]
+    said += [word for view in views for word in (view.says, view.x, view.y, *(each.name for each in view.series))]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def new_figure(width: float, height: float, back: str) -> Any:
     """Make a figure that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=160, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=160, facecolor=back, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def save(figure: Any, path: Path) -> None:
-    """Write `path`.png and `path`.svg, without dates or random names in them."""
+def save(figure: Any, path: Path, description: str) -> None:
+    """Write `path`.png and `path`.svg, without dates or random names in them; the PNG has 256 colours at most."""
     import matplotlib
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     figure.draw_without_rendering()  # lays it out, once for both files
     figure.set_layout_engine("none")
@@ -90,27 +71,240 @@ def save(figure: Any, path: Path) -> None:
     for axes in figure.get_axes():
         axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
-        for kind, about in (("svg", {"Date": None}), ("png", None)):
-            # Drawn anew whenever it is damaged, so that no disk need be waited for.
-            with atomic_write(path.with_suffix(f".{kind}"), durable=False) as file:
-                figure.savefig(file, format=kind, metadata=about)
+        # Drawn again whenever it is damaged, so that no disk need be waited for.
+        with atomic_write(path.with_suffix(".svg"), durable=False) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png")
+    about = PngInfo()
+    about.add_text("Description", description)
+    few = Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    with atomic_write(path.with_suffix(".png"), durable=False) as file:
+        few.save(file, "PNG", pnginfo=about, optimize=True)
+
+
+class _Picture:
+    """What draws in the colours of a theme."""
+
+    def __init__(self, theme: Theme) -> None:
+        self.theme, self.colours = theme, THEMES[theme]
+        self.ink, self.pale, self.back = (self.colours[role] for role in ("ink", "soft", "raised"))
+        self.legend_look = {"frameon": False, "handlelength": 2.6, "fontsize": 8, "labelcolor": self.ink}
+
+    def draw(self, section: Section, path: Path) -> None:
+        finding, words = _words(section)
+        rows = list(_with_legends(_rows(section)))
+        heights = [_HEAD + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
+        figure = new_figure(_WIDTH, sum(heights), self.back)
+        head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights, facecolor=self.back)
+        at_top = {"va": "top", "color": self.ink}
+        head.text(0.012, 1 - 0.1 / heights[0], _set(section.title), fontsize=13, fontweight="bold", **at_top)
+        for lines, colour, above in ((finding, self.ink, 0), (words, self.pale, len(finding))):
+            place = 1 - (_HEAD + _LINE * above) / heights[0]
+            head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, va="top", linespacing=1.35)
+        for band, (row, legends) in zip(bands, rows, strict=True):
+            panels = band.subplots(1, len(row), squeeze=False)[0]
+            for axes, panel, names in zip(panels, row, legends, strict=True):
+                if isinstance(panel, Comparison):
+                    self.draw_comparison(axes, panel)
+                else:
+                    heading, view = panel
+                    self.draw_view(axes, textwrap.fill(heading, _HEADING // len(row)), view)
+                if _at_ends(row, names):
+                    assert not isinstance(panel, Comparison)
+                    self.name_at_ends(axes, panel[1])
+                elif names and not _is_shared(legends):
+                    self.draw_legend(axes, _columns(names, 2 / len(row)))
+            if _is_shared(legends):
+                named = panels[0].get_legend_handles_labels()
+                look = {"columnspacing": 1.4, **self.legend_look}
+                band.legend(*named, loc="outside lower center", ncols=_columns(legends[0], 2), **look)
+        save(figure, path, words_of(section))
+
+    def colour_of(self, series: Series) -> str:
+        return self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
+
+    def draw_legend(self, axes: Axes, columns: int) -> None:
+        """Name the lines under a panel, where nothing can lie behind the names."""
+        from matplotlib.transforms import ScaledTranslation
+
+        under = axes.transAxes + ScaledTranslation(0, -_UNDER, axes.figure.dpi_scale_trans)
+        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": under, "borderaxespad": 0}
+        axes.legend(ncols=columns, columnspacing=1.4, **below, **self.legend_look)
+
+    def name_at_ends(self, axes: Axes, view: View) -> None:
+        """Name each line where it ends, each name with a piece of its line."""
+        named = [series for series in view.series if not series.follows]
+        texts = [textwrap.fill(series.name, _AT_END) for series in (*named, *view.key)]
+        inside = (_MINOR if view.minor else _PANEL) - _FRAME
+        to_axes = axes.transData + axes.transAxes.inverted()
+        ends = [to_axes.transform(_end(series, axes.get_yscale() == "log", view.percent))[1] for series in named]
+        ends += [-1.0] * len(view.key)
+        sizes = [0.155 * (text.count("\n") + 1) / inside for text in texts]
+        places = apart(ends, sizes, -0.1, 1.05)
+        for series, text, place in zip((*named, *view.key), texts, places, strict=True):
+            look = self.look_of(series)
+            where = {"transform": axes.transAxes, "clip_on": False}
+            xs = [1.02, 1.045, 1.07] if series.marks else [1.02, 1.07]
+            axes.plot(xs, [place] * len(xs), markevery=[1] if series.marks else [], **where, **look)
+            axes.text(
+                1.085,
+                place,
+                "\n".join(map(_set, text.splitlines())),
+                va="center",
+                fontsize=8,
+                color=self.ink,
+                linespacing=1.1,
+                **where,
+            )
+
+    def look_of(self, series: Series) -> dict[str, Any]:
+        points = {"marker": _POINTS[series.dash], "ms": 3 if series.thin else 4.5} if series.marks else {}
+        dash = _DASHES[series.dash] if series.line else "none"
+        return {"color": self.colour_of(series), "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
+
+    def draw_view(self, axes: Axes, heading: str, view: View) -> None:
+        scale = view.printed or view.y_scales[0]
+        self.style(axes, heading, view.x, f"{view.y}, log scale" if scale == "log" else view.y)
+        for series in view.series:
+            if series.points:
+                self.draw_series(axes, series, view)
+        for series in view.key:
+            axes.plot([], [], label=_set(series.name), **self.look_of(series))
+        for x, name in view.upright:
+            axes.axvline(x, color=self.ink, lw=0.9, ls=":")
+            at_top = {"transform": axes.get_xaxis_transform(), "ha": "left", "va": "top", "fontsize": 8}
+            axes.text(x, 0.99, f" {_set(name)}", color=self.ink, **at_top)
+        if view.zero:
+            axes.axhline(0, color=self.pale, lw=0.8)
+        axes.set_yscale(scale)
+        _set_ticks(axes, view)
+        if view.percent:
+            axes.set_ylim(0, 106)
+            axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
+        elif view.y_range is not None:
+            low, high = view.y_range
+            axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+        self.draw_labels(axes, view)
+
+    def draw_series(self, axes: Axes, series: Series, view: View) -> None:
+        look, times = self.look_of(series), 100 if view.percent else 1
+        colour, dash, width = look["color"], look["ls"], look["lw"]
+        xs, ys = [x for x, _ in series.points], [times * y for _, y in series.points]
+        once = [not values for values in series.each] if series.each is not None else [False] * len(xs)
+        if series.low is not None and series.high is not None:
+            if series.spread == "band":
+                if not many_bands(view.series):
+                    axes.fill_between(xs, series.low, series.high, color=colour, alpha=0.15, lw=0)
+            else:
+                # Errors are never negative, so a bar that reaches below zero is cut there.
+                least = 0.0 if min(ys) >= 0 and not view.zero else -math.inf
+                ends = zip(xs, series.low, series.high, strict=True)
+                bars = [(x, max(low, least), high) for x, low, high in ends if low < high]
+                axes.vlines(*zip(*bars, strict=True), color=colour, lw=1.2, alpha=0.8) if bars else None
+                for end in (1, 2):
+                    axes.plot([bar[0] for bar in bars], [bar[end] for bar in bars], "_", color=colour, ms=6, mew=1.2)
+        for x, values in zip(xs, series.each or (), strict=False):
+            axes.plot([x] * len(values), values, "o", color=colour, ms=2.5, mew=0, alpha=0.5)
+        if not series.follows:
+            axes.plot([], [], label=_set(series.name), **look)
+        mixed = len(set(once)) > 1
+        axes.plot(xs, ys, **look | ({"ls": "none"} if mixed else {}))
+        if series.line and mixed:
+            # A mean and a single run do not compare well, so the line between them is dotted.
+            for (a, b), (c, d), (first, second) in zip(pairwise(xs), pairwise(ys), pairwise(once), strict=True):
+                axes.plot([a, b], [c, d], ls=dash if first == second else ":", color=colour, lw=width)
+        for x, y, single in zip(xs, ys, once, strict=True):
+            if single:
+                # What was run once is hollow, or it would look known best.
+                axes.plot(x, y, _POINTS[series.dash], ms=4.5, mfc=self.back, mec=colour, zorder=3)
+
+    def draw_labels(self, axes: Axes, view: View) -> None:
+        """Write words under their points; one that would lie on another says the same, or would not be read."""
+        placed: list[tuple[float, float]] = []
+        to_axes = axes.transData + axes.transAxes.inverted()
+        for series in view.series:
+            for place, text in enumerate(series.labels or ()):
+                x, y = series.points[place]
+                point = (x, series.low[place] if series.low is not None else y)
+                across, up = to_axes.transform(point)
+                if text and not any(abs(a - across) < 0.1 and abs(b - up) < 0.09 for a, b in placed):
+                    placed.append((across, up))
+                    where = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 7.5}
+                    axes.annotate(_set(text), point, (0, -5), color=self.pale, **where)
+
+    def draw_comparison(self, axes: Axes, block: Comparison) -> None:
+        """Draw one line for each thing compared, the first at the top, its words before it and its numbers after it."""
+        self.style(axes, block.title, block.axis, "")
+        places = range(len(block.rows) - 1, -1, -1)
+        for place, row in zip(places, block.rows, strict=True):
+            for mark in row.marks:
+                colour, single = self.colours[mark.colour], len(mark.values) == 1
+                if mark.interval is not None:
+                    axes.hlines(place, *mark.interval, color=colour, lw=1.2)
+                if len(mark.values) > 1:
+                    axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
+                axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc=self.back if single else colour, zorder=3)
+        axes.set_yticks(places, [_set(", ".join(row.words)) for row in block.rows])
+        axes.set_ylim(-0.7, len(block.rows) + 0.2)
+        _write_beside(axes, ", ".join(block.words), len(block.rows) - 0.2, 0, -4, ha="right", color=self.pale)
+        reached = 8.0
+        for column, head in enumerate(block.numbers):
+            cells = [row.numbers[column] for row in block.rows]
+            reached += _LETTER * max(map(len, (head, *cells)))
+            _write_beside(axes, head, len(block.rows) - 0.2, 1, reached, ha="right", color=self.pale)
+            for place, cell in zip(places, cells, strict=True):
+                _write_beside(axes, cell, place, 1, reached, ha="right", color=self.ink)
+            reached += 10
+        low, high = block.span()
+        pad = 0.04 * ((high - low) or 1.0)
+        axes.set_xlim(low - pad, high + pad)
+        if block.zero:
+            axes.axvline(0, color=self.pale, lw=0.8)
+        for colour, name in block.key:
+            axes.plot([], [], "o", color=self.colours[colour], ms=5, label=name)
+
+    def style(self, axes: Axes, heading: str, x: str, y: str) -> None:
+        """Give axes the common looks."""
+        axes.set_facecolor(self.back)
+        axes.set_title(
+            "\n".join(map(_set, heading.splitlines())), loc="left", fontsize=10, fontweight="bold", color=self.ink
+        )
+        axes.set_xlabel(_set(x), fontsize=9, color=self.ink)
+        axes.set_ylabel(_set(y), fontsize=9, color=self.ink)
+        axes.grid(color=self.colours["grid"], linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.tick_params(axis="both", which="both", length=0, labelsize=8, colors=self.ink)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(self.pale)
 
 
 def _words(section: Section) -> tuple[list[str], list[str]]:
     """Say what was found, and under which settings, in lines that fit."""
     captions = [block.caption for block in section.blocks if isinstance(block, Chart)]
-    finding = f"{section.finding[:1].upper()}{section.finding[1:]}." if section.finding else ""
+    finding = f"{sentence(section.finding)}." if section.finding else ""
     fitting = (textwrap.wrap(text, _CHARACTERS) for text in captions or [section.lead])
     return textwrap.wrap(finding, _CHARACTERS), [line for lines in fitting for line in lines]
 
 
 def _rows(section: Section) -> Iterator[Sequence[Panel]]:
-    """Lay panels out: views two by two, small ones under them, then comparisons, each as wide as the page."""
+    """Lay panels out: views, small ones under them, then comparisons.
+
+    Views with the same lines stand two by two over one legend; others have a row each, which leaves room for names at
+    the ends of their lines.
+    """
     charts = [block for block in section.blocks if isinstance(block, Chart)]
-    views = [(view.name if len(chart.views) > 1 else chart.title, view) for chart in charts for view in chart.views]
-    for minor in (False, True):
-        chosen = [panel for panel in views if panel[1].minor is minor]
-        yield from (chosen[first : first + 2] for first in range(0, len(chosen), 2))
+    views = [
+        (view.says or (view.name if len(chart.views) > 1 else chart.title), view)
+        for chart in charts
+        for view in chart.views
+    ]
+    large = [panel for panel in views if not panel[1].minor]
+    beside = 2 if len({tuple(_names(panel)) for panel in large}) == 1 or len(large) > 3 else 1
+    yield from (large[first : first + beside] for first in range(0, len(large), beside))
+    small = [panel for panel in views if panel[1].minor]
+    yield from (small[first : first + 2] for first in range(0, len(small), 2))
     yield from ([block] for block in section.blocks if isinstance(block, Comparison) and block.printed and block.rows)
 
 
@@ -126,7 +320,8 @@ def _with_legends(rows: Iterable[Sequence[Panel]]) -> Iterator[tuple[Sequence[Pa
 def _names(panel: Panel) -> list[str]:
     if isinstance(panel, Comparison):
         return [name for _, name in panel.key]
-    named = [series.name for series in panel[1].series if not series.follows]
+    view = panel[1]
+    named = [series.name for series in (*(each for each in view.series if not each.follows), *view.key)]
     return named if len(named) > 1 else []
 
 
@@ -134,9 +329,17 @@ def _is_shared(legends: Sequence[list[str]]) -> bool:
     return len(legends) > 1 and bool(legends[0]) and all(names == legends[0] for names in legends)
 
 
+def _at_ends(row: Sequence[Panel], names: Sequence[str]) -> bool:
+    """Say whether names stand at the ends of their lines: where a panel has a row of its own, and they find room."""
+    if len(row) > 1 or not names or isinstance(row[0], Comparison):
+        return False
+    lines = sum(len(textwrap.wrap(name, _AT_END)) for name in names)
+    return 0.155 * lines <= 1.15 * ((_MINOR if row[0][1].minor else _PANEL) - _FRAME)
+
+
 def _height(row: Sequence[Panel], legends: Sequence[list[str]]) -> float:
     halves = 2 if _is_shared(legends) else 2 / len(row)
-    below = _LINE * max(math.ceil(len(names) / _columns(names, halves)) for names in legends)
+    below = 0.0 if _at_ends(row, legends[0]) else _LINE * max(math.ceil(len(n) / _columns(n, halves)) for n in legends)
     if isinstance(row[0], Comparison):
         return _AXIS + _ROW * (len(row[0].rows) + 1) + below
     return (_MINOR if row[0][1].minor else _PANEL) + below
@@ -147,45 +350,29 @@ def _columns(names: Sequence[str], halves: float) -> int:
     return max(1, min(len(names), int(halves * _LEGEND / longest)))
 
 
-def _draw_legend(axes: Axes, columns: int) -> None:
-    """Name the lines under a panel, where nothing can lie behind the names."""
-    from matplotlib.transforms import ScaledTranslation
-
-    under = axes.transAxes + ScaledTranslation(0, -_UNDER, axes.figure.dpi_scale_trans)
-    below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": under, "borderaxespad": 0}
-    axes.legend(ncols=columns, **below, **_LEGEND_LOOK)
+def _end(series: Series, log: bool, percent: bool) -> tuple[float, float]:
+    """Give a line's last point that can be shown."""
+    shown = [(x, 100 * y if percent else y) for x, y in series.points if y > 0 or not log]
+    return max(shown, default=(1.0, 1.0))
 
 
-def _draw_view(axes: Axes, heading: str, view: View) -> None:
-    scale = view.printed or view.y_scales[0]
-    if len(view.series) == 1 and view.minor:
-        heading += f": {view.series[0].name}"
-    if scale == "log" or view.printed:
-        heading += f", {'logarithmic' if scale == 'log' else 'linear'} scale"
-    _style(axes, heading, view.x, "" if view.percent else view.y)
-    xs = [x for series in view.series for x, _ in series.points] + [x for x, _ in view.upright]
-    barred = [series for series in view.series if view.apart and series.low is not None and series.spread == "bars"]
-    for series in view.series:
-        # A little beside each other, or bars at one place would hide each other.
-        place = barred.index(series) - (len(barred) - 1) / 2 if series in barred else 0.0
-        low, high, shift = min(xs), max(xs), 0.008 * place
-        log = view.x_scale == "log"
-        moved = [x * (high / low) ** shift if log else x + shift * (high - low) for x, _ in series.points]
-        _draw_series(axes, series, moved, 100 if view.percent else 1)
-    for x, name in view.upright:
-        axes.axvline(x, color=INK, lw=0.9, ls=":")
-        at_top = {"transform": axes.get_xaxis_transform(), "ha": "left", "va": "top", "fontsize": 8}
-        axes.text(x, 0.99, f" {_set(name)}", color=INK, **at_top)
-    if view.zero:
-        axes.axhline(0, color=PALE, lw=0.8)
-    axes.set_yscale(scale)
-    _set_ticks(axes, view)
-    if view.percent:
-        axes.set_ylim(0, 106)
-        axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"])
-    elif view.y_range is not None:
-        low, high = view.y_range
-        axes.set_ylim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+def apart(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
+    """Move things of some sizes as little as it takes to lie side by side, in their order, from low to high.
+
+    Example:
+        >>> apart([0.5, 0.52, 0.9], [0.2, 0.2, 0.2], 0, 1)
+        [0.5, 0.7, 0.9]
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    places, edge = list(wanted), low
+    for k in order:
+        places[k] = max(places[k], edge + sizes[k] / 2)
+        edge = places[k] + sizes[k] / 2
+    edge = high
+    for k in reversed(order):
+        places[k] = min(places[k], edge - sizes[k] / 2)
+        edge = places[k] - sizes[k] / 2
+    return places
 
 
 def _set_ticks(axes: Axes, view: View) -> None:
@@ -241,88 +428,10 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _draw_series(axes: Axes, series: Series, xs: Sequence[float], times: float) -> None:
-    colour, dash, width = COLOURS[series.colour], _DASHES[series.dash], 0.8 if series.thin else 1.5
-    ys = [times * y for _, y in series.points]
-    # What was run once is hollow, or it would look known best.
-    once = [not values for values in series.each] if series.each is not None else [False] * len(xs)
-    marker = {"marker": "o", "ms": 3 if series.thin else 4.5} if series.marks else {}
-    if series.low is not None and series.high is not None:
-        if series.spread == "band":
-            axes.fill_between(xs, series.low, series.high, color=colour, alpha=0.15, lw=0)
-        else:
-            bars = [(x, low, high) for x, low, high in zip(xs, series.low, series.high, strict=True) if low < high]
-            axes.vlines(*zip(*bars, strict=True), color=colour, lw=1.2) if bars else None
-            for end in (1, 2):
-                axes.plot([bar[0] for bar in bars], [bar[end] for bar in bars], "_", color=colour, ms=6, mew=1.2)
-    for x, values in zip(xs, series.each or (), strict=False):
-        axes.plot([x] * len(values), values, "o", color=colour, ms=2.5, mew=0, alpha=0.5)
-    look = {"color": colour, "lw": width, **marker}
-    if not series.follows:
-        axes.plot([], [], ls=dash if series.line else "none", label=_set(series.name), **look)
-    mixed = len(set(once)) > 1
-    axes.plot(xs, ys, ls=dash if series.line and not mixed else "none", **look)
-    if series.line and mixed:
-        # A mean and a single run do not compare well, so the line between them is dotted.
-        for (a, b), (c, d), (first, second) in zip(pairwise(xs), pairwise(ys), pairwise(once), strict=True):
-            axes.plot([a, b], [c, d], ls=dash if first == second else ":", color=colour, lw=width)
-    for x, y, single in zip(xs, ys, once, strict=True):
-        if single:
-            axes.plot(x, y, "o", ms=4.5, mfc="white", mec=colour, zorder=3)
-    for x, y, text in zip(xs, series.low or ys, series.labels or (), strict=False):
-        where = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 7.5}
-        axes.annotate(_set(text), (x, y), (0, -9), color=PALE, **where)
-
-
-def _draw_comparison(axes: Axes, block: Comparison) -> None:
-    """Draw one line for each thing compared, the first at the top, its words before it and its numbers after it."""
-    _style(axes, block.title, block.axis, "")
-    places = range(len(block.rows) - 1, -1, -1)
-    for place, row in zip(places, block.rows, strict=True):
-        for mark in row.marks:
-            colour, single = COLOURS[mark.colour], len(mark.values) == 1
-            if mark.interval is not None:
-                axes.hlines(place, *mark.interval, color=colour, lw=1.2)
-            if len(mark.values) > 1:
-                axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
-            axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc="white" if single else colour, zorder=3)
-    axes.set_yticks(places, [_set(", ".join(row.words)) for row in block.rows])
-    axes.set_ylim(-0.7, len(block.rows) + 0.2)
-    _write_beside(axes, ", ".join(block.words), len(block.rows) - 0.2, 0, -4, ha="right", color=PALE)
-    reached = 8.0
-    for column, head in enumerate(block.numbers):
-        cells = [row.numbers[column] for row in block.rows]
-        reached += _LETTER * max(map(len, (head, *cells)))
-        _write_beside(axes, head, len(block.rows) - 0.2, 1, reached, ha="right", color=PALE)
-        for place, cell in zip(places, cells, strict=True):
-            _write_beside(axes, cell, place, 1, reached, ha="right", color=INK)
-        reached += 10
-    low, high = block.span()
-    pad = 0.04 * ((high - low) or 1.0)
-    axes.set_xlim(low - pad, high + pad)
-    if block.zero:
-        axes.axvline(0, color=PALE, lw=0.8)
-    for colour, name in block.key:
-        axes.plot([], [], "o", color=COLOURS[colour], ms=5, label=name)
-
-
 def _write_beside(axes: Axes, text: str, place: float, side: float, points: float, **look: Any) -> None:
     """Write at the height of a line, so many points right of an end of the axis."""
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(_set(text), (side, place), (points, 0), va="center", fontsize=8, **where, **look)
-
-
-def _style(axes: Axes, heading: str, x: str, y: str) -> None:
-    """Give axes the common looks."""
-    axes.set_title(_set(heading), loc="left", fontsize=9.5, color=INK)
-    axes.set_xlabel(_set(x), fontsize=9, color=INK)
-    axes.set_ylabel(_set(y), fontsize=9, color=INK)
-    axes.grid(color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="both", which="both", length=0, labelsize=8, colors=INK)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#999999")
 
 
 def _set(text: str) -> str:

@@ -2,14 +2,19 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from rich.table import Table as RichTable
 
+from strongticket.charts.narrow import fit
 from strongticket.charts.parts import Chart, Comparison, Section, Table, View
 from strongticket.errors import printable
 
-WIDTH, HEIGHT = 64, 14
+WIDTH, HEIGHT = 64, 14  # of a plot's canvas, where the terminal is wide enough
+LEAST_WIDTH = 20
 MARKS = "*o+x#@%&"
 _LEFT = 9  # characters for the vertical axis
 _LOWERED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -18,35 +23,49 @@ _PLAIN = str.maketrans({"−": "-", "–": "-", "’": "'", "\xa0": " "})
 Points = Sequence[tuple[float, float]]
 
 
-def show(section: Section) -> Iterator[RichTable | str]:
-    """Give tables to print and text to write, in order."""
-    yield _plain(f"{section.title}; {section.finding}" if section.finding else section.title)
+def show(section: Section, width: int) -> Iterator[RichTable | str]:
+    """Give tables to print and text to write, in order, for a terminal so many characters wide."""
+    yield _wrapped(f"{section.title}; {section.finding}" if section.finding else section.title, width)
     for block in section.blocks:
         if isinstance(block, Table):
-            yield _table(block)
+            yield from show_table(block, width)
+            yield ""
         elif isinstance(block, Comparison):
             rows = [(*row.words, *row.numbers) for row in block.rows]
             columns = (*block.words, *block.numbers)
             table = Table(caption=block.title, columns=columns, rows=rows, words=len(block.words))
-            yield _table(table, f"{block.axis}. {block.caption}")
+            yield from show_table(table, width, f"{block.axis}. {block.caption}")
+            yield ""
         elif isinstance(block, Chart):
-            *others, last = map(_table, block.tables)
-            yield from others
-            last.caption = _plain(block.caption)
-            yield last
-            if plot := view_plot(section.title, block.views[0]):
+            for place, table in enumerate(block.tables, start=1):
+                yield from show_table(table, width, block.caption if place == len(block.tables) else "")
+                yield ""
+            if plot := view_plot(section.title, block.views[0], width):
                 yield plot
 
 
-def _table(table: Table, below: str = "") -> RichTable:
-    looks = {"title_justify": "left", "caption_justify": "left"}
-    shown = RichTable(title=_plain(table.caption), caption=_plain(below) or None, **looks)  # type: ignore[arg-type]
-    numbers = range(table.words, len(table.columns) - table.remarks)
-    for place, column in enumerate(table.columns):
-        shown.add_column(_plain(column), justify="right" if place in numbers else "left")
-    for row in table.rows:
-        shown.add_row(*map(_plain, row))
-    return shown
+def show_table(table: Table, width: int, below: str = "") -> Iterator[RichTable | str]:
+    """Give a table whose numbers are whole; a line above says what it is, lines below what there was no room for."""
+    plain = replace(table, columns=[*map(_plain, table.columns)], rows=[[*map(_plain, row)] for row in table.rows])
+    fitted, widths, left_out = fit(plain, width)
+    if table.caption:
+        yield _wrapped(table.caption, width)
+    shown = RichTable()
+    numbers = range(fitted.words, len(fitted.columns) - fitted.remarks)
+    for place, (column, cells) in enumerate(zip(fitted.columns, widths, strict=True)):
+        justify: Literal["right", "left"] = "right" if place in numbers else "left"
+        shown.add_column(column, justify=justify, width=cells, overflow="fold")
+    for row in fitted.rows:
+        shown.add_row(*row)
+    yield shown
+    if left_out:
+        yield _wrapped(f"Not shown in {width} columns: {'; '.join(left_out)}.", width)
+    if below:
+        yield _wrapped(below, width)
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(_plain(text), width, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:
@@ -60,20 +79,40 @@ def _plain(text: str) -> str:
     return printable(text.translate(_PLAIN))
 
 
-def view_plot(title: str, view: View) -> str:
-    """Draw the main lines of a view; empty where there are none."""
+def view_plot(title: str, view: View, width: int) -> str:
+    """Draw the main lines of a view, no line longer than the terminal is wide; empty where there are none."""
     log = view.y_scales[0] == "log"
     scales = " and ".join(name for name, used in (("x", view.x_scale == "log"), ("y", log)) if used)
     heading = f"{title}; {view.name.lower()}" + (f"; {scales} on a log scale" if scales else "")
     series = {series.name: series.points for series in view.series if not series.follows}
-    plot = text_plot(heading, series, view.x, log_x=view.x_scale == "log", log_y=log)
-    return "\n".join(_plain(line) for line in plot.splitlines())
+    across = min(WIDTH, max(LEAST_WIDTH, width - _LEFT - 2))
+    return _plain_lines(text_plot(heading, series, view.x, across, log_x=view.x_scale == "log", log_y=log))
 
 
-def text_plot(title: str, series: Mapping[str, Points], x: str, *, log_x: bool = False, log_y: bool = True) -> str:
+def _plain_lines(text: str) -> str:
+    return "\n".join(_plain(line) for line in text.splitlines())
+
+
+def text_plot(
+    title: str,
+    series: Mapping[str, Points],
+    x: str,
+    width: int = WIDTH,
+    *,
+    log_x: bool = False,
+    log_y: bool = True,
+) -> str:
     """Draw some series of points with one character each; where two meet, the first is seen.
 
     Points that a logarithmic scale cannot show are left out. Nothing is drawn of nothing.
+
+    Args:
+        title: the first line; a longer one takes several.
+        series: points by name.
+        x: what the horizontal axis is.
+        width: of the canvas, in characters.
+        log_x: whether the horizontal scale is logarithmic.
+        log_y: whether the vertical one is.
 
     Example:
         >>> print(text_plot("halving", {"error": [(1, 1.0), (2, 0.5), (3, 0.25)]}, "n"))  # doctest: +ELLIPSIS
@@ -87,9 +126,9 @@ def text_plot(title: str, series: Mapping[str, Points], x: str, *, log_x: bool =
     everything = [point for points in shown.values() for point in points]
     if not everything:
         return ""
-    across = _axis([a for a, _ in everything], WIDTH, log_x)
+    across = _axis([a for a, _ in everything], width, log_x)
     up = _axis([b for _, b in everything], HEIGHT, log_y)
-    canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
+    canvas = [[" "] * width for _ in range(HEIGHT)]
     for mark, points in reversed(list(zip(MARKS, shown.values(), strict=False))):
         for a, b in points:
             canvas[HEIGHT - 1 - up(b)][across(a)] = mark
@@ -97,22 +136,23 @@ def text_plot(title: str, series: Mapping[str, Points], x: str, *, log_x: bool =
     labels = {0: max(heights), HEIGHT - 1: min(heights)}
     lines = [f"{_label(labels.get(row)):>{_LEFT}} |{''.join(cells).rstrip()}" for row, cells in enumerate(canvas)]
     low, high = (f"{end(a for a, _ in everything):.4g}" for end in (min, max))
-    gap = WIDTH - len(low) - len(high)
-    ends = f"{'':>{_LEFT}}  {low}{x.center(gap)}{high}"
-    names = _legend([f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False)])
-    return "\n".join(
-        [title, *lines, f"{'':>{_LEFT}} +{'-' * WIDTH}", ends, *(f"{'':>{_LEFT}}  {line}" for line in names)]
-    )
+    gap = width - len(low) - len(high)
+    ends = [f"{low}{(x if len(x) <= gap - 2 else '').center(gap)}{high}"]
+    ends += [] if len(x) <= gap - 2 else [line.center(width).rstrip() for line in textwrap.wrap(x, width)]
+    names = [f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False)]
+    heading = textwrap.wrap(title, _LEFT + 2 + width) or [""]
+    below = [f"{'':>{_LEFT}}  {line}" for line in (*ends, *_legend(names, width))]
+    return "\n".join([*heading, *lines, f"{'':>{_LEFT}} +{'-' * width}", *below])
 
 
-def _legend(names: Sequence[str]) -> list[str]:
-    """Lay names out in lines as wide as the plot, none of them broken."""
+def _legend(names: Sequence[str], width: int) -> list[str]:
+    """Lay names out in lines as wide as the plot; one that is longer than a line goes on below."""
     lines = [""]
     for name in names:
-        if lines[-1] and len(lines[-1]) + 2 + len(name) > WIDTH:
+        if lines[-1] and len(lines[-1]) + 2 + len(name) > width:
             lines.append("")
         lines[-1] += ("  " if lines[-1] else "") + name
-    return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
 
 
 def _axis(values: Sequence[float], cells: int, log: bool) -> Callable[[float], int]:

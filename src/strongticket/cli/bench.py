@@ -26,7 +26,9 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl (appended to) and figures.")]
+Out = Annotated[
+    Path, typer.Option(file_okay=False, help="Folder for results.jsonl, which is appended to, and figures.")
+]
 
 
 @bench_app.command(
@@ -41,14 +43,14 @@ def subset_sum_command(
         Path | None,
         typer.Option(dir_okay=False, help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png"),
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Time our subset sums and other solvers on the same problems.
 
-    The table has rates, errors and shares of true optima. A rate is only printed once every answer of ours is at least
-    as good as the reference's and each peer's.
+    The table has rates, errors and shares of true optima. A rate is printed only if every answer of ours is at least as
+    good as the reference's and each peer's.
     """
     from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
@@ -85,13 +87,13 @@ def subset_sum_command(
 @bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
 @with_settings(PensiaSettings)
 def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
-    """Do the work of Pensia et al., 2020, experiment 1.
+    """Repeat experiment 1 of Pensia et al., 2020.
 
     That is 397,000 weights with 21 candidates each. They report 77,266 s on 36 cores with Gurobi; our time excludes the
     one-off compilation.
     """
     from strongticket.bench import pensia, render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(PensiaSettings, options)
     (outcome,) = _run(
@@ -105,22 +107,22 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
-        console().print(render.pensia_table(outcome))
+        print_table(render.pensia_table(outcome))
 
 
 @bench_app.command("search", cls=Command, epilog="Example: strongticket bench search --models mini --device cuda")
 @with_settings(SearchSettings)
 def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **options: Any) -> None:
-    """Time a search step of GPT-2 beside a training step.
+    """Time a search step of GPT-2 against a training step.
 
     Search masks every matrix, by edge-popup or other rules; dense trains the same tensors of the same network; gpt2
     trains biases and norms as well. The table has times and memory.
 
-    Nothing is printed unless the masks are those of the published rule after some steps, and loss and gradient are
-    those of eager float32. On cuda steps are compiled, in bfloat16, of 4 micro-batches of 32 x 1024 tokens.
+    Nothing is printed until masks match the published rule after some steps, and loss and gradient match eager float32.
+    On cuda, steps are compiled, in bfloat16, and have 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(SearchSettings, options)
     found = _run(search.run, settings, search.count_steps(settings), lambda rows: rows, out, as_json)
@@ -130,7 +132,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
         return
     batch = " x ".join(map(str, settings.batch))
     title = f"Steps of {batch} tokens, {settings.device}, {settings.step.precision}"
-    console().print(render.search_table(measured, title))
+    print_table(render.search_table(measured, title))
 
 
 @bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
@@ -145,13 +147,14 @@ def rules_command(
 ) -> None:
     """Try every rule on digits: accuracy, bytes, seconds.
 
-    Also what a step of edge-popup takes on one CPU thread, beside a dense one and one that sorts all scores.
+    Also times a step of each rule on one CPU thread, against a dense step and one that sorts all scores.
 
-    Ctrl-C keeps what is done; the same command goes on from there. Needs scikit-learn (the extra `digits`).
+    Ctrl-C keeps what is done; the same command resumes. Needs scikit-learn (the extra `digits`).
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.cli.terminal import print_json, step_bar
+    from strongticket.cli.terminal import print_json, say_stopped
+    from strongticket.progress import step_bar
     from strongticket.report.find import find
     from strongticket.report.rules import rules_section
 
@@ -163,7 +166,7 @@ def rules_command(
     before = [rows for rows in find([file]).benchmarks] if file.exists() else []
     done = [row.row for rows in before for row in rows.rules]
     timed = [row.row for rows in before for row in rows.rule_steps]
-    with step_bar(len(rules.tasks_of(settings)) + 1) as step:
+    with step_bar(len(rules.tasks_of(settings)) + 1, "bench rules") as step:
         if not timed:
             step("timing steps")
             timed = rules.step_times()
@@ -174,7 +177,10 @@ def rules_command(
             step(f"{row.network}, {row.rule}, density {row.density:g}, seed {row.seed}: {row.accuracy:.1%}")
             append_row(file, **row._asdict(), **made)
 
-        rows = rules.run(settings, done, keep)
+        try:
+            rows = rules.run(settings, done, keep)
+        except KeyboardInterrupt:
+            say_stopped()
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
@@ -193,10 +199,10 @@ def decode_command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Time GPT-2 from bits, token by token, beside torch's ways.
+    """Time GPT-2 from bits, token by token, against torch.
 
-    float32, bfloat16, dynamic int8 and torch.compile run the same random ticket as floats, each in a process of its
-    own. Nothing is timed unless our logits are those of float64.
+    float32, bfloat16, dynamic int8 and torch.compile run the same random ticket as floats, each in its own process.
+    Nothing is timed until our logits match those of float64.
     """
     from strongticket.bench import decode
     from strongticket.cli.terminal import print_json
@@ -220,14 +226,10 @@ def _show(section: "Section", out: Path, name: str) -> None:
     """Draw a section into a folder, and print it."""
     from strongticket.charts.picture import draw
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import console, print_parts
 
     draw(section, out / name)
-    for part in show(section):
-        if isinstance(part, str):
-            typer.echo(part)
-        else:
-            console().print(part)
+    print_parts(show(section, console().width))
     typer.echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
 
 
@@ -253,11 +255,12 @@ def _run(
     Rows are put on disk as they come, so that Ctrl-C loses only those under way.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
-    from strongticket.cli.terminal import print_json, say_error, step_bar
+    from strongticket.cli.terminal import print_json, say_error
+    from strongticket.progress import step_bar
 
     found = []
     try:
-        with step_bar(steps) as step:
+        with step_bar(steps, "bench") as step:
             for measured in run(settings, progress=step):
                 found.append(measured)
                 for row in rows_of(measured):
@@ -295,19 +298,18 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
 
 def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
     from strongticket.bench import render
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import print_table
 
-    out = console()
-    out.print(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+    print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
-        out.print(
+        typer.echo(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
-            f"no answer worse than the reference's or a peer's."
+            f"no answer is worse than the reference's or a peer's."
         )
         for note in comparison.notes:
-            out.print(note)
+            typer.echo(note)
     if drawn:
-        out.print(f"figure: {drawn}")
+        typer.echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

@@ -1,6 +1,7 @@
 """`strongticket bound`: the theorems from the command line, either way: widths for an error, or the error of widths."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
 
 bound_app = typer.Typer(
-    help="""Say how wide a random network must be for an error.
+    help="""Compute how wide a random network must be for a given error.
 
-    Or, the other way, what error given widths promise, by the paper's theorems.
+    Or, the other way round, which error given widths guarantee, by the paper's theorems.
 
-    A theorem speaks of a network before it is drawn, so it may fail. The probability printed is over the draw of the
-    random weights: one subset sum misses with probability at most exp(-items / C), and this is added up over all of
-    them. Nobody knows the constant C; the default is the least that is not ruled out, so the widths are the most
-    hopeful ones (docs/theory.md, sections 5 and 6). The certificate of a ticket (strongticket show) has neither a
-    probability nor a C in it.
+    A theorem is about a network before it is drawn, so it can fail. The probability printed is over the draw of the
+    random weights: one subset sum misses with probability at most exp(-items / C), added up over all of them. Nobody
+    knows the constant C; the default is the smallest that is not ruled out, so the widths are optimistic
+    (docs/theory.md, sections 5 and 6). A ticket's certificate (strongticket show) needs neither probability nor C.
     """,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -31,17 +31,17 @@ bound_app = typer.Typer(
 # What the commands ask for, by the names that the theorems' functions have for it: type, default, option.
 _ASKED: dict[str, tuple[Any, Any, Any]] = {
     "d_model": (int, ..., typer.Option(help="Input dimension d_1.", show_default=False)),
-    "blocks": (int, ..., typer.Option(help="Blocks B of the target.", show_default=False)),
-    "d_out": (int | None, None, typer.Option(help="Output dimension d_2.", show_default="as d-model")),
-    "n_heads": (int, 1, typer.Option(help="Heads H.")),
+    "blocks": (int, ..., typer.Option(help="Number of blocks B of the target.", show_default=False)),
+    "d_out": (int | None, None, typer.Option(help="Output dimension d_2.", show_default="d-model")),
+    "n_heads": (int, 1, typer.Option("--n-heads", "--heads", help="Heads H.")),
     "layers": (int, 1, typer.Option(min=1, help="Layers L of the target's feed-forward network.")),
     "hidden": (
         int | None,
         None,
-        typer.Option(min=1, help="Size of that network's hidden layers.", show_default="as d-model"),
+        typer.Option(min=1, help="Size of that network's hidden layers.", show_default="d-model"),
     ),
-    "input_norm": (float, 1.0, typer.Option(help="No input is longer than this (alpha).")),
-    "tol": (float | None, None, typer.Option(help="Error to promise; prints widths.", show_default=False)),
+    "input_norm": (float, 1.0, typer.Option(help="Largest norm of an input (alpha).")),
+    "tol": (float | None, None, typer.Option(help="Error to guarantee; prints the widths.", show_default=False)),
     **{
         name: (str | None, None, typer.Option(metavar="N", help=f"{words}; prints the error.", show_default=False))
         for name, words in (
@@ -53,7 +53,7 @@ _ASKED: dict[str, tuple[Any, Any, Any]] = {
     "constant": (
         float | None,
         None,
-        typer.Option(help="The universal constant C; its value is not known.", show_default="least not ruled out"),
+        typer.Option(help="The universal constant C; its value is not known.", show_default="smallest not ruled out"),
     ),
     "variant": (
         Literal["paper", "tight"],
@@ -195,26 +195,28 @@ def given(
     target: Annotated[
         Path, typer.Option(show_default=False, help="Safetensors file of a matrix, a ReLU network or an attention.")
     ],
-    tol: Annotated[float, typer.Option(show_default=False, help="A certificate above this is a failure.")],
+    tol: Annotated[float, typer.Option(show_default=False, help="A certified error above this is a failure.")],
     failure: Annotated[float, typer.Option(min=0, help="Share of random networks that may fail.")] = 0.05,
-    sources: Annotated[int, typer.Option(min=1, help="Random networks to try at each width.")] = 100,
+    sources: Annotated[int, typer.Option(min=1, help="Random networks per width.")] = 100,
     assignment: Annotated[
         Literal["adaptive", "equal"], typer.Option(help="How hidden units are shared out.")
     ] = "adaptive",
-    input_norm: Annotated[float, typer.Option(help="No input is longer than this (alpha).")] = 1.0,
+    input_norm: Annotated[float, typer.Option(help="Largest norm of an input (alpha).")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Find the width for a given target by trying (no constant C).
+    """Find the width for your own target by trying (no constant C).
 
-    A theorem speaks of all targets; yours may be easier. Random networks are constructed from many seeds, and the share
-    that fails is counted. Beside it stands the chance that some entry is out of reach of equal blocks, computed:
-    these fail at least as often, unless an entry is missed by less than the tolerance.
+    A theorem covers all targets; yours may be easier. Tickets are constructed from many seeds, and failures are
+    counted. Beside them stands the computed chance that some entry is out of reach of equal blocks: these fail at least
+    as often, unless an entry is missed by less than the tolerance.
     """
     from dataclasses import asdict
 
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.charts.parts import table_of
+    from strongticket.cli.terminal import print_json, print_table
     from strongticket.construct.target import load_target
     from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
+    from strongticket.progress import count_bar
 
     settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
     with count_bar("random networks") as tell:
@@ -230,20 +232,23 @@ def given(
     if as_json:
         print_json({**settings, "input_norm": input_norm, **asdict(answer)})
         return
-    typer.echo(f"{'items':>5}  {'failed':>10}  {'chance of that':<18}  {'out of reach of equal blocks'}")
-    for tried in sorted(answer.tried, key=lambda tried: tried.items):
-        found = tried.failures
-        counted, chance = f"{found.count} of {found.sources}", f"{found.low:.2g} to {found.high:.2g}"
-        typer.echo(f"{tried.items:>5}  {counted:>10}  {chance:<18}  {tried.out_of_reach:.2g} or more")
+    columns: dict[str, Callable[[Any], str]] = {
+        "items": lambda tried: str(tried.items),
+        "failed": lambda tried: f"{tried.failures.count} of {tried.failures.sources}",
+        "chance of failure, 95 %": lambda tried: f"{tried.failures.low:.2g} to {tried.failures.high:.2g}",
+        "out of reach of equal blocks, at least": lambda tried: f"{tried.out_of_reach:.2g}",
+    }
+    tried = sorted(answer.tried, key=lambda tried: tried.items)
+    print_table(table_of(f"{target}, error at most {tol:g}", tried, columns, words=0))
     if answer.found is None:
-        say_error(f"{MOST_ITEMS} items an entry are not enough; allow a larger --tol or --failure.")
+        say_error(f"{MOST_ITEMS} items per entry are not enough; allow a larger --tol or --failure.")
         raise typer.Exit(1)
     widths = ", ".join(f"{name.replace('_', ' ')} {width}" for name, width in answer.found.widths.items())
     best = answer.found.failures
     typer.echo(f"With {answer.found.items} items {best.count} of {best.sources} failed: {widths}.")
     if best.high > failure:
-        typer.echo(f"The chance of that may be up to {best.high:.2g}; more --sources make it surer.")
-    typer.echo(f"For all targets with weights of norm at most 1 the theorem asks for {answer.theorem_items} items.")
+        typer.echo(f"The true share may be up to {best.high:.2g}; more --sources narrow it down.")
+    typer.echo(f"For all targets with weights of norm at most 1 the theorem needs {answer.theorem_items} items.")
 
 
 def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":
@@ -295,7 +300,7 @@ def _print_answer(stack: "Stack", variant: str | None, error: float, widths: lis
     for number, (part, own) in enumerate(zip(stack.parts, widths, strict=True), start=1):
         for line in part.requirements:
             label = line.name if len(widths) == 1 else f"{number}: {line.name}"
-            typer.echo(f"  {label:<18}{own[line.name]:>12,}   {own[line.name] // line.blocks:,} items a sum")
+            typer.echo(f"  {label:<18}{own[line.name]:>12,}   {own[line.name] // line.blocks:,} items per sum")
     failure = stack.failure(widths)
     typer.echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g}")
     sums = sum(line.sums for part in stack.parts for line in part.requirements)
@@ -321,7 +326,7 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
         if own[line.name] < need[line.name]
     ]
     shown = ", ".join(small[:3]) + (f" and {len(small) - 3} more" if len(small) > 3 else "")
-    say_error(f"{stack.statement} promises nothing for so small a width: {shown}.")
+    say_error(f"{stack.statement} guarantees nothing for widths this small: {shown}.")
     raise typer.Exit(1)
 
 

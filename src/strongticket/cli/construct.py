@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
     from torch import nn
 
+    from strongticket.charts.parts import Table
     from strongticket.tickets.ticket import Ticket
 
 
@@ -27,50 +27,54 @@ ModelName = Annotated[
 def construct(
     model: ModelName,
     out: Annotated[Path | None, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")] = None,
-    items: Annotated[int, typer.Option(help="Random products that meet each entry, 4 to 32.")] = 20,
+    items: Annotated[
+        int, typer.Option(help="Random products per entry of a matrix, 4 to 32; more are more exact.")
+    ] = 20,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
     what: Annotated[
-        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices become random ones.")
+        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices to replace.")
     ] = "attention",
     parts: Annotated[
         Literal["merged", "linear"],
-        typer.Option(help="Heads merged as in the paper, where they can be, or every linear map by itself."),
+        typer.Option(help="Merge heads as in the paper where possible, or treat every linear map by itself."),
     ] = "merged",
     assignment: Annotated[
         Literal["adaptive", "equal"],
-        typer.Option(help="Which input a random unit serves: chosen by its weights, or by its place as in the paper."),
+        typer.Option(
+            help="How hidden units are assigned to inputs: by their weights, or in equal blocks as in the paper."
+        ),
     ] = "adaptive",
-    device: Annotated[Device, typer.Option(help="Where subset sums are solved.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Where subset sums are computed.")] = "cpu",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with cuda")
+        int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with cuda")
     ] = None,
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     families: Families = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Print the model's parts, or a skeleton of its family, and stop.")
+        bool, typer.Option("--describe", help="Print the model's parts, or a draft of its family, and stop.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print how long it would take, and how large the ticket would be.")
+        bool, typer.Option("--dry-run", help="Print the time and file size to expect, and stop.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prune a wide random network into a pretrained model.
 
-    What comes out is a ticket: a seed and a bit per weight, nothing trained.
+    The result is a ticket: a seed and a bit per weight, nothing trained.
 
-    Ctrl-C keeps the heads that are done in OUT.partial; the same command goes on from there. Masks and identity do not
-    depend on --device, --workers or --dask.
+    Ctrl-C keeps what is done in OUT.partial; the same command resumes. Masks and identity do not depend on --device,
+    --workers or --dask.
     """
     cluster = chosen_cluster(workers, dask, dask_timeout)
     if cluster is None:  # whose workers may have what this machine has not
         chosen_device(device)
-    from strongticket.cli.terminal import rate_bar
     from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
     from strongticket.pretrained.construct import FEWEST_ITEMS, MOST_ITEMS, construct_pretrained
     from strongticket.pretrained.load import load_model
     from strongticket.pretrained.target import Target
+    from strongticket.progress import doing, rate_bar
 
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         bad_usage(f"--items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}.")
@@ -80,12 +84,13 @@ def construct(
         _look_at(model, what, parts, describe, items, device, workers)
         return
     if out is None:
-        bad_usage("--out is needed, where the ticket is to be written; or --describe, or --dry-run.")
+        bad_usage("--out is needed: the ticket file to write. Only --describe and --dry-run do without it.")
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
     settings: dict[str, Any] = {"items": items, "seed": seed, "what": what, "parts": parts, "assignment": assignment}
-    loaded = load_model(model, parts)
+    with doing(f"reading {model}"):
+        loaded = load_model(model, parts)
     partial = out.with_name(f"{out.name}.partial")
     ticket = _finished(loaded, out, settings)
     if ticket is None:
@@ -96,9 +101,7 @@ def construct(
                 ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
             ticket.save(out)
         except KeyboardInterrupt:
-            kept = f"{partial} keeps what is done; the same command goes on from there." if partial.exists() else ""
-            typer.echo(f"Interrupted. {kept or 'No head was done yet.'}", err=True)
-            raise typer.Exit(130) from None
+            say_stopped()
     remove_checkpoint(partial)
     _print_constructed(ticket, out, as_json)
 
@@ -117,7 +120,7 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     except StrongTicketError as error:
         if not describe:
             raise
-        typer.echo(f"# {error}\n# This is a beginning, from what the model does; read it beside the model's source.")
+        typer.echo(f"# {error}\n# This is a draft, made from what the model does; check it against the model's source.")
         typer.echo(words.skeleton(skeleton), nl=False)
         return
     target = Target(skeleton, what, parts)
@@ -206,40 +209,44 @@ def compare(
     ],
     sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
     mode: Annotated[
-        Literal["merged", "literal"], typer.Option(help="Matrices multiplied out, or wide and random.")
+        Literal["merged", "literal"],
+        typer.Option(help="Run the ticket with its matrices multiplied out, or wide and random."),
     ] = "merged",
-    device: Annotated[Device, typer.Option(help="Where both run.")] = "cpu",
+    device: Annotated[Device, typer.Option(help="Where to run both.")] = "cpu",
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a pretrained model and its ticket are apart.
+    """Compare a pretrained model with its ticket.
 
-    Both run on the same sentences. Each part's error is measured on the original's own inputs and stands beside its
+    Both run on the same sentences. Each part's error is measured on the original's own inputs and shown beside its
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.terminal import console, print_json, rate_bar
+    from strongticket.cli.terminal import print_json, print_table
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer
     from strongticket.pretrained.text import read_sentences
+    from strongticket.progress import doing, rate_bars
     from strongticket.tickets.ticket import Ticket
 
     load_families(families)
     chosen = read_sentences(text, sentences)
-    found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
+    with doing(f"reading {model}"):
+        found, loaded = Ticket.load(ticket), load_model(model, "linear").to(device)
     check_reads_text(loaded)
     sums = sum(tensor.numel for tensor in found.tensors.values())
     tokenizer = load_tokenizer(model)
-    with rate_bar("random weights", sums) as attached, rate_bar("sentences", len(chosen)) as advance:
-        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=attached, progress=advance)
+    with rate_bars() as begin:
+        weights, read = begin("random weights", sums), begin("sentences", len(chosen))
+        result = run_comparison(loaded, found, chosen, tokenizer, mode=mode, attaching=weights, progress=read)
     if as_json:
         print_json(result)
         return
     for line in _comparison_lines(result):
         typer.echo(line)
     for table in _comparison_tables(result):
-        console().print(table)
+        print_table(table)
 
 
 def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
@@ -251,7 +258,7 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
         yield f"cosine similarity of embeddings: mean {cosine['mean']:.8f}, least {cosine['min']:.8f}"
     else:
         loss = result["loss"]
-        yield f"loss a token: original {loss['original']:.6f}, ticket {loss['ticket']:.6f}; KL {result['kl']:.3e}"
+        yield f"loss per token: original {loss['original']:.6f}, ticket {loss['ticket']:.6f}; KL {result['kl']:.3e}"
     yield (
         f"outputs of up to {result['largest_output']:.3g} differ by at most {result['largest_difference']:.3e}; "
         f"float32 itself moves the original's by {result['float32_rounding']:.3e}"
@@ -259,18 +266,25 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
 
 
 def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
-    from rich.table import Table
+    from strongticket.charts.parts import table_of
 
-    maps = Table(title="Attention maps, distance of rows in 1-norm", title_justify="left")
-    for column in ("layer", "mean", "largest"):
-        maps.add_column(column, justify="right")
-    for row in result["attention_maps"]:
-        maps.add_row(str(row["layer"]), f"{row['mean_distance']:.2e}", f"{row['largest_distance']:.2e}")
-    yield maps
-    parts = Table(title="Each part on the original's inputs", title_justify="left")
-    for column in ("part", "error", "certified", "largest input", "covered input"):
-        parts.add_column(column, justify="left" if column == "part" else "right")
-    for row in result["parts"]:
-        numbers = (f"{row['error']:.2e}", f"{row['certified']:.2e}")
-        parts.add_row(row["part"], *numbers, f"{row['largest_input']:.2f}", f"{row['input_norm']:.2f}")
-    yield parts
+    yield table_of(
+        "Attention maps, distance of rows in 1-norm",
+        result["attention_maps"],
+        {
+            "layer": lambda row: str(row["layer"]),
+            "mean": lambda row: f"{row['mean_distance']:.2e}",
+            "largest": lambda row: f"{row['largest_distance']:.2e}",
+        },
+    )
+    yield table_of(
+        "Each part on the original's inputs",
+        result["parts"],
+        {
+            "part": lambda row: str(row["part"]),
+            "error": lambda row: f"{row['error']:.2e}",
+            "certified": lambda row: f"{row['certified']:.2e}",
+            "largest input": lambda row: f"{row['largest_input']:.2f}",
+            "covered input": lambda row: f"{row['input_norm']:.2f}",
+        },
+    )

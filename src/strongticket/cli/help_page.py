@@ -6,6 +6,13 @@ from typing import Any
 from typer.core import TyperCommand
 
 _WORDS = {"int": "N", "float": "X", "str": "TEXT", "file": "FILE", "dir": "DIR", "path": "PATH"}
+_COMPLAINTS = {
+    "^Value error, ": "",
+    "^Input should be a valid integer.*": "It must be a whole number.",
+    "^Input should be a valid number.*": "It must be a number.",
+    r"^Input should be greater than or equal to (\S+)": r"It must be at least \1.",
+    r"^Input should be less than or equal to (\S+)": r"It must be at most \1.",
+}
 _TYPE = re.compile(r" <([^>]+)>")
 
 
@@ -31,6 +38,15 @@ class Command(TyperCommand):
             with formatter.section(heading):
                 formatter.write_dl(records)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; what is wrong with them is said without the words of the parser."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if isinstance(message := getattr(error, "message", None), str):
+                error.message = plain_complaint(message)  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with NumPy imported: torch does it too, but takes a Ctrl-C there for a missing NumPy."""
         import numpy as np  # noqa: F401
@@ -43,6 +59,20 @@ def _taken(found: re.Match[str]) -> str:
     return " " + _WORDS.get(found[1].removesuffix(" range"), found[1])
 
 
+def plain_complaint(text: str) -> str:
+    """Say what is wrong with a value as people do.
+
+    Example:
+        >>> plain_complaint("Value error, 'x' is not one of 'search', 'dense'.")
+        "'x' is not one of 'search', 'dense'."
+        >>> plain_complaint("Input should be a valid integer, unable to parse string as an integer")
+        'It must be a whole number.'
+    """
+    for pattern, words in _COMPLAINTS.items():
+        text = re.sub(pattern, words, text)
+    return text
+
+
 def plain_range(text: str) -> str:
     """Say a range in words; one that only keeps a seed within a machine's integers says nothing to a user.
 
@@ -53,4 +83,5 @@ def plain_range(text: str) -> str:
         'Seed.  [default: 0]'
     """
     text = re.sub(r"; \d+<=x<=\d{10,}", "", text)
+    text = re.sub(r"\[default: \((.*)\)(; x>=[\d.]+)?\]", r"[default: \1\2]", text)
     return re.sub(r"\bx>=([\d.]+)", r"at least \1", text)

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option
+from strongticket.cli.terminal import bad_usage, tell
 
 if TYPE_CHECKING:
     from strongticket.learn.evaluate import Evaluation
+    from strongticket.learn.recorded import Recorded
 
 TokenizerName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME_OR_DIR",
         help="bytes, gpt2, or a folder with vocab.json and merges.txt or tokenizer.json.",
-        show_default="the one the model was trained with",
+        show_default="the one of the search",
     ),
 ]
 Device = Annotated[str | None, device_option()]
@@ -23,7 +25,7 @@ HowToRun = Annotated[
     Literal["auto", "dense", "bits"],
     typer.Option(
         "--run",
-        help="dense makes a float of every weight; bits leaves signed constants in their bits; auto: what is faster.",
+        help="dense: every weight as a float; bits: signed constants stay bits; auto: the faster of the two.",
     ),
 ]
 
@@ -31,24 +33,25 @@ HowToRun = Annotated[
 def evaluate(
     file: TicketFile,
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME_OR_DIR",
-            show_default=False,
+            show_default="the text of the ticket's search",
             help="Text: sample, wikitext-103, or a folder of text files or tokens.",
         ),
-    ],
-    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="Which part of the text.")] = "valid",
+    ] = None,
+    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="Split of the text.")] = "valid",
     tokenizer: TokenizerName = None,
     length: Annotated[
-        int | None, typer.Option(min=1, help="Tokens in a sequence.", show_default="as in the run, or all it can see")
+        int | None,
+        typer.Option(min=1, help="Tokens per sequence.", show_default="as in the search, or all the model can see"),
     ] = None,
     sequences: Annotated[
-        int | None, typer.Option(min=1, help="Sequences in a forward pass.", show_default="as in the run, or 8")
+        int | None, typer.Option(min=1, help="Sequences per forward pass.", show_default="as in the search, or 8")
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16"] | None,
-        typer.Option(show_default="as in the run; float32 on a CPU", help="What to compute in."),
+        typer.Option(show_default="as in the search; float32 on a CPU", help="Precision of products."),
     ] = None,
     run: HowToRun = "auto",
     device: Device = None,
@@ -56,21 +59,24 @@ def evaluate(
 ) -> None:
     """Measure a ticket's loss on a text.
 
-    The network is built from the ticket's file alone, and its loss held against the one on record: exit status 1 if
-    it is another.
+    The network is built from the ticket's file alone. If the ticket records its loss on this text, the two are
+    compared: exit status 1 if they differ.
     """
     place = chosen_device(device)
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.learn.evaluate import evaluate_ticket
     from strongticket.learn.recorded import recorded_of
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import count_bar
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     recorded = recorded_of(ticket)
+    if data is None:
+        data = _recorded_text(recorded)
     if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
         tokenizer = recorded.tokenizer_name
     with count_bar("making tokens") as show:
@@ -95,12 +101,27 @@ def evaluate(
         raise typer.Exit(1)
 
 
+def _recorded_text(recorded: "Recorded | None") -> str:
+    """Give the text that a ticket was found on, where its name is enough to find it."""
+    from strongticket.data.hub import WIKITEXT
+    from strongticket.data.text import SAMPLE
+
+    if recorded is None:
+        bad_usage("--data is needed: the ticket does not record a text.")
+    if recorded.data not in (SAMPLE, WIKITEXT):
+        bad_usage(f"--data is needed: the ticket was found on {recorded.data!r:.60}; give the folder of that text.")
+    tell(f"text: {recorded.data}, as the ticket records")
+    return recorded.data
+
+
 def generate(
     file: TicketFile,
-    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="How many to make.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw among so many likeliest tokens; 0: among all.")] = 40,
+    prompt: Annotated[str, typer.Option(help="Start of the text.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to write.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(min=0, help="Randomness of the draws; 0 always takes the likeliest token.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from this many of the likeliest tokens; 0 for all.")] = 40,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
     tokenizer: TokenizerName = None,
     run: HowToRun = "auto",
@@ -109,8 +130,8 @@ def generate(
 ) -> None:
     """Write text with the language model a ticket holds.
 
-    The text appears as it is made; how fast, and in how much memory, is said at the end. Large tickets of signed
-    constants run from their bits on a CPU, which is several times as fast as floats.
+    The text appears as it is written; speed and memory are printed at the end. On a CPU, large tickets of signed
+    constants run from their bits, several times as fast as from floats.
     """
     place = chosen_device(device)
     from strongticket.cli.terminal import print_json
@@ -120,12 +141,14 @@ def generate(
     from strongticket.learn.recorded import tokenizer_of
     from strongticket.models.signed import weight_bytes
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import doing
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
     one_thread_for_small(ticket.numel, place)
     chosen = faster_run(ticket, place) if run == "auto" else run
-    model = load_model(ticket, place, chosen)
+    with doing("building the network"):
+        model = load_model(ticket, place, chosen)
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
     if len(begin) > model.config.context:
@@ -156,7 +179,7 @@ def _size(count: int) -> str:
 
 
 def _print_evaluation(result: "Evaluation") -> None:
-    typer.echo(f"loss            {result.loss:.6f} nats a token")
+    typer.echo(f"loss            {result.loss:.6f} nats per token")
     typer.echo(f"perplexity      {result.perplexity:.4g}")
     typer.echo(f"bits per byte   {result.bits_per_byte:.4f}")
     typer.echo(f"tokens          {result.tokens:,} of {result.data} {result.split}, in sequences of {result.length:,}")

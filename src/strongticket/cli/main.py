@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +14,11 @@ from strongticket.cli.bound import bound_app
 from strongticket.cli.construct import compare, construct
 from strongticket.cli.help_page import Command
 from strongticket.cli.language import evaluate, generate
-from strongticket.cli.options import AsJson, Families, TicketFile, load_families, refuse_in_vain
+from strongticket.cli.options import AsJson, Families, TicketFile, load_families, refuse_unused
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import say_error
+from strongticket.cli.terminal import say_error, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -26,31 +27,16 @@ if TYPE_CHECKING:
     from strongticket.construct.samples import SampleCertificate
     from strongticket.tickets.ticket import Ticket
 
+INTERRUPTED = 130  # as shells have it for Ctrl-C
+
 app = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
     # On a wide terminal lines may be longer than click's 80, but not so long that an eye loses them.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     # Rich's help keeps the line breaks of docstrings, cuts long option names and asks flags for a value.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
-
-
-# In an epilog \b keeps the lines as they are, so that they can be copied.
-app.command(
-    cls=SearchCommand,
-    epilog="\b\nExample: strongticket search --size nano --data sample --steps 1000 \\\n"
-    "           --sequences 16 --lr 1e-2 --output-gain 8",
-)(search)
-app.command(cls=Command, epilog="Example: strongticket construct --model FOLDER --items 20 --out a.ticket")(construct)
-app.command(cls=Command, epilog="Example: strongticket compare --model FOLDER --ticket a.ticket --text b.txt")(compare)
-app.command(cls=Command, epilog="Example: strongticket reproduce fig4 fig5 fig6 --out out")(reproduce)
-app.command(cls=Command, epilog="Example: strongticket evaluate best.ticket --data sample")(evaluate)
-app.command(cls=Command, epilog='Example: strongticket generate best.ticket --prompt "The river"')(generate)
-app.command(cls=Command, epilog="Example: strongticket report results --out report.html")(report)
-app.add_typer(bound_app, name="bound")
-app.add_typer(bench_app, name="bench")
 
 
 def _print_version(asked: bool) -> None:
@@ -59,17 +45,42 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+FIRST = """\
+Find the network already inside a random one: a seed and a bit per weight, no weight is trained.
+
+Five things to do first (1 and 2 take a minute or two on a CPU):
+  1. See the paper's main result: pruned random attention gets close to any target.
+       strongticket reproduce fig4 --quick
+  2. Find a ticket in a small random GPT-2, on text that comes with the package.
+       strongticket search --size nano --data sample --steps 200 \\
+         --sequences 16 --lr 1e-2 --output-gain 8 --out out/first
+  3. Write text with what it found.
+       strongticket generate out/first/seed-0/best.ticket --prompt "The river"
+  4. Look into the file: what is random, what is kept, how many bytes.
+       strongticket show out/first/seed-0/best.ticket
+  5. Put all of it on one page, and open that in a browser.
+       strongticket report out --out report.html
+
+strongticket -h lists all commands; strongticket COMMAND -h explains one.
+strongticket --install-completion makes the Tab key complete them in your shell."""
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Find the network already inside a random one: a seed and a bit per weight, no weight is trained."""
+    """Find the network already inside a random one: a seed and a bit per weight, no weight is trained.
+
+    Run without a command, it shows five things to do first.
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(FIRST)
 
 
-@app.command(cls=Command, epilog="Example: strongticket show attention.ticket")
 def show(
     file: TicketFile,
     every: Annotated[bool, typer.Option("--all", help="List every tensor, however many.")] = False,
@@ -77,23 +88,23 @@ def show(
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
-    from strongticket.cli.terminal import console, print_json
+    from strongticket.cli.terminal import console, print_json, print_parts
     from strongticket.tickets.summary import summarize
 
     summary = summarize(_load(file), file)
     if as_json:
         print_json(summary.as_json())
     else:
-        for part in render(summary, file.name, every=every):
-            console().print(part)
+        stdout = console()
+        ascii_only = stdout.options.ascii_only
+        print_parts(render(summary, file.name, every=every, width=stdout.width, ascii_only=ascii_only))
 
 
-@app.command(cls=Command, epilog="Example: strongticket verify attention.ticket --target model.safetensors")
 def verify(
     file: TicketFile,
     target: Annotated[
         Path | None,
-        typer.Option(exists=True, help="The target the certificate speaks of: a safetensors file or a model folder."),
+        typer.Option(exists=True, help="The target of the certificate: a safetensors file or a model folder."),
     ] = None,
     samples: Annotated[
         Path | None,
@@ -102,32 +113,37 @@ def verify(
         ),
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(show_default="0", help="How far each of the samples' tokens may be moved.")
+        float | None, typer.Option(show_default="0", help="How far each token of the samples may move.")
     ] = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a ticket is what it says it is.
 
-    Its digest and its masks are checked, every random weight is made again from the seed, and with --target the
-    certificate is computed anew. With --samples the error on these inputs is bounded, too; through several blocks that
-    says far more than the certificate for all inputs. Exits with 1 and the list of failures if anything does not hold.
+    Its digests and masks are checked, and every random weight is regenerated from the seed. With --target the
+    certificate is computed again. With --samples the error on these inputs is bounded, too; through several blocks that
+    says far more than the certificate for all inputs. Exits with 1 and a list of failures if anything does not hold.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.terminal import print_json
+    from strongticket.progress import doing, rate_bar
 
-    vain = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
-    refuse_in_vain(vain if target is None else [], "--target, which is not given")
-    refuse_in_vain(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
+    unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
+    refuse_unused(unused if target is None else [], "--target, which is not given")
+    refuse_unused(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
     ticket = _load(file)
     inputs = _load_samples(ticket, samples) if samples is not None else None
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
+        from strongticket.pretrained.verify import target_failures
+
         load_families(families)
-        failures += _target_failures(ticket, target)
+        with doing("computing the certificate from the target"):
+            failures += target_failures(ticket, target)
     found = None
     if target is not None and inputs is not None and not failures:
-        found = _certify(ticket, target, inputs, radius or 0.0)
+        with doing("bounding the error on the samples"):
+            found = _certify(ticket, target, inputs, radius or 0.0)
     if as_json:
         told = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(told | ({"samples": found.as_json()} if found else {}))
@@ -137,14 +153,14 @@ def verify(
             typer.echo(f"  {failure}")
     else:
         held = f", holds for {target}" if target is not None else ""
-        typer.echo(f"{file}: ok{held}, {ticket.drawn:,} weights regenerated, identity {ticket.identity}")
+        draws = f" from {ticket.drawn:,} draws" if ticket.drawn > ticket.numel else ""
+        typer.echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated{draws}, identity {ticket.identity}")
         if found:
             typer.echo(f"{samples}: {found}")
     if failures:
         raise typer.Exit(1)
 
 
-@app.command(cls=Command, epilog="Example: strongticket export attention.ticket --to attention/")
 def export(
     file: TicketFile,
     to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
@@ -152,9 +168,10 @@ def export(
 ) -> None:
     """Write a ticket's masked weights as plain safetensors.
 
-    For programs that know nothing of tickets; a JSON file of names and shapes goes with them.
+    For programs that know nothing of tickets; a JSON file of names and shapes is written with them.
     """
-    from strongticket.cli.terminal import print_json, rate_bar
+    from strongticket.cli.terminal import print_json
+    from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
@@ -174,18 +191,6 @@ def _load(file: Path) -> "Ticket":
     return Ticket.load(file)
 
 
-def _target_failures(ticket: "Ticket", target: Path) -> list[str]:
-    if ticket.architecture.get("family") == "pretrained":
-        from strongticket.pretrained import recertify
-        from strongticket.pretrained.load import load_model
-
-        return recertify.failures(ticket, load_model(str(target)))
-    from strongticket.construct.recertify import failures
-    from strongticket.construct.target import load_target
-
-    return failures(ticket, load_target(target))
-
-
 def _load_samples(ticket: "Ticket", file: Path) -> "Tensor":
     from strongticket.construct.samples import check_family
     from strongticket.construct.target import load_samples
@@ -201,12 +206,40 @@ def _certify(ticket: "Ticket", target: Path, samples: "Tensor", radius: float) -
     return certify(ticket, load_target(target), samples, radius=radius)
 
 
+def _add(command: Callable[..., None], example: str, kind: type[Command] = Command) -> None:
+    # In an epilog \b keeps the lines as they are, so that they can be copied.
+    app.command(cls=kind, epilog=f"\b\nExample: strongticket {example}")(command)
+
+
+# In the order in which they are met.
+_add(reproduce, "reproduce fig4 --widths 8,16,32 --heads 4")
+_add(
+    search,
+    "search --size nano --data sample --steps 1000 \\\n           --sequences 16 --lr 1e-2 --output-gain 8",
+    SearchCommand,
+)
+_add(evaluate, "evaluate best.ticket --data sample")
+_add(generate, 'generate best.ticket --prompt "The river"')
+_add(construct, "construct --model FOLDER --items 20 --out a.ticket")
+_add(compare, "compare --model FOLDER --ticket a.ticket --text b.txt")
+_add(show, "show attention.ticket")
+_add(verify, "verify attention.ticket --target model.safetensors")
+_add(export, "export attention.ticket --to attention/")
+_add(report, "report results --out report.html")
+app.add_typer(bound_app, name="bound")
+app.add_typer(bench_app, name="bench")
+
+
 def main() -> None:
     """Run the command line; errors we raise on purpose become one line and an exit code, mostly 1."""
     try:
-        app()
+        app(prog_name="strongticket")  # also where python -m started it
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
         if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
             raise
-        say_error(error)
-        sys.exit(getattr(error, "exit_code", 1))
+        code = getattr(error, "exit_code", 1)
+        if code == INTERRUPTED:  # which is what its user wanted
+            tell(str(error))
+        else:
+            say_error(error)
+        sys.exit(code)

@@ -19,7 +19,7 @@ TicketFile = Annotated[
 Families = Annotated[
     Path | None,
     typer.Option(
-        exists=True, dir_okay=False, show_default=False, help="Python file to run first, which registers your families."
+        exists=True, dir_okay=False, show_default=False, help="Python file that registers your own model families."
     ),
 ]
 Dask = Annotated[
@@ -31,7 +31,7 @@ DaskTimeout = Annotated[
         min=1,
         metavar="SECONDS",
         show_default="120",
-        help="Give up when no task has ended and no worker has answered for so long.",
+        help="Give up after this long without a finished task or an answer from a worker.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -149,10 +149,10 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
-def refuse_in_vain(vain: Sequence[str], about: str) -> None:
-    """Refuse options that nothing looks at: a misunderstanding, whose result would be taken for another."""
-    if vain:
-        bad_usage(f"{' and '.join(vain)} {'is' if len(vain) == 1 else 'are'} for {about}.")
+def refuse_unused(unused: Sequence[str], about: str) -> None:
+    """Refuse options that would have no effect: whoever gave them expects another result."""
+    if unused:
+        bad_usage(f"{' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} for {about}.")
 
 
 def chosen_cluster(workers: int | None, dask: str | None, timeout: float | None) -> "Cluster | None":
@@ -160,7 +160,7 @@ def chosen_cluster(workers: int | None, dask: str | None, timeout: float | None)
     from strongticket.cluster import TIMEOUT_SECONDS, Cluster
 
     if dask is None:
-        refuse_in_vain(["--dask-timeout"] if timeout is not None else [], "--dask, which is not given")
+        refuse_unused(["--dask-timeout"] if timeout is not None else [], "--dask, which is not given")
         return None
     if workers is not None:
         bad_usage("--workers and --dask exclude each other: a cluster has its own number of workers.")

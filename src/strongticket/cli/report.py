@@ -21,8 +21,9 @@ def report(
 
     The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
     """
-    from strongticket.cli.terminal import count_bar, print_json
+    from strongticket.cli.terminal import print_json
     from strongticket.errors import printable
+    from strongticket.progress import count_bar
     from strongticket.report import write_report
 
     for path in paths:

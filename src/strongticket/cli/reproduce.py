@@ -16,13 +16,13 @@ from strongticket.cli.options import (
     chosen_device,
     device_option,
     given_options,
-    refuse_in_vain,
+    refuse_unused,
     with_settings,
 )
 from strongticket.cli.terminal import bad_usage
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
-from strongticket.experiments.options import ON_TEXT, Options
+from strongticket.experiments.options import ON_TEXT, VARIANT, Options
 
 if TYPE_CHECKING:
     from strongticket.experiments.figure import Figure, How
@@ -39,28 +39,34 @@ def _on_text(help: str, *names: str, **more: Any) -> Any:
 def reproduce(
     context: typer.Context,
     figures: Annotated[
-        list[str], typer.Argument(metavar="FIGURE", show_default=False, help=f"One or more of {', '.join(FIGURES)}.")
+        list[str],
+        typer.Argument(
+            metavar="FIGURE",
+            show_default=False,
+            help=f"One or more of {', '.join(FIGURES)}.",
+            autocompletion=lambda incomplete: [name for name in FIGURES if name.startswith(incomplete)],
+        ),
     ],
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes.", show_default="one a core; 1 with --quick")
+        int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with --quick")
     ] = None,
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     data: Annotated[
         str | None,
         _on_text(
-            "Text for the missing runs, as in `search`; without it finished runs are drawn.",
+            "Text for the missing runs, as in `search`. Without it, finished runs are drawn.",
             metavar="NAME_OR_DIR",
-            show_default="none; quick: sample",
+            show_default="none; sample with --quick",
         ),
     ] = None,
     also: Annotated[
-        str | None, _on_text("Another text whose validation part is measured too.", metavar="NAME_OR_DIR")
+        str | None, _on_text("Another text whose validation split is measured too.", metavar="NAME_OR_DIR")
     ] = None,
     tokenizer: Annotated[str | None, _on_text("As in `search`.", metavar="NAME_OR_DIR")] = None,
     minutes: Annotated[
         float | None,
-        _on_text("Begin no run that would end after this time, as far as earlier ones on this machine tell.", min=0),
+        _on_text("Time for all runs: start none that would end later, judging by earlier ones on this machine.", min=0),
     ] = None,
     device: Annotated[str | None, device_option(ON_TEXT)] = None,
     keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
@@ -68,19 +74,19 @@ def reproduce(
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Folder for the results, one folder a figure.",
-            show_default="out; from fig7 on results, unless --quick",
+            help="Folder for the results; each figure has its own in it.",
+            show_default="out; a variant: out/VARIANT; from fig7 on: results",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     **settings: Any,
 ) -> None:
-    """Rebuild figures of the paper.
+    """Reproduce the paper's figures, or a variant of your own.
 
-    Each gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. Those of constructions, fig4 to scans, take minutes
-    on two cores, Figures 7 and 8 want a GPU; --quick shows any of them at work.
+    Each figure gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. fig4 to scans take minutes on two cores;
+    from fig7 on, a GPU is needed. --quick shows any of them at work.
 
-    Ctrl-C keeps what is done; the same command goes on from there. The numbers do not depend on --workers or --dask.
+    Ctrl-C keeps what is done; the same command resumes. The numbers do not depend on --workers or --dask.
     """
     from strongticket.cli.terminal import print_json
     from strongticket.experiments.figure import How, load_figure
@@ -91,7 +97,7 @@ def reproduce(
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
     cluster = chosen_cluster(workers, dask, dask_timeout)
-    # Before anything is begun: a figure may take a while.
+    # Before any work: a figure may take a while.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
         options = Options(**{name: value for name, value in settings.items() if value is not None})
@@ -107,9 +113,9 @@ def reproduce(
         if on_text and data is not None and how.work is None:
             models = options.models or ("nano" if quick else "mini",)
             how = replace(how, work=_work(data, also, tokenizer, minutes, device, keep, models))
-        # Runs on text are gathered over days, and those of the repository are there.
-        folder = out or Path("results" if on_text and not quick else "out")
-        results[figure.name] = _reproduce(figure, config, folder, how, options.only, as_json)
+        results[figure.name] = _reproduce(
+            figure, config, out or _usual_folder(options, on_text), how, options.only, as_json
+        )
     if as_json:
         print_json(results)
     if empty := [result["error"] for result in results.values() if "error" in result]:
@@ -118,28 +124,34 @@ def reproduce(
         raise StrongTicketError(f"{violations} errors exceed their certificate. This is a bug: please report it.")
 
 
+def _usual_folder(options: Options, on_text: bool) -> Path:
+    """Choose where results go unless --out says it; a variant has a folder of its own beside the standard figures."""
+    if on_text and not options.quick:  # such runs are gathered over days, and those of the repository are there
+        return Path("results")
+    variant = "_".join(f"{name}-{value}".rstrip("-") for name, value in options.variant().items())
+    return Path("out") / variant
+
+
 def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
     given = given_options(context)
     on_text = [name for name in chosen if name in TEXT_FIGURES]
     panels = {option.name: getattr(option, "rich_help_panel", None) for option in context.command.params}
     for_any = {"figures", "quick", "out", "as_json"}
-    for unused, about, vain in (
+    for unused, about, names in (
         (not on_text, "figures on text, from fig7 on", [name for name in panels if panels[name] == ON_TEXT]),
         (
             len(on_text) == len(chosen),
             "figures of constructions, fig4 to scans",
-            [n for n in panels if not panels[n] and n not in for_any],
+            [name for name in panels if panels[name] in (None, VARIANT) and name not in for_any],
         ),
     ):
         if unused:
-            refuse_in_vain([_flag(name) for name in vain if name in given], f"{about}, none of which is asked for")
+            refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was asked for")
     if context.params["quick"]:
         if "schedule" in given:
             bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
     elif context.params["data"] is None:
-        refuse_in_vain(
-            [_flag(name) for name in _RUN_OPTIONS if name in given], "runs to do, and without --data none is done"
-        )
+        refuse_unused([_flag(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
 
 
 def _flag(name: str) -> str:
@@ -149,7 +161,7 @@ def _flag(name: str) -> str:
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
     """Make one figure, print it, and sum it up."""
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console
+    from strongticket.cli.terminal import console, print_parts, say_stopped
     from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
@@ -159,29 +171,24 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     before = read_json(folder / RESULT)
     told: list[str] = []
     try:
-        with watched_runs(figure.name) as (begin, watch):
-            how = replace(how, progress=begin, watch=watch, tell=told.append)
+        with watched_runs(figure.name) as (begin, watch, say):
+            how = replace(how, progress=begin, watch=watch, row=say, tell=told.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. What is done is kept in {folder}; the same command goes on from there.", err=True)
-        raise typer.Exit(130) from None
+        say_stopped()
     for line in told:
         typer.echo(line, err=True)
     if not as_json:
-        for part in show(figure.describe(result)):
-            if isinstance(part, str):
-                typer.echo(f"{part}\n")
-            else:
-                console().print(part)
+        print_parts(show(figure.section(result), console().width))
         if result.get("missing"):
             typer.echo(_missing_line(result["missing"], how.work is not None, only))
         typer.echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")
         if isinstance(before, dict) and before.get("config") != result["config"]:
             typer.echo(
-                "These showed other models, seeds or another schedule before. All runs are kept: with the options "
-                "of then, or none, the command draws them again."
+                "These files showed other models, seeds or another schedule before. All runs are kept: the command "
+                "with the earlier options, or with none, draws them again."
             )
     summed_up = ("config", "violations", "fits", "runs", "missing")
     return {"folder": str(folder), **{key: result[key] for key in summed_up if key in result}}
@@ -190,7 +197,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
 def _missing_line(missing: Sequence[str], working: bool, only: str) -> str:
     which, them = ("One run is", "it") if len(missing) == 1 else (f"{len(missing)} runs are", "them")
     chosen = [name for name in missing if re.search(only, name)]
-    way = "the same command goes on with"
+    way = "the same command resumes with"
     if not working:
         way = "with --data the same command does"
     elif not chosen:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_in_vain, with_settings
+from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
 from strongticket.cli.terminal import bad_usage, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
@@ -41,20 +41,20 @@ def search(
             metavar="NAME_OR_DIR", help="bytes, gpt2, or a folder with its files.", show_default="gpt2; sample: bytes"
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the runs, one folder a seed.")] = Path(
-        "out/search"
-    ),
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for the runs; each seed has its own in it.")
+    ] = Path("out/search"),
     budget_bytes: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
             show_default=False,
-            help="Search as the frontier recommends for a file of so many bytes (GPT-2's tokens); --scales none: a "
-            "strong ticket.",
+            help="Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
+            "a strong ticket.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs, with seeds that follow on each other.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with consecutive seeds.")] = 1,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -71,28 +71,30 @@ def search(
     deterministic: Annotated[
         bool,
         typer.Option(
-            help="Give the same ticket, bit for bit, each time on the same kind of GPU; 4 % slower there.",
+            help="Give the same ticket, bit for bit, in every run on the same kind of GPU; 4 % slower there.",
             rich_help_panel=MACHINE,
         ),
     ] = True,
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds of work that a sudden end may cost.", rich_help_panel=MACHINE)
+        float,
+        typer.Option(
+            min=0, help="Seconds between checkpoints: the most work a crash can lose.", rich_help_panel=MACHINE
+        ),
     ] = 300.0,
     keep: Annotated[
         bool,
-        typer.Option(help="Write the ticket, or a dense run's weights; or keep numbers only.", rich_help_panel=MACHINE),
+        typer.Option(help="Write the ticket (or a dense run's weights), or only the numbers.", rich_help_panel=MACHINE),
     ] = True,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
     """Find a ticket in a random GPT-2: learn which weights to keep.
 
-    With the usual rule every weight gets a score, and the best are kept; no weight is trained. Other rules are listed
-    below; their settings follow the name, as in --rule iterand:every=100,rate=0.2. The defaults are the paper's recipe
-    (B.2), for a GPU; the example below is for a CPU. Each run has a folder OUT/seed-N with metrics.jsonl, result.json
-    and best.ticket.
+    By default every weight gets a score and the best are kept; no weight is trained. Other rules are listed below; a
+    rule's settings follow its name, as in --rule iterand:every=100,rate=0.2. The defaults are the paper's recipe (B.2),
+    for a GPU; the example below is for a CPU. Each run writes metrics.jsonl, result.json and best.ticket to OUT/seed-N.
 
-    Ctrl-C, SIGTERM or a crash cost little: the same command goes on from there.
+    After Ctrl-C, SIGTERM or a crash, the same command resumes.
 
     Several GPUs: torchrun --nproc-per-node 8 -m strongticket search ...
     """
@@ -136,11 +138,13 @@ def _recommended(
     given = given_options(context)
     scales = settings["scales"] if "scales" in given else None
     if scales not in (None, "none"):
-        bad_usage("--budget-bytes chooses the scales; beside it --scales is none, for a strong ticket, or left out.")
+        bad_usage(
+            "--budget-bytes chooses the scales; with it, leave --scales out, or give --scales none for a strong ticket."
+        )
     decided = ({own.name for own in fields(Policy)} - {"scales"} | {"size", "mode", "stored", "activation"}) & given
-    refuse_in_vain(
+    refuse_unused(
         [option.opts[0] for option in context.command.params if option.name in decided],
-        "a search without --budget-bytes, which chooses them",
+        "searches without --budget-bytes, which chooses them",
     )
     chosen = recommend(budget, strong=scales == "none")
     asked = {name: settings[name] for name in given & settings.keys() - {"scales"}}
@@ -160,9 +164,9 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
     if {"steps", "epochs"} <= given:
         bad_usage("--steps and --epochs both say how long the run is; give one of them.")
     if context.params["mode"] == "dense":
-        vain = given & {own.name for own in fields(Policy)}
-        refuse_in_vain(
-            [option.opts[0] for option in context.command.params if option.name in vain], "--mode search, not dense"
+        unused = given & {own.name for own in fields(Policy)}
+        refuse_unused(
+            [option.opts[0] for option in context.command.params if option.name in unused], "--mode search, not dense"
         )
 
 
@@ -201,15 +205,16 @@ def _run_seeds(
     as_json: bool,
     budget: int | None,
 ) -> None:
-    from strongticket.cli.terminal import count_bar, print_json
-    from strongticket.cli.watch import watched
+    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
     from strongticket.learn.folder import RESULT
     from strongticket.learn.run import Means
     from strongticket.learn.shared import shared_search
     from strongticket.learn.text_run import run
+    from strongticket.learn.watched import watched
     from strongticket.parallel import one_thread_for_small
+    from strongticket.progress import count_bar
 
     results = []
     with shared_search(device) as share:
@@ -223,7 +228,9 @@ def _run_seeds(
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})
             size = (result.get("found") or {}).get("bytes", 0)
             if budget is not None and size > budget and share.rank == 0:
-                tell(f"{folder}: {size:,} bytes are more than --budget-bytes {budget:,}: the text has more tokens.")
+                tell(
+                    f"{folder}: {size:,} bytes, more than --budget-bytes {budget:,}: the text has more kinds of tokens."
+                )
             if share.rank == 0 and not as_json:
                 with naming(folder / RESULT):  # of an earlier command, it may be
                     _report(folder, result)
@@ -241,11 +248,9 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     if "unwritable" in found:
         typer.echo(f"{folder}: no ticket was written: {found['unwritable']}")
     elif (name := found.get("ticket") or found.get("weights")) is None:
-        typer.echo(
-            f"{folder}: only the numbers were kept, as --no-keep asked; with another --out the run is done again."
-        )
+        typer.echo(f"{folder}: only the numbers were kept, as --no-keep asked; another --out does the run again.")
     elif not (file := folder / name).exists():
-        typer.echo(f"{file}: no longer there; with another --out the run is done again.")
+        typer.echo(f"{file}: no longer there; another --out does the run again.")
     else:
         # Runs of earlier releases did not say how strong.
         kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")

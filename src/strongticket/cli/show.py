@@ -1,13 +1,16 @@
-"""What `strongticket show` says of a ticket, as tables."""
+"""What `strongticket show` says of a ticket: facts in lines, tensors in tables."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
-from strongticket.cli.terminal import bar, console
+from strongticket.charts.parts import Table
+from strongticket.charts.terminal import show_table
+from strongticket.cli.terminal import bar
 from strongticket.errors import printable
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.summary import Summary, mask_words
@@ -15,32 +18,36 @@ from strongticket.tickets.tensors import Certificate
 
 _ROWS_SHOWN = 20
 _VALUE_SHOWN = 60
+_NAME_SHOWN = 20
 _DIGEST_SHOWN = 16
 
+Part = RichTable | str
 
-def render(summary: Summary, title: str, *, every: bool) -> Iterator[Table | str]:
-    """Lay a summary out for a terminal."""
-    yield _facts(summary, title, every)
-    plain = console().options.ascii_only
+
+def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only: bool = False) -> Iterator[Part]:
+    """Lay a summary out for a terminal so many characters wide."""
+    yield printable(title)
+    yield from _facts(summary, every, width)
+    yield ""
     tensors = [
-        (t.name, _shape(t.shape), t.distribution, f"{t.scale:.4g}", mask_words(t.mask), _density(t.density, plain))
+        (t.name, _shape(t.shape), t.distribution, mask_words(t.mask), f"{t.scale:.4g}", _density(t.density, ascii_only))
         for t in summary.ticket.tensors.values()
     ]
-    yield from _listing("Random tensors", ("distribution", "scale", "mask", "density"), tensors, every)
+    columns = ("name", "shape", "distribution", "mask", "scale", "density")
+    minor = ("distribution", "mask", "scale")
+    random = Table(caption="Random tensors", columns=columns, rows=tensors, words=4, minor=minor)
+    yield from _listing(random, every, width)
     dense = [
         (t.name, _shape(t.value.shape), DTYPE_NAMES[t.value.dtype], _cell(t.trained))
         for t in summary.ticket.dense.values()
     ]
-    yield from _listing("Dense tensors", ("dtype", "trained"), dense, every)
+    stored = Table(caption="Dense tensors", columns=("name", "shape", "dtype", "trained"), rows=dense, words=4)
+    yield from _listing(stored, every, width)
 
 
-def _facts(summary: Summary, title: str, every: bool) -> Table:
-    table = Table(title=Text(printable(title)), title_justify="left", show_header=False, box=None)
-    table.add_column()
-    table.add_column(overflow="fold")  # an identity is no use without its end
+def _facts(summary: Summary, every: bool, width: int) -> Iterator[str]:
     ticket, nonzero = summary.ticket, summary.nonzero_words()
     facts = [
-        ("identity", ticket.identity),
         ("seed", str(ticket.seed)),
         *_nested("architecture", ticket.architecture, every),
         ("weights", summary.weights_words()),
@@ -51,10 +58,14 @@ def _facts(summary: Summary, title: str, every: bool) -> Table:
         ("certificate", _certificate(ticket.certificate)),
         *(_nested("metadata", ticket.metadata, every) if ticket.metadata else ()),
     ]
+    names = min(max(len(name) for name, _ in facts), _NAME_SHOWN)
+    # On a line of its own, and whole: an identity is there to be copied.
+    yield f" {'identity':<{names}}  {ticket.identity}"
     for name, fact in facts:
-        # As Text: what a file says must not be read as markup.
-        table.add_row(Text(printable(name)), Text(printable(fact)))
-    return table
+        room = max(width - names - 3, _NAME_SHOWN)
+        first, *more = textwrap.wrap(printable(fact), room, break_on_hyphens=False) or [""]
+        yield f" {printable(name):<{names}}  {first}"
+        yield from (f" {'':<{names}}  {line}" for line in more)
 
 
 def _nested(name: str, value: Mapping[str, object], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -86,21 +97,13 @@ def _certificate(certificate: Certificate | None) -> str:
     )
 
 
-def _listing(
-    title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], every: bool
-) -> Iterator[Table | str]:
-    if not rows:
+def _listing(table: Table, every: bool, width: int) -> Iterator[Part]:
+    if not table.rows:
         return
-    table = Table(title=title, title_justify="left")
-    for column in ("name", "shape", *columns):
-        # A name that is cut may be that of its neighbour.
-        table.add_column(column, justify="right" if column in ("scale", "density") else "left", overflow="fold")
-    shown = rows if every else rows[:_ROWS_SHOWN]
-    for row in shown:
-        table.add_row(*row)
-    yield table
-    if len(shown) < len(rows):
-        yield f"... and {len(rows) - len(shown)} more; --all lists them."
+    shown = table.rows if every else table.rows[:_ROWS_SHOWN]
+    yield from show_table(replace(table, rows=shown), width)
+    if len(shown) < len(table.rows):
+        yield f"... and {len(table.rows) - len(shown)} more; --all lists them."
 
 
 def _shape(shape: Iterable[int]) -> str:

@@ -4,11 +4,11 @@ import math
 from typing import get_args
 
 import torch
-from torch import Tensor, nn
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
+from strongticket.construct.given import AttentionTarget, as_merged
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import (
     Blocks,
@@ -20,7 +20,8 @@ from strongticket.construct.source import (
     plain_scale,
     query_key_scale,
 )
-from strongticket.models.attention import Attention, MergedAttention
+from strongticket.models.attention import MergedAttention
+from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
@@ -28,7 +29,7 @@ from strongticket.tickets.ticket import Ticket
 
 
 def construct_attention(
-    target: Attention | MergedAttention | nn.MultiheadAttention,
+    target: AttentionTarget,
     *,
     key_width: int,
     value_width: int,
@@ -37,21 +38,22 @@ def construct_attention(
     blocks: Blocks = "input",
     assignment: Assignment = "adaptive",
     input_norm: float | None = None,
-    samples: Tensor | None = None,
+    samples: Array | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune a random attention of the same number of heads into a given one (Theorem 3).
 
     Args:
-        target: in any of three forms. Biases are exact: a key bias drops out of the softmax, a query bias is one more
-            row of the query matrix, value and output bias become one dense tensor.
+        target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` makes of four linear
+            maps. Biases are exact: a key bias drops out of the softmax, a query bias is one more row of the query
+            matrix, value and output bias become one dense tensor.
         key_width: $n_K$ of a head, a multiple of d_model: n_K / d_model items meet each entry of $W_{QK}$.
         value_width: $n_V$ of a head, likewise for $W_{VO}$.
         seed: of the random weights.
-        init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/reproduction.md`.
+        init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/figures-4-6.md`.
         blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
-            merged matrix, which leaves more items a sum where d_out < d_model.
+            merged matrix, which leaves more items per sum where d_out < d_model.
         assignment: as in `construct_linear`.
         input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
             `samples`, or the square root of d_model, as in the theorem: `construct_linear` and `construct_feedforward`
@@ -64,10 +66,15 @@ def construct_attention(
         A ticket with tensors `head.0.query`, `head.0.key`, `head.0.value`, `head.0.output` and so on.
 
     Example:
-        >>> target = nn.MultiheadAttention(4, 2)
+        >>> target = torch.nn.MultiheadAttention(4, 2)
         >>> ticket = construct_attention(target, key_width=64, value_width=64, input_norm=1.0)
         >>> sorted(ticket.dense), len(ticket.tensors)
         (['output_bias'], 8)
+        >>> query, key, value, output = (torch.nn.Linear(4, 4) for _ in range(4))
+        >>> from strongticket import Attention
+        >>> target = Attention.from_linears(query, key, value, output, n_heads=2)
+        >>> construct_attention(target, key_width=64, value_width=64, input_norm=1.0).certificate.error < 0.01
+        True
     """
     merged, seed = as_merged(target), as_seed(seed)
     key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
@@ -143,19 +150,3 @@ def head_products(
     if blocks == "smaller" and d2 < d1:
         return qk, Product(blocked=output, free=value, width="value_width", free_first=True)
     return qk, Product(blocked=value, free=output, width="value_width", transposed=True)
-
-
-def as_merged(target: Attention | MergedAttention | nn.MultiheadAttention) -> MergedAttention:
-    """Merge any of the forms a target may come in."""
-    if isinstance(target, MergedAttention):
-        return target
-    if isinstance(target, nn.MultiheadAttention):
-        for name, tensor in target.state_dict().items():
-            check_target(f"the target's {name}", tensor)
-        target = Attention.from_torch(target, dtype=torch.float64)
-    if isinstance(target, Attention):
-        return target.merged()
-    raise ValueError(
-        f"construct_attention needs an Attention, a MergedAttention or a torch.nn.MultiheadAttention; "
-        f"got {type(target).__name__}."
-    )

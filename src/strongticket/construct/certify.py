@@ -25,6 +25,7 @@ from strongticket.construct.product import Miss, Pruned, PrunedHead
 from strongticket.construct.source import check_target
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.tickets.tensors import Certificate
 
 # The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
@@ -52,16 +53,16 @@ class PrunedBlock(NamedTuple):
     feedforward: PrunedNetwork
 
 
-def as_samples(samples: Tensor, width: int) -> Tensor:
+def as_samples(samples: Array, width: int) -> Tensor:
     """Take inputs (..., width) as float64 on the CPU, at least one and all of them finite."""
-    if not isinstance(samples, Tensor) or not samples.numel() or samples.shape[-1:] != (width,):
-        got = tuple(samples.shape) if isinstance(samples, Tensor) else type(samples).__name__
-        raise ValueError(f"samples must be a tensor (..., {width}) with at least one input; got {got}.")
-    check_target("samples", inputs := samples.detach().double())
+    inputs = as_tensor("samples", samples).detach().double()
+    if not inputs.numel() or inputs.shape[-1:] != (width,):
+        raise ValueError(f"samples must be (..., {width}) with at least one input; got {tuple(inputs.shape)}.")
+    check_target("samples", inputs)
     return inputs.cpu()
 
 
-def input_norm_of(input_norm: float | None, samples: Tensor | None, *, width: int, default: float) -> float:
+def input_norm_of(input_norm: float | None, samples: Array | None, *, width: int, default: float) -> float:
     r"""Settle $\alpha$: as given, or the largest norm of the samples (..., width), or the default."""
     if input_norm is not None and samples is not None:
         raise ValueError("give input_norm or samples, not both.")

@@ -4,15 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
 import torch
-from torch import Tensor, nn
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
+from strongticket.construct.given import NetworkTarget, as_feedforward, sizes_of, tensors_of
 from strongticket.construct.linear import layer_matrices
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import Init, as_width, check_target
 from strongticket.models.transformer import FeedForward
+from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
@@ -20,21 +21,22 @@ from strongticket.tickets.ticket import Ticket
 
 
 def construct_feedforward(
-    target: FeedForward | nn.Linear | Tensor,
+    target: NetworkTarget,
     *,
     hidden_width: int | Sequence[int],
     seed: int = 0,
     init: Init = "theory",
     assignment: Assignment = "adaptive",
     input_norm: float | None = None,
-    samples: Tensor | None = None,
+    samples: Array | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune a random ReLU network of 2 L layers into a network of L layers (Lemma 2, Theorem 10).
 
     Args:
-        target: a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in).
+        target: a `torch.nn.Sequential` of Linear, ReLU, Linear and so on (Dropout, which does nothing in evaluation, is
+            left out), a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in) as a tensor, an array or a list.
         hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. In the
             first layer half of the units carry positive inputs and half negative ones: n / (2 d_in) items meet each
             entry. From the second on inputs are never negative, and n / d_in items do; with equal blocks half of these.
@@ -49,6 +51,12 @@ def construct_feedforward(
 
     Returns:
         A ticket with tensors `layer.0.first`, `layer.0.second` and so on; the target's biases are dense and exact.
+
+    Example:
+        >>> target = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+        >>> ticket = construct_feedforward(target, hidden_width=480)
+        >>> sorted(ticket.dense), ticket.certificate.error < 0.01
+        (['layer.0.bias', 'layer.1.bias'], True)
     """
     network, seed = as_feedforward(target), as_seed(seed)
     widths = spread_widths("hidden_width", hidden_width, len(network.weights))
@@ -91,32 +99,6 @@ def relu_product(name: str, shape: Sequence[int], n: int, init: Init, *, nonnega
     """Describe two random layers of n hidden units, with a ReLU between them, for a linear map (d_out, d_in)."""
     first, second = layer_matrices(f"{name}.", shape[1], shape[0], n, init)
     return Product(blocked=first, free=second, relu=True, nonnegative_inputs=nonnegative_inputs)
-
-
-def as_feedforward(target: FeedForward | nn.Linear | Tensor) -> FeedForward:
-    """Take a network, a linear layer or a matrix as a network."""
-    if isinstance(target, FeedForward):
-        return target
-    if isinstance(target, nn.Linear):
-        return FeedForward([target.weight.detach()], [target.bias.detach() if target.bias is not None else None])
-    if isinstance(target, Tensor) and target.dim() == 2:
-        check_target("target", target)
-        return FeedForward([target.detach()])
-    got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-    raise ValueError(
-        "construct_feedforward needs a strongticket.models.transformer.FeedForward, a torch.nn.Linear or a matrix; "
-        f"got {got}."
-    )
-
-
-def tensors_of(target: FeedForward | nn.Linear | Tensor) -> dict[str, Tensor]:
-    """Name the target's tensors as its own `state_dict` does; a bare matrix is a `weight`."""
-    return {"weight": target} if isinstance(target, Tensor) else target.state_dict()
-
-
-def sizes_of(network: FeedForward) -> list[int]:
-    """List the widths between the target's layers, inputs first."""
-    return [network.weights[0].shape[1], *(weight.shape[0] for weight in network.weights)]
 
 
 def spread_widths(what: str, width: SupportsIndex | Iterable[SupportsIndex], count: int) -> tuple[int, ...]:

@@ -8,15 +8,18 @@ from torch import Tensor
 from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
+from strongticket.construct.given import LinearTarget, as_linear, tensors_of
 from strongticket.construct.plan import Plan, Product, Wanted
-from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, check_target, plain_scale
+from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, plain_scale
+from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.tensors import DenseTensor
 from strongticket.tickets.ticket import Ticket
 
 
 def construct_linear(
-    target: Tensor,
+    target: LinearTarget,
     *,
     hidden_width: int,
     seed: int = 0,
@@ -24,14 +27,15 @@ def construct_linear(
     blocks: Blocks = "input",
     assignment: Assignment = "adaptive",
     input_norm: float | None = None,
-    samples: Tensor | None = None,
+    samples: Array | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
     r"""Prune $\tilde W_2 \tilde W_1$ into a matrix (Lemma 7).
 
     Args:
-        target: $W$, shape (d_out, d_in).
+        target: a `torch.nn.Linear`, or its matrix $W$, (d_out, d_in), as a tensor, an array or a list. A bias is stored
+            as it is and is exact.
         hidden_width: $n$, a multiple of the side that has the blocks.
         seed: of the random weights.
         init: "theory" draws U[-1, 1], as does "printed"; "xavier" draws Xavier's uniform.
@@ -45,30 +49,33 @@ def construct_linear(
         device: where the subset sums are solved.
 
     Returns:
-        A ticket with tensors `first` (n, d_in) and `second` (d_out, n).
+        A ticket with tensors `first` (n, d_in) and `second` (d_out, n), and the bias as dense `bias` if there is one.
 
     Example:
         >>> ticket = construct_linear(torch.tensor([[0.25, -0.5]]), hidden_width=48)
         >>> ticket.certificate.error < 1e-4
         True
+        >>> construct_linear([[0.25, -0.5]], hidden_width=48).certificate.error < 1e-4
+        True
+        >>> sorted(construct_linear(torch.nn.Linear(2, 3), hidden_width=48).dense)
+        ['bias']
     """
-    check_target("target", target)
-    if target.dim() != 2:
-        raise ValueError(f"construct_linear needs a matrix (d_out, d_in); got shape {tuple(target.shape)}.")
+    weight, bias = as_linear(target)
     check_option("blocks", blocks, get_args(Blocks))
     n, seed = as_width("hidden_width", hidden_width), as_seed(seed)
-    alpha = certify.input_norm_of(input_norm, samples, width=target.shape[1], default=1.0)
-    plan = plan_linear(target, n, init, blocks)
+    alpha = certify.input_norm_of(input_norm, samples, width=weight.shape[1], default=1.0)
+    plan = plan_linear(weight, n, init, blocks, bias)
     pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)
     return Ticket(
         seed=seed,
         tensors=[tensor for product in pruned.values() for tensor in product.tensors],
+        dense=plan.biases,
         architecture={"family": "linear", **plan.settings, "init": init, "blocks": blocks},
-        certificate=certify.as_stored(certify.linear(pruned, alpha, digest_of_tensors({"weight": target}))),
+        certificate=certify.as_stored(certify.linear(pruned, alpha, digest_of_tensors(tensors_of(target)))),
     )
 
 
-def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input") -> Plan:
+def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input", bias: Tensor | None = None) -> Plan:
     """Plan one product for the whole map, of n hidden units."""
     d_out, d_in = weight.shape
     first, second = layer_matrices("", d_in, d_out, n, init)
@@ -77,9 +84,9 @@ def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input") ->
     else:
         product = Product(blocked=first, free=second)
     return Plan(
-        settings={"d_in": d_in, "d_out": d_out, "hidden_width": n},
+        settings={"d_in": d_in, "d_out": d_out, "hidden_width": n, **({} if bias is None else {"bias": True})},
         products={"product": Wanted(product, weight.detach().double())},
-        biases=[],
+        biases=[] if bias is None else [DenseTensor(name="bias", value=bias)],
         bias_rounding={},
     )
 

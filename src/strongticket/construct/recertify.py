@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from strongticket.checks import as_count
 from strongticket.construct import certify
-from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.attention import plan_attention
 from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
 from strongticket.construct.feedforward import plan_network
+from strongticket.construct.given import as_merged
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Plan, Wanted
 from strongticket.construct.product import Miss, Pruned
@@ -78,16 +79,19 @@ def examine(ticket: Ticket, target: Mapping[str, Tensor]) -> Examined:
         raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error!r:.200}") from error
 
 
+def check_heads(ticket: Ticket, n_heads: int | None) -> None:
+    """Refuse a target with another number of heads than the ticket has, where it is known."""
+    if n_heads is not None and (found := ticket.architecture.get("n_heads")) != n_heads:
+        raise StrongTicketError(f"the ticket has {found!s:.20} heads, the target {n_heads}.")
+
+
 def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
     """List what does not hold: another target, what no construction makes of it, or an error above the certified."""
     if ticket.certificate is None:
         return ["the ticket has no certificate, so there is nothing to hold against a target"]
     stored = ticket.certificate
     if (digest := digest_of_tensors(target)) != stored.target_sha256:
-        return [
-            f"the target has SHA-256 {digest}, the certificate is for {stored.target_sha256}; its tensors' names, "
-            "types and numbers count, so save the state_dict of the very module that was pruned into"
-        ]
+        return [_other_target(ticket, target, digest)]
     try:
         recomputed = recertify(ticket, target)
     except StrongTicketError as error:
@@ -96,6 +100,21 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
     wrong = _first_wrong("details", stored.details, recomputed.details)
     return [f"the certificate's {wrong}"] if wrong else []
+
+
+def _other_target(ticket: Ticket, target: Mapping[str, Tensor], digest: str) -> str:
+    """Say in what a target is not the certificate's: its shapes, as far as they tell."""
+    assert ticket.certificate is not None
+    has = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in target.items())
+    try:
+        examine(ticket, target)
+    except StrongTicketError:
+        sizes = ", ".join(f"{name} {size}" for name, size in ticket.architecture.items() if type(size) is int)
+        return f"the target does not fit the ticket: it has {has:.200}; the ticket is for {sizes or 'another network'}"
+    return (
+        f"the target has the right shapes but other names, types or numbers (SHA-256 {digest:.16}, the certificate is "
+        f"for {ticket.certificate.target_sha256:.16}); save the state_dict of the very module that was pruned into"
+    )
 
 
 def _first_wrong(place: str, said: object, found: object) -> str | None:
@@ -142,10 +161,11 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
 
 
 def _linear(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
-    _check_target_names(target, {"weight"})
-    plan = plan_linear(target["weight"], _width(ticket, "first", axis=0), "theory")
+    _check_target_names(target, {"weight", "bias"})
+    weight, bias = target["weight"], target.get("bias")
+    plan = plan_linear(weight, _width(ticket, "first", axis=0), "theory", bias=bias)
     _check(ticket, [plan], plan.settings)
-    return PrunedNetwork(FeedForward([target["weight"]]), _compare_all(ticket, plan))
+    return PrunedNetwork(FeedForward([weight], [bias]), _compare_all(ticket, plan))
 
 
 def _feedforward(ticket: Ticket, target: dict[str, Tensor]) -> PrunedNetwork:
@@ -310,10 +330,23 @@ def network_of(target: Mapping[str, Tensor]) -> FeedForward:
     if "weight" in target:
         _check_target_names(target, {"weight", "bias"})
         return FeedForward([target["weight"]], [target.get("bias")])
-    depth = sum(name.endswith(".weight") for name in target)
-    _check_target_names(target, {f"layers.{i}.{part}" for i in range(depth) for part in ("weight", "bias")})
-    weights = [target[f"layers.{i}.weight"] for i in range(depth)]
-    return FeedForward(weights, [target.get(f"layers.{i}.bias") for i in range(depth)])
+    layers = _layers(target)
+    _check_target_names(target, {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")})
+    return FeedForward(
+        [target[f"{layer}.weight"] for layer in layers], [target.get(f"{layer}.bias") for layer in layers]
+    )
+
+
+def _layers(target: Mapping[str, Tensor]) -> list[str]:
+    """Name a network's layers in their order: by number, which a file does not keep, or as the target has them.
+
+    A wrong order of names without numbers shows, since the certificate then does not hold.
+    """
+    layers = [name.removesuffix(".weight") for name in target if name.endswith(".weight")]
+    places = {layer: layer.removeprefix("layers.").split(".") for layer in layers}
+    if all(part.isdecimal() for parts in places.values() for part in parts):
+        layers.sort(key=lambda layer: [int(part) for part in places[layer]])
+    return layers
 
 
 def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:

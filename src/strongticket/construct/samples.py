@@ -1,19 +1,22 @@
 """A certificate for given samples: tighter than the one for all inputs, and finite through many blocks."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
 from strongticket.construct.certify import PrunedAttention, PrunedNetwork, as_samples
+from strongticket.construct.given import Target, heads_of, tensors_of
 from strongticket.construct.norms import row_norms
 from strongticket.construct.places import Place, through_attention, through_network
-from strongticket.construct.recertify import Examined, examine
+from strongticket.construct.recertify import Examined, check_heads, examine
 from strongticket.errors import StrongTicketError
+from strongticket.notebook import card
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.ticket import Ticket
 
@@ -51,20 +54,30 @@ class SampleCertificate:
 
     def __str__(self) -> str:
         moved = f", each moved by at most {self.radius:g}" if self.radius else ""
-        error, inputs = up_digits(self.error, 3), self.errors.numel()
+        error, count = up_digits(self.error, 3), self.errors.numel()
+        inputs = f"each of these {count:,} inputs" if count > 1 else "this input"
         return (
-            f"output error at most {error:g} for each of these {inputs:,} inputs{moved}; "
+            f"output error at most {error:g} for {inputs}{moved}; "
             f"the target's outputs are up to {self.output_norm:.3g} long"
         )
+
+    def __repr__(self) -> str:
+        return f"SampleCertificate({self})"
+
+    def _repr_html_(self) -> str:
+        facts = {"proved": str(self), "target": f"SHA-256 {self.target_sha256}"}
+        if len(self.by_block) > 1:
+            facts["behind each block"] = ", ".join(f"{up_digits(error, 3):g}" for error in self.by_block)
+        return card("Certificate for samples", facts)
 
 
 def certify(
     ticket: Ticket,
-    target: nn.Module | Tensor | Mapping[str, Tensor],
-    samples: Tensor,
+    target: Target,
+    samples: Array,
     *,
     radius: float = 0.0,
-    attends: Tensor | None = None,
+    attends: Array | None = None,
 ) -> SampleCertificate:
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
@@ -73,15 +86,17 @@ def certify(
 
     Args:
         ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
-        target: what it was made from, as a module, a matrix, or tensors by name. A ticket does not contain it.
-        samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer.
+        target: what it was made from, in any form the construction takes; or its tensors by name, or a safetensors
+            file of them. A ticket does not contain it.
+        samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
+            a tensor, an array or a list.
         radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
         attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all.
 
     Example:
         >>> from strongticket.construct import construct_linear
-        >>> target = torch.tensor([[0.25, -0.5]])
-        >>> found = certify(construct_linear(target, hidden_width=48), target, torch.tensor([[1.0, 0.0], [0.0, 0.1]]))
+        >>> target = [[0.25, -0.5]]
+        >>> found = certify(construct_linear(target, hidden_width=48), target, [[1.0, 0.0], [0.0, 0.1]])
         >>> found.errors.shape, found.error < 1e-4
         (torch.Size([2]), True)
     """
@@ -89,9 +104,8 @@ def certify(
     if not 0 <= r < math.inf:
         raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
     check_family(ticket)
-    named = {"weight": target} if isinstance(target, Tensor) else target
-    named = named.state_dict() if isinstance(named, nn.Module) else named
-    tensors = {name: tensor.detach().cpu() for name, tensor in named.items()}
+    check_heads(ticket, heads_of(target))
+    tensors = tensors_of(target)
     found = examine(ticket, tensors)
     centre = as_samples(samples, _width(found))
     sequences = not isinstance(found, PrunedNetwork)
@@ -100,7 +114,13 @@ def certify(
     if not sequences and attends is not None:
         raise ValueError("attends is for attentions and transformers; this ticket has none.")
     sure = torch.zeros(centre.shape[:-1], dtype=torch.float64)
-    places = list(_places(Place(centre, sure + r, sure), found, attends.cpu() if attends is not None else None))
+    places = list(
+        _places(
+            Place(centre, sure + r, sure),
+            found,
+            None if attends is None else as_tensor("attends", attends, torch.bool).cpu(),
+        )
+    )
     by_block = tuple(float(place.error.max()) for place in places)
     if not math.isfinite(sum(by_block)):
         raise ValueError("the certificate for these samples overflows float64: its numbers are too large.")
@@ -117,7 +137,10 @@ def certify(
 def check_family(ticket: Ticket) -> None:
     """Refuse a ticket that samples cannot be followed through."""
     if ticket.architecture.get("family") == "pretrained":
-        raise StrongTicketError("samples cannot be followed through a pretrained model yet; leave them out.")
+        raise StrongTicketError(
+            "samples are not followed through pretrained models: from the second layer on the bound would exceed the "
+            "outputs (docs/scale.md). Leave them out, or measure with `strongticket compare`."
+        )
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:

@@ -130,7 +130,7 @@ def equal_blocks(what: str, width: int, coordinates: int) -> tuple[int, ...]:
     if width < coordinates:
         raise ValueError(
             f"{what} must be at least {coordinates}, one hidden unit for each coordinate; got {width}. "
-            f"Use a multiple of {coordinates}, for example {16 * coordinates} for 16 items a sum."
+            f"Use a multiple of {coordinates}, for example {16 * coordinates} for 16 items per sum."
         )
     if width % coordinates:
         lower = width // coordinates * coordinates

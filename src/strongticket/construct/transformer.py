@@ -4,17 +4,18 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from strongticket.checks import as_seed
 from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
-from strongticket.construct.attention import as_merged, plan_attention
+from strongticket.construct.attention import plan_attention
 from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
-from strongticket.construct.feedforward import as_feedforward, plan_network, sizes_of, spread_widths
+from strongticket.construct.feedforward import plan_network, spread_widths
+from strongticket.construct.given import as_feedforward, as_merged, sizes_of
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor, RandomTensor
@@ -32,7 +33,7 @@ def construct_transformer(
     blocks: Blocks = "input",
     assignment: Assignment = "adaptive",
     input_norm: float | None = None,
-    samples: Tensor | None = None,
+    samples: Array | None = None,
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
@@ -92,7 +93,10 @@ def _blocks_of(target: Transformer) -> list[Block]:
         if not isinstance(block, Block):
             raise ValueError(f"construct_transformer prunes what is a Block; block {b} is a {type(block).__name__}.")
     if not blocks:
-        raise ValueError(f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}.")
+        raise ValueError(
+            f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}. "
+            "construct_pretrained takes those of torch.nn and Hugging Face."
+        )
     return [block for block in blocks if isinstance(block, Block)]
 
 

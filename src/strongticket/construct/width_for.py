@@ -9,21 +9,20 @@ from torch import Tensor, nn
 
 from strongticket.bounds import Bound, Stack, attention_bound, feedforward_bound, linear_bound
 from strongticket.construct.assignment import Assignment
-from strongticket.construct.attention import as_merged, construct_attention, plan_attention
+from strongticket.construct.attention import construct_attention, plan_attention
 from strongticket.construct.chance import Failures, chance_some_is_out_of_reach, count_failures
-from strongticket.construct.feedforward import as_feedforward, construct_feedforward, plan_network, sizes_of
+from strongticket.construct.feedforward import construct_feedforward, plan_network
+from strongticket.construct.given import AttentionTarget, NetworkTarget, as_feedforward, as_linear, as_merged, sizes_of
 from strongticket.construct.linear import construct_linear, plan_linear
 from strongticket.construct.plan import Plan
 from strongticket.construct.recertify import network_of
-from strongticket.construct.source import check_target
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
-from strongticket.models.transformer import FeedForward
 from strongticket.tickets.ticket import Ticket
 
 MOST_ITEMS = 64
 
-Target = Tensor | nn.Linear | FeedForward | Attention | MergedAttention | nn.MultiheadAttention
+Target = NetworkTarget | AttentionTarget
 # Called with the items that are being tried, the sources done of them, and all.
 Progress = Callable[[int, int, int], object]
 
@@ -60,7 +59,8 @@ def width_for(
     """Find how wide a random network must be to contain a given one: no constant is assumed, seeds are tried.
 
     Args:
-        target: a matrix, a ReLU network or an attention.
+        target: a matrix, a ReLU network (a `torch.nn.Linear` is one of one layer) or an attention, in any form that
+            `construct_linear`, `construct_feedforward` and `construct_attention` take.
         tol: a construction fails if its certificate is above this.
         failure: how many may, as a fraction.
         sources: seeds for each width, 0, 1 and so on.
@@ -69,8 +69,7 @@ def width_for(
         progress: called after each construction.
 
     Example:
-        >>> import torch
-        >>> answer = width_for(torch.tensor([[0.5, -0.3], [0.2, 0.9]]), tol=0.01, sources=10)
+        >>> answer = width_for([[0.5, -0.3], [0.2, 0.9]], tol=0.01, sources=10)
         >>> answer.found.items < answer.theorem_items
         True
     """
@@ -144,15 +143,13 @@ def _given(target: Target, alpha: float) -> _Given:
         bound = attention_bound(d_model=d, d_out=d_out, n_heads=n_heads, input_norm=alpha, variant="tight")
         plan = partial(plan_attention, merged, init="theory")
         return _Given(construct_attention, plan, {"key_width": d, "value_width": d}, bound)
-    if isinstance(target, Tensor):
-        check_target("target", target)
-        if target.dim() != 2:
-            raise ValueError(f"a target is a matrix (d_out, d_in), a network or an attention; got {target.dim()}-D.")
-        d_out, d = target.shape
+    if not isinstance(target, nn.Module):
+        matrix, _ = as_linear(target)
+        d_out, d = matrix.shape
         bound = linear_bound(d_model=d, d_out=d_out)
         return _Given(
             construct_linear,
-            lambda hidden_width: plan_linear(target, hidden_width, "theory"),
+            lambda hidden_width: plan_linear(matrix, hidden_width, "theory"),
             {"hidden_width": d},
             bound,
         )

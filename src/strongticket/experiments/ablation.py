@@ -254,6 +254,7 @@ def describe(result: Result) -> Section:
     more = ("model",) if len(sizes) > 1 else ()
     lowest = ", ".join((order[0][0], order[0][1])[1 - len(more) :])
     once = " (one seed)" if means[order[0]]["n"] == 1 else ""
+    changes = _changes(result, found, len(more))
     usual = f"Where nothing else is said: {result['usual']}. " if "usual" in result else ""
     return Section(
         anchor="ablation",
@@ -266,14 +267,14 @@ def describe(result: Result) -> Section:
         blocks=(
             losses.compare_losses(
                 [((variant, size)[: 1 + len(more)], means[size, variant], _colour(variant)) for size, variant in order],
-                title="Final losses, the lowest first",
+                title=f"Lowest final loss: {lowest}",
                 words=("setting", *more),
                 axis=losses.FINAL_LOSS,
                 key=(("median", "tickets"), ("mean", "trained models")),
             ),
             *losses.compare_pairs(
-                _changes(result, found, len(more)),
-                title="Each change, seed by seed",
+                changes,
+                title=f"The most helpful change: {changes[0][0][0]}" if changes else "",
                 caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
                 words=("change", "of", *more),
                 axis="change, nats",

@@ -1,18 +1,21 @@
 """Figures made of constructions: configuration -> targets -> tasks -> rows -> result, split as one likes."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from strongticket.construct.assignment import Assignment
 from strongticket.environment import command_line, environment
 from strongticket.experiments.figure import How, Options
+from strongticket.experiments.options import VARIANT
 from strongticket.experiments.results import ResultFolder
-from strongticket.experiments.tasks import SourceConfig, Task, cut
+from strongticket.experiments.tasks import SourceConfig, Task, cut, sources_of, worst_and_certified
 from strongticket.files import Json, as_json
 from strongticket.parallel import run_tasks
+from strongticket.settings import filled
 
 C = TypeVar("C", bound=SourceConfig)
 
@@ -28,6 +31,11 @@ class Constructions(Generic[C]):
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
     sources_a_task: int  # how many sources of one target and width are done together
 
+    def variant(self, config: Json) -> str:
+        """Name the settings that are not the figure's own."""
+        usual = self.configure(Options())
+        return "; ".join(_differences(filled(config, type(usual)), as_json(asdict(usual))))
+
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the tasks that are left; a finished result is read."""
         folder = ResultFolder(out / name, as_json({"figure": name, **asdict(config)}), type(config))
@@ -36,6 +44,7 @@ class Constructions(Generic[C]):
         start = time.perf_counter()
         with folder.partial(how.tell) as partial:
             if partial.targets is None:
+                how.progress(0, 1, "making the target")
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
             targets = partial.targets or []
             tasks = cut(config, targets, self.sources_a_task)
@@ -48,6 +57,9 @@ class Constructions(Generic[C]):
             def keep(place: int, rows: Json) -> None:
                 partial.keep(left[place].name, as_json(rows))
                 tell()
+                together = [task for task in tasks if task.shares_width(left[place])]
+                if all(task.name in partial.rows for task in together):
+                    how.row(in_words(left[place], [partial.rows[task.name] for task in together]))
 
             tell()
             for _ in run_tasks(self.run_task, left, workers=how.workers, dask=how.dask, progress=keep):
@@ -70,6 +82,24 @@ class Constructions(Generic[C]):
         return result
 
 
+def in_words(task: Task[C], rows: Sequence[Json]) -> str:
+    """Sum one width up in a line, whichever figure it is of, for those who wait for the others."""
+    worst, certified = worst_and_certified(sources_of(rows, task.target["index"], task.width))
+    place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
+    units = "equal blocks" if task.assignment == "equal" else "adaptive units"
+    return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
+
+
+def _differences(config: Json, usual: Json) -> Iterator[str]:
+    for name, value in usual.items():
+        found = config.get(name)
+        if isinstance(value, dict) and isinstance(found, dict):
+            yield from _differences(found, value)
+        elif found != value and name != "assignments":  # which older results have not
+            words = ", ".join(map(str, found)) if isinstance(found, list) else found
+            yield f"{name.removeprefix('n_').replace('_', ' ')} {words}"
+
+
 def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
     """Give the first assignment's numbers, the paper's, as a file has them; those of others stand under their names."""
     (_, first), *others = found.items()
@@ -78,7 +108,29 @@ def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
 
 
 def following(config: C, options: Options, **quick: Any) -> C:
-    """Fill a configuration in as asked; `quick` is what a quick look has less of, which is all that it changes."""
+    """Fill a configuration in as asked; `quick` is what a quick look has less of, which is all that it changes.
+
+    Raises:
+        ValueError: the figure has no such setting.
+    """
     asked: dict[str, Any] = {"seed": options.seed, "targets": options.targets, "init": options.init}
     asked |= quick if options.quick else {}
-    return replace(config, **asked | ({} if options.sources is None else {"sources": options.sources}))
+    config = replace(config, **asked | ({} if options.sources is None else {"sources": options.sources}))
+    for own in fields(options):
+        value = getattr(options, own.name)
+        if own.metadata["option"].get("rich_help_panel") == VARIANT and value != own.default:
+            config = _vary(config, own.name, value)
+    return config
+
+
+def _vary(config: C, option: str, value: Any) -> C:
+    if (path := config.varied.get(option)) is None:
+        figure = type(config).__module__.rpartition(".")[2]
+        settings = ", ".join(f"--{name.replace('_', '-')}" for name in config.varied)
+        raise ValueError(f"{figure} has no --{option.replace('_', '-')}; its own settings are {settings}.")
+    group, _, name = path.rpartition(".")
+    of: Any = getattr(config, group) if group else config
+    if isinstance(getattr(of, name), tuple):
+        value = tuple(sorted(set(value))) if isinstance(value, tuple) else (value,)
+    varied = replace(of, **{name: value})
+    return replace(config, **{group: varied}) if group else varied

@@ -11,7 +11,6 @@ from strongticket.files import Json
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
-HALF_BARS = "On the log scale a bar has no lower half where mean − deviation is below zero."
 FIT_CAPTION = (
     f"Fits; intervals: sources of each width drawn again with replacement, {bootstrap.DRAWS} times, the middle 95 %"
 )
@@ -23,7 +22,8 @@ ADAPTIVE = (
 _STEPS = 60
 
 FitIntervals = dict[Literal["gamma", "delta"], bootstrap.Interval]
-Shares = Mapping[str, tuple[Colour, Sequence[float]]]  # of sources, by name
+# Of sources, by name; None where there is no such share.
+Shares = Mapping[str, tuple[Colour | float, Sequence[float | None]]]
 
 
 class Width(TypedDict):
@@ -89,16 +89,57 @@ def quartiles(found: Summary) -> tuple[float, float]:
     return found["quartile_low"], found["quartile_high"]
 
 
-def shares(places: Sequence[float], found: Shares) -> View:
-    """Draw shares of sources over the width, by name."""
+def coloured(colour: Colour | float) -> dict[str, Any]:
+    """Give a series its colour, or its place on the ramp."""
+    return {"ramp": colour} if isinstance(colour, float) else {"colour": colour}
+
+
+def half_bars(places: Sequence[float], found: Sequence[Summary]) -> str:
+    """Say at which widths a logarithmic scale has no place for the lower half of a bar; nothing where there is none.
+
+    Example:
+        >>> half_bars([8, 16], [{"mean": 1.0, "std": 0.5}, {"mean": 1.0, "std": 2.0}])
+        'On the log scale the bar at n = 16 has no lower half: mean − deviation is below zero there.'
+    """
+    cut = [f"{place:g}" for place, error in zip(places, found, strict=True) if error["mean"] <= error["std"]]
+    if not cut:
+        return ""
+    bars = "the bar at n = {} has" if len(cut) == 1 else "the bars at n = {} have"
+    return f"On the log scale {bars.format(', '.join(cut))} no lower half: mean − deviation is below zero there."
+
+
+def shares(places: Sequence[float], found: Shares, says: str) -> View:
+    """Draw shares of sources over the width, by name, each in a colour or at a place of the ramp."""
     series = [
-        Series(name=name, points=[(x, float(y)) for x, y in zip(places, values, strict=True)], colour=colour)
+        Series(
+            name=name,
+            points=[(x, float(y)) for x, y in zip(places, values, strict=True) if y is not None],
+            **coloured(colour),
+        )
         for name, (colour, values) in found.items()
     ]
-    return View(name="Out of reach", x=WIDTH, y="share", series=series, y_scales=("linear",), percent=True, minor=True)
+    look: dict[str, Any] = {"y_scales": ("linear",), "percent": True, "minor": True}
+    return View(name="Out of reach", says=says, x=WIDTH, y="share", series=series, **look)
 
 
-def curve(name: str, decay: Decay | None, widths: Sequence[int], colour: Colour, dash: Dash = "solid") -> list[Series]:
+def reach_in_words(widths: Sequence[int], missed: Sequence[float]) -> str:
+    """Say from which width on every source reaches every entry.
+
+    Example:
+        >>> reach_in_words([8, 16, 24], [0.5, 0.0, 0.0]), reach_in_words([8], [0.5])
+        ('From width 16 on, every source reaches every entry', 'Some sources miss some entry even at width 8')
+    """
+    some = [place for place, share in enumerate(missed) if share > 0]
+    if not some:
+        return "Every source reaches every entry"
+    if some[-1] == len(widths) - 1:
+        return f"Some sources miss some entry even at width {widths[-1]}"
+    return f"From width {widths[some[-1] + 1]} on, every source reaches every entry"
+
+
+def curve(
+    name: str, decay: Decay | None, widths: Sequence[int], colour: Colour | float, dash: Dash = "solid"
+) -> list[Series]:
     """Draw a decay over the range of the widths, through each of them, so that a pointer there finds its value."""
     if decay is None:
         return []
@@ -107,7 +148,7 @@ def curve(name: str, decay: Decay | None, widths: Sequence[int], colour: Colour,
     # Spaces that do not break, so that a formula stays on one line.
     formula = minus(f"{decay['gamma']:.2g}\xa0exp({-decay['delta']:.2g}\xa0n)")
     points = [(n, decay_at(decay, n)) for n in grid]
-    return [Series(name=f"{name}, {formula}", points=points, colour=colour, dash=dash, marks=False)]
+    return [Series(name=f"{name}, {formula}", points=points, dash=dash, marks=False, **coloured(colour))]
 
 
 def redrawn_fits(widths: Sequence[int], drawn: bootstrap.Floats) -> FitIntervals:
@@ -130,4 +171,4 @@ def norms_in_words(config: Json) -> str:
 def sources_in_words(config: Json) -> str:
     """Say what a target was pruned into, and on what it was tried."""
     length = f"; {config['length']} points and the regression token" if "length" in config else ""
-    return f"{config['sources']} sources a width, init {config['init']}{length}"
+    return f"{config['sources']} sources per width, init {config['init']}{length}"

@@ -3,14 +3,14 @@ r"""Figure 4: the error of tickets within a single-head attention against its hi
 For each of the targets and widths, sources are drawn, pruned into the target by Lemma 7, and compared with it on the
 test inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
 inputs is kept beside it. Reported: mean and standard deviation over sources as in the paper; and median, quartiles and
-the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/reproduction.md`). All of
+the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/figures-4-6.md`). All of
 it twice, on the same sources: with equal blocks of units, as the paper has them, and with adaptive ones.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
-ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of both merged matrices, each a subset sum
+ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
 SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
@@ -38,6 +38,8 @@ BESIDE = 0.03  # of the median: where the predicted slope is drawn, which would 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {"widths": "widths", "heads": "target.n_heads", "inputs": "inputs"}
 
     target: TargetConfig = field(default_factory=TargetConfig)
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -120,7 +122,8 @@ def _maps(attention: MergedAttention, x: Tensor) -> Json:
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
     """Gather the chunks, describe each width, and fit each target's curves."""
-    points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
+    entries = ENTRIES * config.target.n_heads
+    points = [_describe_width(t["index"], n, entries, rows) for t in targets for n in config.widths]
     drawn = [Target.from_json(target) for target in targets]
     return {
         "metric": "largest error norm of a token, averaged over the inputs; worst: the largest over the inputs",
@@ -132,7 +135,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
+def _describe_width(target: int, width: int, entries: int, rows: Sequence[Json]) -> Point:
     sources = tasks.sources_of(rows, target, width)
     count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
     missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)
@@ -144,7 +147,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
         "worst": summarize(sources["worst"]),
         "certificate": summarize(sources["certificate"]),
         "unreachable_sources": sum(n > 0 for n in unreachable) / count,
-        "unreachable_entries": sum(unreachable) / (count * ENTRIES),
+        "unreachable_entries": sum(unreachable) / (count * entries),
         "mean_from_unreachable": missed / total if total else 0.0,
         "violations": sum(map(tasks.violated, sources["certificate"], sources["worst"])),
         "sources": sources,
@@ -167,7 +170,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
         "median": fit_decay(widths, medians),
         "median_in_logs": fit_decay_in_logs(widths, medians),
         "median_slope": {
-            "widths": [low, high],
+            "widths": [between[0][0], between[-1][0]] if between else [low, high],
             "slope": slope and slope["delta"],
             "predicted": predicted,
             "ratio": slope and slope["delta"] / predicted,
@@ -182,13 +185,14 @@ def describe(result: Result) -> Section:
     (first, points), *others = targets
     widths, adaptive = [point["width"] for point in points], curves.adaptive_widths(result, first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
+    heads = config["target"].get("n_heads", 1)  # which older files have not
     ours = []
     if adaptive:
         ours.append(_line("mean, adaptive units", adaptive, "mean", colour="s1"))
         ours.append(_line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False))
-    paper = curves.curve("the paper’s fit", PAPER, widths, "paper", "dashed")
+    paper = curves.curve("the paper’s fit of its mean", PAPER, widths, "paper", "dashed")
     medians = [
-        _line("median source, with quartiles", points, "median", spread=True, colour="median"),
+        _line("median, with quartiles", points, "median", spread=True, colour="median"),
         _line("mean", points, "mean", colour="mean"),
         *ours,
         *_predicted(points, first["median_slope"]),
@@ -196,7 +200,7 @@ def describe(result: Result) -> Section:
         *paper,
     ]
     means = [
-        _line("mean ± standard deviation over sources", points, "mean", spread=True, colour="mean"),
+        _line("mean ± deviation over sources", points, "mean", spread=True, colour="mean"),
         *curves.curve("its fit", first["mean"], widths, "mean"),
         _line("median", points, "median", colour="median", line=False),
         *curves.curve("its fit", first["median"], widths, "median", "dashdot"),
@@ -207,29 +211,43 @@ def describe(result: Result) -> Section:
     for found, own in others:  # in the colour of the first one, which the figure is about
         medians.append(_line(f"target {found['target']}, median", own, "median", colour="median", **thin))
         means.append(_line(f"target {found['target']}, mean", own, "mean", colour="mean", **thin))
-    shares: dict[str, tuple[Colour, list[float]]] = {
-        "sources with an entry out of reach": ("miss", [point["unreachable_sources"] for point in points]),
-        "their part of the mean error": ("mean", [point["mean_from_unreachable"] for point in points]),
+    missed = [point["unreachable_sources"] for point in points]
+    # Where no source misses an entry, none has a part of the error.
+    parts = [point["mean_from_unreachable"] if point["unreachable_sources"] else None for point in points]
+    shares: dict[str, tuple[Colour, list[float] | list[float | None]]] = {
+        "sources with an entry out of reach": ("miss", missed),
+        "their part of the mean error": ("mean", parts),
     }
     if adaptive:
-        shares["with adaptive units, such sources"] = ("s1", [point["unreachable_sources"] for point in adaptive])
+        shares["such sources, adaptive units"] = ("s1", [point["unreachable_sources"] for point in adaptive])
     tables = [table(own, found) for found, own in targets for table in (_width_table, _fit_table)]
     if adaptive:
         tables += [
             _width_table(adaptive, first, ", adaptive units"),
             _fit_table(adaptive, result["adaptive"]["fits"][0]),
         ]
+    narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
+    halves = _halves(first["median_slope"])
+    falls = "Each extra random number halves the error" if halves else f"The median error falls from {narrow} to {wide}"
+    carried = "Sources that miss an entry carry the mean" if any(missed) else "The mean error, beside the paper’s fit"
     chart = Chart(
-        title="Error of tickets in a single-head attention",
+        title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
         f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
         f"{curves.ADAPTIVE if adaptive else ''}",
         views=(
-            View(name="Median", x=curves.WIDTH, y="error", series=medians),
-            # Linear on paper, as there.
-            View(name="Mean", x=curves.WIDTH, y="error", series=means, note=curves.HALF_BARS, printed="linear"),
-            curves.shares(widths, shares),
+            View(name="Median", says=falls, x=curves.WIDTH, y="error", series=medians),
+            View(
+                name="Mean",
+                says=carried,
+                x=curves.WIDTH,
+                y="error",
+                series=means,
+                note=curves.half_bars(widths, [point["error"] for point in points]),
+                printed="linear",  # as in the paper
+            ),
+            curves.shares(widths, shares, curves.reach_in_words(widths, missed)),
         ),
         tables=tables,
     )
@@ -241,15 +259,52 @@ def describe(result: Result) -> Section:
         rate_in_words(first["median_slope"], widths),
         curves.gain_in_words(points, adaptive, lambda point: point["error"]["mean"]),
     )
-    narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     return Section(
         anchor="fig4",
         name="Figure 4",
-        title="Figure 4: error against width",
+        title=f"Figure 4: {'each extra random number halves the error' if halves else 'error against width'}",
         lead=" ".join(filter(None, said)),
         finding=f"median error {narrow} at width {widths[0]}, {wide} at width {widths[-1]}",
+        plain="Prune a random attention, train nothing, and it computes nearly what a given one does. "
+        + (f"{falls}." if halves else f"As it gets wider, the median error falls from {narrow} to {wide}."),
         blocks=(chart,),
     )
+
+
+def describe_halving(result: Result) -> Section:
+    """The one thing to remember of this figure, as the README shows it: an item more, half the error."""
+    found = result["fits"][0]
+    low, high = found["median_slope"]["widths"]
+    points = [p for p in curves.of_target(result["widths"], found["target"]) if p["width"] <= high]
+    items = [point["items"] for point in points]
+    start = next(point for point in points if point["width"] >= low)
+    halved = [(n, start["error"]["median"] * 2.0 ** (start["items"] - n)) for n in items if n >= start["items"]]
+    errors = [point["error"] for point in points]
+    config = result["config"]
+    view = View(
+        name="Halving",
+        x="random numbers to choose from, for each weight",
+        y="error of the pruned attention",
+        series=(
+            curves.errors(
+                "median of random networks, with quartiles", items, errors, "median", spread=True, colour="mean"
+            ),
+            Series(name="halved by each number", points=halved, colour="median", dash="dashed", marks=False),
+        ),
+        y_scales=("log",),
+    )
+    caption = (
+        f"A random attention, pruned and not trained, against the one it should be: {config['sources']} random "
+        f"networks per point, {config['inputs']:,} inputs."
+    )
+    chart = Chart(title="", caption=caption, views=(view,), tables=())
+    title = "Each extra random number halves the error" if _halves(found["median_slope"]) else "The error falls"
+    return Section(anchor="halving", name="Halving", title=title, lead="", blocks=(chart,))
+
+
+def _halves(slope: Slope) -> bool:
+    """Say whether the median falls as the theory predicts: by half for each item."""
+    return slope["slope"] is not None and abs(slope["slope"] / slope["predicted"] - 1) <= AGREES
 
 
 def _line(
@@ -274,7 +329,7 @@ def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
         "gamma": BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"]),
         "delta": rate,
     }
-    name = f"slope of 2^(−n/2), {rate:.3f}; the median’s, n = {low} to {high}: {slope['slope']:.3f}"
+    name = f"halved by each item: slope {rate:.3f} (median {slope['slope']:.3f})"
     line = [(point["width"], decay_at(decay, point["width"])) for point in inside]
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
@@ -306,7 +361,7 @@ def _fit_table(points: Sequence[Point], found: Fits) -> Table:
     for what in curves.STATISTICS:
         intervals, paper = curves.redrawn_fits(widths, drawn[what]), PAPER if what == "mean" else None
         for symbol, part in zip("γδ", curves.FIT, strict=True):
-            name = f"{what}: {symbol} of γ exp(−δ n), least squares"
+            name = f"{what}: {symbol} of γ exp(−δ n), least squares, n = {widths[0]} to {widths[-1]}"
             ours, theirs = (number(fit[part] if fit else None) for fit in (found[what], paper))
             rows.append((name, ours, curves.in_words(intervals[part]), theirs))
     slope = found["median_slope"]
@@ -345,7 +400,7 @@ def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     if rate <= 0:
         return f"The median source’s error does not fall {where}; the theory’s rate is {theory:.4f}."
     falls = f"The median source’s error falls at rate {rate:.4f} {where}"
-    if abs(rate / theory - 1) <= AGREES:
+    if _halves(slope):
         return f"{falls}, as the theory predicts: {theory:.4f}."
     return f"{falls}, not as the theory predicts: {share(rate / theory)} of its {theory:.4f}."
 

@@ -6,15 +6,15 @@ certificate does not know T: it stands as a line above. As in Figure 4, sources 
 as the paper has them, and with adaptive ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import SERIES, SMALLEST, Chart, Colour, Section, Series, Table, View, number
+from strongticket.charts.parts import SMALLEST, Chart, Colour, Section, Series, Table, View, number, ramp_of
 from strongticket.construct import construct_attention
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import curves, tasks
@@ -31,6 +31,13 @@ from strongticket.models.attention import MergedAttention
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {
+        "widths": "widths",
+        "lengths": "lengths",
+        "heads": "target.n_heads",
+        "inputs": "inputs",
+    }
 
     target: TargetConfig = field(default_factory=TargetConfig)
     widths: tuple[int, ...] = (16, 32, 48, 64)
@@ -139,9 +146,8 @@ def describe(result: curves.Result[Line]) -> Section:
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines, adaptive = targets[0], curves.adaptive_widths(result, result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
-    shares: dict[str, tuple[Colour, list[float]]] = {
-        "sources with an entry out of reach": ("miss", [line["unreachable_sources"] for line in lines])
-    }
+    widths, missed = [line["width"] for line in lines], [line["unreachable_sources"] for line in lines]
+    shares: dict[str, tuple[Colour, list[float]]] = {"sources with an entry out of reach": ("miss", missed)}
     tables = [_length_table(own, what) for own in targets for what in reversed(curves.STATISTICS)]
     if adaptive:
         shares["with adaptive units"] = ("s1", [line["unreachable_sources"] for line in adaptive])
@@ -150,21 +156,20 @@ def describe(result: curves.Result[Line]) -> Section:
     chart = Chart(
         title="Error of tickets against the length of the input",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
-        f"{curves.sources_in_words(config)}. Solid: the regression token, {config['inputs']:,} inputs; dashed: the "
-        f"worst of all tokens, {config['all_tokens_inputs']:,} inputs; dotted: the certificate, which holds for every "
-        f"length{'; thin: the regression token with adaptive units' if adaptive else ''}."
+        f"{curves.sources_in_words(config)}. The regression token on {config['inputs']:,} inputs, the worst of all "
+        f"tokens on {config['all_tokens_inputs']:,}; a certificate holds for every length."
         f"{curves.ADAPTIVE if adaptive else ''}",
         views=(
             _length_view(lines, adaptive, "median"),
             _length_view(lines, adaptive, "mean"),
-            curves.shares([line["width"] for line in lines], shares),
+            curves.shares(widths, shares, curves.reach_in_words(widths, missed)),
         ),
         tables=tables,
     )
     return Section(
         anchor="fig5",
         name="Figure 5",
-        title="Figure 5: error against length",
+        title="Figure 5: one ticket for inputs of any length",
         lead="Is a ticket worse on longer inputs, or better, as attention averages over more tokens? One certificate "
         f"holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the regression token "
         f"{lengths_in_words(lines)}. {gain}".strip(),
@@ -176,10 +181,11 @@ def describe(result: curves.Result[Line]) -> Section:
 
 def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statistic) -> View:
     series: list[Series] = []
-    for line, ours, colour in zip_longest(lines, adaptive, SERIES[: len(lines)]):
+    for place, (line, ours) in enumerate(zip_longest(lines, adaptive)):
+        ramp = ramp_of(place, len(lines))
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
-        series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", colour=colour))
-        follows: dict[str, Any] = {"colour": colour, "marks": False, "follows": True}
+        series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp))
+        follows: dict[str, Any] = {"ramp": ramp, "marks": False, "follows": True}
         series.append(
             curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows)
         )
@@ -188,7 +194,24 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
         if ours:
             series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
     ticks = lines[0]["lengths"][::2]
-    return View(name=what.capitalize(), x="length T", y="error", series=series, x_scale="log", x_ticks=ticks)
+    look: dict[str, Any] = {"points": (), "marks": False}
+    key = [
+        Series(name="regression token", **look),
+        Series(name="worst of all tokens", dash="dashed", **look),
+        Series(name="certificate", dash="dotted", **look),
+    ]
+    key += [Series(name="regression token, adaptive units", thin=True, **look)] if adaptive else []
+    ends = f"From length {lines[0]['lengths'][0]} to {lines[0]['lengths'][-1]:,}"
+    return View(
+        name=what.capitalize(),
+        says=f"{ends} the {what} error {lengths_in_words(lines, what)}",
+        x="length T",
+        y="error",
+        series=series,
+        x_scale="log",
+        x_ticks=ticks,
+        key=key,
+    )
 
 
 def _length_table(lines: Sequence[Line], what: Statistic, how: str = "") -> Table:
@@ -201,11 +224,11 @@ def _length_table(lines: Sequence[Line], what: Statistic, how: str = "") -> Tabl
     return Table(caption=caption, columns=("T", *(f"n = {line['width']}" for line in lines)), rows=rows)
 
 
-def lengths_in_words(lines: Sequence[Line]) -> str:
-    """Say at which widths the median error is larger at the greatest length than at the smallest."""
+def lengths_in_words(lines: Sequence[Line], what: Statistic = "median") -> str:
+    """Say at which widths an error is larger at the greatest length than at the smallest."""
     changes: dict[str, list[str]] = {}
     for line in lines:
-        first, last = (float(line["token"][place]["median"]) for place in (0, -1))
+        first, last = (float(line["token"][place][what]) for place in (0, -1))
         change = "rises" if last > first else "falls" if last < first else "stays the same"
         changes.setdefault(change, []).append(str(line["width"]))
     if len(changes) == 1:

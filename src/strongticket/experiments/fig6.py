@@ -1,20 +1,20 @@
 r"""Figure 6: the error of tickets within a transformer of 1 to 4 blocks against its hidden widths $n_{MHA} = n_{FC}$.
 
-Targets are untrained: one head and one linear layer a block, $d = 2$. The first b blocks of a source are a source of b
+Targets are untrained: one head and one linear layer per block, d = 2. The first b blocks of a source are a source of b
 blocks, and their masks do not depend on what follows, so one source serves every number of blocks: its error after
 block b is that of the transformer which ends there. As in Figure 4, sources serve twice: with equal blocks of units, as
 the paper has them, and with adaptive ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, Table, View, number
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, changes, number, ramp_of
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
 from strongticket.experiments import bootstrap, curves, tasks
@@ -36,12 +36,20 @@ PARTS = ("query", "key", "value", "output")
 class Config(SourceConfig):
     """Everything the numbers depend on."""
 
+    varied: ClassVar[Mapping[str, str]] = {
+        "widths": "widths",
+        "blocks": "n_blocks",
+        "heads": "n_heads",
+        "inputs": "inputs",
+    }
+
     # A sign split leaves n / 4 items to the linear layer's sums. They decide the error, and more effort for the n / 2
     # items of the attention's would not show.
     effort: Effort = "default"
     normalize: bool = True  # every matrix of the target has spectral norm 1, as the theorems assume
     key_width: int = 8  # d_K and d_V of the target
     n_blocks: int = 4
+    n_heads: int = 1
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96)
     length: int = 4  # points in a sequence; the regression token, at zero, comes on top
     inputs: int = 2000  # of the test split
@@ -97,9 +105,8 @@ def configure(options: Options) -> Config:
 def make_target(config: Config, index: int) -> Json:
     """Draw a transformer and describe it in plain JSON, with the spectral norms of its matrices."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "transformer", index))
-    target = random_transformer(
-        config.n_blocks, D_MODEL, key_width=config.key_width, generator=generator, normalize=config.normalize
-    )
+    sizes = {"key_width": config.key_width, "n_heads": config.n_heads}
+    target = random_transformer(config.n_blocks, D_MODEL, **sizes, generator=generator, normalize=config.normalize)
     blocks = []
     for block in _blocks_of(target):
         assert isinstance(block.attention, Attention)
@@ -230,23 +237,24 @@ def describe(result: Result) -> Section:
     adaptive = curves.adaptive_widths(result, found["target"])
     widths, depths = [point["width"] for point in points], range(config["n_blocks"])
     intervals = [_fit_intervals(own) for _, own in targets]
-    missed: dict[str, tuple[Colour, list[float]]] = {
-        _blocks(b): (colour, [point["blocks"][b]["unreachable_sources"] for point in points])
-        for b, colour in zip(depths, SERIES, strict=False)
+    missed: dict[str, tuple[Colour | float, list[float]]] = {
+        _blocks(b): (ramp_of(b, len(depths)), [point["blocks"][b]["unreachable_sources"] for point in points])
+        for b in depths
     }
+    deepest = missed[_blocks(depths[-1])][1]
     tables = [
         table
         for (fits, own), sure in zip(targets, intervals, strict=True)
-        for table in (_block_table(own), _fit_table(fits, sure))
+        for table in (_block_table(own), _fit_table(fits, sure, widths))
     ]
     if adaptive:
         missed[f"{_blocks(depths[-1])}, adaptive units"] = (
-            "ink",
+            "median",
             [point["blocks"][-1]["unreachable_sources"] for point in adaptive],
         )
         tables += [
             _block_table(adaptive, ", adaptive units"),
-            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive)),
+            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths),
         ]
     gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
@@ -262,20 +270,29 @@ def describe(result: Result) -> Section:
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
         caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
         f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs."
-        f"{f' Dashed: adaptive units.{curves.ADAPTIVE}' if adaptive else ''}",
+        f"{curves.ADAPTIVE if adaptive else ''}",
         views=(
             _block_view(points, adaptive, found, "median"),
             _block_view(points, adaptive, found, "mean"),
-            curves.shares(widths, missed),
-            View(name="Rate", x="blocks", y="rate δ", series=[rate], y_scales=("linear",), minor=True),
+            curves.shares(widths, missed, curves.reach_in_words(widths, deepest)),
+            View(
+                name="Rate",
+                says=f"Rate of the mean{order_of(found['mean']['own_rate'])}",
+                x="blocks",
+                y="rate δ",
+                series=[rate],
+                y_scales=("linear",),
+                minor=True,
+            ),
         ),
         tables=tables,
     )
     ends = [number(point["blocks"][-1]["error"]["median"]) for point in (points[0], points[-1])]
+    fall = all(points[-1]["blocks"][b]["error"]["median"] < points[0]["blocks"][b]["error"]["median"] for b in depths)
     return Section(
         anchor="fig6",
         name="Figure 6",
-        title="Figure 6: error against width and depth",
+        title=f"Figure 6: {'at every depth, the error falls with width' if fall else 'error against width and depth'}",
         lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
         "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
         f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates "
@@ -292,16 +309,28 @@ def _blocks(b: int) -> str:
 
 def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits, what: Statistic) -> View:
     widths, series, mean = [point["width"] for point in points], list[Series](), what == "mean"
-    for b, colour in zip(range(len(points[0]["blocks"])), SERIES, strict=False):
+    depths = len(points[0]["blocks"])
+    for b in range(depths):
+        ramp = ramp_of(b, depths)
         errors = [point["blocks"][b]["error"] for point in points]
-        series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, colour=colour))
-        series += curves.curve("fit", found[what]["shared_rate"][b], widths, colour) if mean else []
+        series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, ramp=ramp))
+        series += curves.curve("fit", found[what]["shared_rate"][b], widths, ramp) if mean else []
         if adaptive:
             errors, name = [point["blocks"][b]["error"] for point in adaptive], f"{_blocks(b)}, adaptive units"
-            series.append(curves.errors(name, widths, errors, what, colour=colour, dash="dashed", follows=True))
-    # Means linear on paper, as there.
-    look: dict[str, Any] = {"apart": True, "note": curves.HALF_BARS, "printed": "linear"} if mean else {}
-    return View(name=what.capitalize(), x=curves.WIDTH, y="error", series=series, **look)
+            series.append(curves.errors(name, widths, errors, what, ramp=ramp, dash="dashed", follows=True))
+    look: dict[str, Any] = {}
+    if mean:  # on paper linear, as there
+        notes = [curves.half_bars(widths, [point["blocks"][b]["error"] for point in points]) for b in range(depths)]
+        cut = [_blocks(b) for b, note in enumerate(notes) if note]
+        note = (
+            f"On the log scale some bars of {', '.join(cut)} have no lower half: mean − deviation is below zero there."
+        )
+        look = {"note": note if cut else "", "printed": "linear"}
+    if adaptive:
+        look["key"] = [Series(name="adaptive units", points=(), dash="dashed", marks=what == "mean")]
+    last = [(point["width"], point["blocks"][-1]["error"][what]) for point in points]
+    says = changes(f"{_blocks(depths - 1)}: the {what} error", last, "n")
+    return View(name=what.capitalize(), says=says, x=curves.WIDTH, y="error", series=series, **look)
 
 
 def _fit_intervals(points: Sequence[Point]) -> list[curves.FitIntervals]:
@@ -322,7 +351,7 @@ def _block_table(points: Sequence[Point], how: str = "") -> Table:
     return Table(caption=caption, columns=("n", *(f"{what}, {_blocks(b)}" for what, b in shown)), rows=rows, words=0)
 
 
-def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals]) -> Table:
+def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals], widths: Sequence[int]) -> Table:
     """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
     rows = []
     for b, (shared, own) in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
@@ -331,7 +360,18 @@ def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals]) -> Table:
             cells += [number(own and own[part]), curves.in_words(intervals[b][part])]
         rows.append((str(b + 1), *cells))
     columns = ("blocks", "γ, shared δ", "shared δ", "γ, own δ", "95 % interval", "own δ", "95 % interval")
-    return Table(caption=curves.FIT_CAPTION, columns=columns, rows=rows)
+    caption = f"{curves.FIT_CAPTION}; n = {widths[0]} to {widths[-1]}"
+    return Table(caption=caption, columns=columns, rows=rows)
+
+
+def order_of(fits: Sequence[Decay | None]) -> str:
+    """Say whether rates are in the order of depth; nothing where there are too few."""
+    rates = [fit["delta"] for fit in fits if fit is not None]
+    if len(rates) < max(2, len(fits)):
+        return ""
+    steps = [later - before for before, later in pairwise(rates)]
+    order = ": the deeper, the slower" if max(steps) < 0 else ": the deeper, the faster" if min(steps) > 0 else ""
+    return order or ", in no order of depth"
 
 
 def depths_in_words(fits: Sequence[Decay | None]) -> str:
@@ -341,13 +381,7 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
         >>> depths_in_words([{"gamma": 1.0, "delta": rate} for rate in (0.05, 0.04, 0.03)])
         '0.05, 0.04, 0.03: the deeper, the slower'
     """
-    told = ", ".join(number(fit and fit["delta"]) for fit in fits)
-    rates = [fit["delta"] for fit in fits if fit is not None]
-    if len(rates) < max(2, len(fits)):
-        return told
-    steps = [later - before for before, later in pairwise(rates)]
-    order = ": the deeper, the slower" if max(steps) < 0 else ": the deeper, the faster" if min(steps) > 0 else ""
-    return told + (order or ", in no order of depth")
+    return ", ".join(number(fit and fit["delta"]) for fit in fits) + order_of(fits)
 
 
 FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=10), describe)

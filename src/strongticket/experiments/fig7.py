@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, View, number, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, minus, number, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -140,13 +140,17 @@ def describe(result: Result) -> Section:
     seen = "Points are joined only where all models saw the same amount of text."
     named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
     rates = dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named)
+    # On the final loss, too, where that is not the best one everywhere.
+    shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
+    effects = [effect for effect in result["effects"] if effect["measure"] in shown]
+    best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
     chart = Chart(
-        title="Loss against nonzero parameters",
+        title=_message(best, gaps),
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
         + (f"Every model saw {_text_seen(points[0])}." if _comparable(points) else seen)
         + f" Learning rates: {', '.join(rates)}: for trained models the best of those tried.",
         views=[
-            _view(points, counted, name)
+            _view(points, counted, name, _message(best, gaps))
             for counted, name in (("all", "All parameters"), ("without_embeddings", "Without embeddings"))
         ],
         tables=[
@@ -167,10 +171,6 @@ def describe(result: Result) -> Section:
             )
         ],
     )
-    # On the final loss, too, where that is not the best one everywhere.
-    shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
-    effects = [effect for effect in result["effects"] if effect["measure"] in shown]
-    best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
     both = len({effect["measure"] for effect in effects}) > 1
     changes: list[losses.Line[Pair]] = [
         (
@@ -184,32 +184,67 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="fig7",
         name="Figure 7",
-        title="Figure 7: loss against nonzero parameters",
+        title=f"Figure 7: {_ahead(gaps) or 'loss against nonzero parameters'}",
         lead="GPT-2 models on text: tickets found by edge-popup, no weight trained unless it says embeddings trained, "
         "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
         f"width, as its theory asks, and reports better tickets.{'' if best else NO_PAIR}",
         finding=_finding(points, best),
+        plain=_plain(points),
         blocks=(
             chart,
             *losses.compare_pairs(
                 changes,
-                title="What the scale of Q and K changes, seed by seed",
+                title=_lowers(best) or "What the scale of Q and K changes",
                 caption=f"Left of zero: the scale lowers the loss. {losses.caution([pair['n'] for pair in effects])}",
                 words=("model", "embeddings", "loss")[: 2 + both],
-                axis="scaled − unscaled, nats a token",
+                axis="scaled − unscaled, nats per token",
                 standard_error=True,
             ),
             *losses.compare_pairs(
                 [((gap["size"], gap["embeddings"], scales[gap["kind"]]), gap, COLOURS[gap["kind"]]) for gap in gaps],
-                title="How far tickets are above trained models, seed by seed",
+                title=_above(gaps),
                 caption="At zero a ticket is as good as the trained model that saw the same text in the same order. "
                 + losses.caution([gap["n"] for gap in gaps]),
                 words=("model", "embeddings", "scale"),
-                axis="ticket − trained model, nats a token",
+                axis="ticket − trained model, nats per token",
                 standard_error=True,
             ),
         ),
     )
+
+
+def _message(effects: Sequence[Effect], gaps: Sequence[Gap]) -> str:
+    return (
+        sentence("; ".join(filter(None, (_lowers(effects), _ahead(gaps))))) or "Losses of tickets and of trained models"
+    )
+
+
+def _ahead(gaps: Sequence[Gap]) -> str:
+    return "trained models stay ahead of tickets" if gaps and min(gap["mean"] for gap in gaps) > 0 else ""
+
+
+def _lowers(effects: Sequence[Effect]) -> str:
+    """Say what the scale does, where it does the same everywhere."""
+    if effects and max(effect["mean"] for effect in effects) < 0:
+        return "Scaling Q and K lowers every ticket’s mean loss"
+    return ""
+
+
+def _above(gaps: Sequence[Gap]) -> str:
+    low, high = (f"{float(end(gap['mean'] for gap in gaps)):.2f}" for end in (min, max)) if gaps else ("", "")
+    ends = f"{low} to {high}" if low != high else low
+    return f"Tickets are {minus(ends)} nats per token above trained models"
+
+
+def _plain(points: Sequence[Point]) -> str:
+    """Hold the best model of masks alone against the same model trained; nothing where there is none of both."""
+    strong = [point for point in points if point["kind"] != "dense" and point["embeddings"] == "masked"]
+    for point in sorted(strong, key=lambda point: float(point[BEST]["mean"])):
+        trained = [other for other in points if (other["size"], other["kind"]) == (point["size"], "dense")]
+        if trained:
+            losses_ = f"{point[BEST]['mean']:.2f} nats per token, where training gives {trained[0][BEST]['mean']:.2f}"
+            return f"GPT-2 {point['size']}, found as a mask over random weights, reaches a loss of {losses_}."
+    return ""
 
 
 def _finding(points: Sequence[Point], effects: Sequence[Effect]) -> str:
@@ -229,10 +264,8 @@ def _finding(points: Sequence[Point], effects: Sequence[Effect]) -> str:
     return ""
 
 
-def _view(points: Sequence[Point], counted: str, name: str) -> View:
-    series = []
-    kinds, alike = [point["kind"] for point in points], _comparable(points)
-    labelled = "dense" if "dense" in kinds else kinds[0]  # one name for each model is enough, and leaves room
+def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
+    series, alike = [], _comparable(points)
     for kind, embeddings in dict.fromkeys((point["kind"], point["embeddings"]) for point in points):
         chosen = [point for point in points if (point["kind"], point["embeddings"]) == (kind, embeddings)]
         chosen.sort(key=lambda point: float(point["nonzero"][counted]))
@@ -247,11 +280,13 @@ def _view(points: Sequence[Point], counted: str, name: str) -> View:
                 line=_comparable(chosen),
                 notes=seen,
                 # With the text a model saw where models differ in that.
-                labels=() if kind != labelled else [point["size"] for point in chosen] if alike else seen,
+                labels=[point["size"] for point in chosen] if alike else seen,
             )
         )
-    look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear", "log"), "apart": True}
-    return View(name=name, x="nonzero parameters", y=losses.BEST_LOSS, series=series, **look)
+    look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear",)}
+    where = "nonzero parameters" if counted == "all" else "nonzero parameters outside the embeddings"
+    says = says if counted == "all" else "The same, embeddings not counted"
+    return View(name=name, says=says, x=where, y=losses.BEST_LOSS, series=series, **look)
 
 
 def _comparable(points: Sequence[Point]) -> bool:

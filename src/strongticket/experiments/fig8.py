@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, span, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, sentence, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -101,6 +101,7 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     }
 
 
+_UNKNOWN = "the loss against the scale of Q and K"
 _PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
     "scale": lambda pair: f"{pair[0]:.3g}",
     "seeds": lambda pair: str(pair[1]["n"]),
@@ -140,14 +141,13 @@ def describe(result: Result) -> Section:
         # Labels closer than a quarter of an octave would touch.
         "x_ticks": [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19],
         "upright": [(theory, f"theory: {theory:.3g}") for theory in sorted({float(c["theory"]) for c in curves})],
-        "apart": True,
     }
     charts = [
         Chart(
-            title="Loss against the scale of query and key weights",
+            title=sentence(_message(curves)),
             caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
             f"{losses.DOTS}",
-            views=[View(name="Loss", y=losses.BEST_LOSS, series=found, y_scales=("linear", "log"), **shared)],
+            views=[View(name="Loss", y=losses.BEST_LOSS, series=found, y_scales=("linear",), **shared)],
             tables=tables,
             half=True,
         )
@@ -159,7 +159,7 @@ def describe(result: Result) -> Section:
         y = "difference of the loss to scale 1"
         charts.append(
             Chart(
-                title="The same, minus that of scale 1",
+                title=_at_theory(curves),
                 caption="Below zero: the scale lowers the loss. Bars that leave the frame go on; the table has their "
                 f"ends. {losses.caution([pair['n'] for pair in paired])}"
                 + (f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""),
@@ -171,12 +171,31 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="fig8",
         name="Figure 8",
-        title="Figure 8: loss against the scale of Q and K",
+        title=f"Figure 8: {_message(curves)}",
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
         "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
         finding=_finding(curves),
         blocks=charts,
     )
+
+
+def _message(curves: Sequence[Curve]) -> str:
+    """Say at which scales losses are lowest."""
+    found = sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
+    return f"the loss is lowest at a scale of {' or '.join(f'{scale:.3g}' for scale in found)}" if found else _UNKNOWN
+
+
+def _at_theory(curves: Sequence[Curve]) -> str:
+    """Say whether the theory's scale is better than 1 for every model."""
+    pairs = [
+        pair
+        for curve in curves
+        for point in curve["points"]
+        if math.isclose(point["scale"], curve["theory"], rel_tol=0.01) and (pair := point[DIFFERENCE]) is not None
+    ]
+    if pairs and max(pair["mean"] for pair in pairs) < 0:
+        return "Against scale 1, the theory’s scale lowers the mean loss of every model"
+    return "The loss minus that of scale 1, seed by seed"
 
 
 def _finding(curves: Sequence[Curve]) -> str:

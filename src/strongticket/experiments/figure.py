@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -36,6 +36,7 @@ class How:
     dask: str | Cluster | None = None  # a Dask cluster, or its address, instead of local processes
     work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
     progress: Progress = lambda done, total, name: None
+    row: Callable[[str], object] = lambda line: None  # called with a line on each width as soon as it is known
     watch: "Watch" = lambda moment: None  # called while a run on text is under way
     # Called with a line if the figure that is there has more runs than the one that takes its place.
     tell: Callable[[str], object] = warnings.warn
@@ -53,6 +54,9 @@ class Plan(Protocol[C]):
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Do the work, or what is left of it, in `out`/`name`, and give the content of its `result.json`."""
 
+    def variant(self, config: Json) -> str:
+        """Say in what the configuration of a result is not the figure's own; nothing where it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure(Generic[C]):
@@ -61,6 +65,11 @@ class Figure(Generic[C]):
     name: str
     plan: Plan[C]
     describe: Callable[[Json], Section]
+
+    def section(self, result: Json) -> Section:
+        """Describe a result; one of other settings than the figure's own says in its title which they are."""
+        section, variant = self.describe(result), self.plan.variant(result["config"])
+        return replace(section, title=f"{section.title} (variant: {variant})") if variant else section
 
 
 def load_figure(name: str) -> Figure[Any]:
@@ -79,5 +88,5 @@ def reproduce_figure(figure: Figure[C], config: C, out: Path, how: How = ALONE) 
     result = figure.plan.carry_out(figure.name, config, out, how)
     folder = out / figure.name
     with naming(folder / RESULT):
-        picture.draw(figure.describe(result), folder / figure.name)
+        picture.draw(figure.section(result), folder / figure.name)
     return result

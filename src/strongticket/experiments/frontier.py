@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, table_of
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.paired import Spread, spread
@@ -320,7 +320,7 @@ def describe(result: Result) -> Section:
     """Losses over bytes, the best of each kind joined; and what a number of bytes buys of each kind."""
     points = result["points"]
     chart = Chart(
-        title="Loss against bytes of the file",
+        title=sentence(_finding(points)) or "Losses by the bytes of the file",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. Every run saw "
         f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join what nothing of its kind beats in fewer "
         "bytes; other settings that were tried are single points. Bytes are of the whole file without a tokenizer; all "
@@ -332,7 +332,7 @@ def describe(result: Result) -> Section:
                 y=losses.BEST_LOSS,
                 series=[series for kind in KINDS for series in _series(kind, points)],
                 x_scale="log",
-                y_scales=("linear", "log"),
+                y_scales=("linear",),
                 upright=[(4.9 * MB, "4.9 MB")],
             )
         ],

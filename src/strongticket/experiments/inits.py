@@ -147,10 +147,10 @@ def describe(result: Result) -> Section:
         y=losses.BEST_LOSS,
         series=series,
         x_scale="log",
-        y_scales=("linear", "log"),
+        y_scales=("linear",),
     )
     chart = Chart(
-        title="Best losses against the size of the weights of Q and K",
+        title=_message(lines),
         caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn, from where the others are scaled. "
         f"Mean and standard deviation over seeds. {losses.DOTS}",
         views=[view],
@@ -167,13 +167,20 @@ def describe(result: Result) -> Section:
             chart,
             *losses.compare_pairs(
                 differences,
-                title="Scaled minus unscaled, seed by seed",
+                title="What the scale changes, for each way to draw the weights",
                 caption=f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
                 words=("weights", "model", "scale"),
-                axis="difference of the best loss, nats a token",
+                axis="difference of the best loss, nats per token",
             ),
         ),
     )
+
+
+def _message(lines: Sequence[Drawn]) -> str:
+    """Say how large the weights of Q and K are where losses are lowest."""
+    best = [min(line["points"], key=lambda point: float(point[BEST]["mean"])) for line in lines]
+    low, high = (f"{float(end(point['deviation'] for point in best)):.2g}" for end in (min, max))
+    return f"The loss is lowest where the weights of Q and K deviate by {low if low == high else f'{low} to {high}'}"
 
 
 def _lowest(line: Drawn) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, View, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, View, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -121,16 +121,22 @@ def describe(result: Result) -> Section:
         y=losses.BEST_LOSS,
         series=series,
         x_scale="log",
-        y_scales=("linear", "log"),
+        y_scales=("linear",),
     )
-    chart = Chart(title="Loss against tokens", caption=f"{losses.setting(result)}.", views=[view], tables=[table])
+    found = "; ".join(f"{' '.join(words)}: {losses.difference(gap)} above trained" for words, gap, _ in gaps)
+    chart = Chart(
+        title=sentence(found) or "Losses by the amount of text",
+        caption=f"{losses.setting(result)}.",
+        views=[view],
+        tables=[table],
+    )
     return Section(
         anchor="longer",
         name="Longer and larger",
         title="Does the gap close with more text, or in a larger model?",
         lead="The best strong ticket, the same without the scale of Q and K, and the trained model, on more text and "
         "in a larger model.",
-        finding="; ".join(f"{' '.join(words)}: {losses.difference(gap)} above trained" for words, gap, _ in gaps),
+        finding=found,
         blocks=(
             chart,
             *losses.compare_pairs(
@@ -138,7 +144,7 @@ def describe(result: Result) -> Section:
                 title="How far tickets are above trained models",
                 caption=losses.caution([gap["n"] for _, gap, _ in gaps]),
                 words=("model", "what", "tokens"),
-                axis="ticket − trained model, nats a token",
+                axis="ticket − trained model, nats per token",
             ),
         ),
     )

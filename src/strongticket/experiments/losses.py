@@ -8,7 +8,7 @@ from strongticket.experiments.paired import Pair, Spread
 from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
 
-BEST_LOSS, FINAL_LOSS = (f"{which} validation loss, nats a token" for which in ("best", "final"))
+BEST_LOSS, FINAL_LOSS = (f"{which} validation loss, nats per token" for which in ("best", "final"))
 DOTS = "Small dots: single seeds; large: their mean, hollow where there is one seed."
 _SCHEDULES = {
     "short": "The short schedule, about a hundredth of the paper’s 6 billion tokens a run,",

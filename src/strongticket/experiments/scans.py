@@ -6,15 +6,15 @@ copy of one of the target's and nothing stands between two layers; these are als
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import torch
 from torch import Tensor
 
 from strongticket.bounds import attention_bound, feedforward_bound
-from strongticket.charts.parts import Chart, Section, Series, Table, View, number, table_of
+from strongticket.charts.parts import Chart, Section, Series, Table, View, changes, number, table_of
 from strongticket.construct import construct_attention, construct_feedforward
 from strongticket.experiments import curves, tasks
 from strongticket.experiments.constructions import Constructions, following
@@ -53,6 +53,8 @@ TOKENS = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(SourceConfig):
     """Everything the numbers depend on."""
+
+    varied: ClassVar[Mapping[str, str]] = {"items": "widths", "inputs": "inputs"}
 
     effort: Effort = "default"
     sources: int = 30
@@ -105,7 +107,7 @@ def draw_target(scan: Scan, sizes: dict[Scan, float], seed: int) -> Attention | 
 def run_task(task: Task[Config]) -> Json:
     """Draw a target for each source, prune the source into it, and measure it."""
     scan: Scan = task.target["scan"]
-    sizes = USUAL | {scan: task.target["value"]}
+    sizes = USUAL | {"units": task.width} | {scan: task.target["value"]}
     d, alpha, rows = int(sizes["d"]), float(sizes["alpha"]), []
     items = int(sizes["units"])
     n = items * d
@@ -170,16 +172,16 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
                 error=summarize(sources["error"]),
                 certificate=summarize(sources["certificate"]),
                 shallow=summarize(sources["shallow"]) if "shallow" in sources else None,
-                theorem=promised(cell["scan"], cell["value"]),
+                theorem=promised(cell["scan"], cell["value"], config.widths[0]),
                 sources=sources,
             )
         )
     return {"violations": violations, "cells": cells}
 
 
-def promised(scan: Scan, value: float) -> float:
+def promised(scan: Scan, value: float, units: int) -> float:
     """Give the error that a theorem promises by the tighter lemmas, beyond 1 as well, where it says nothing."""
-    sizes = USUAL | {scan: value}
+    sizes = USUAL | {"units": units} | {scan: value}
     d, alpha = int(sizes["d"]), float(sizes["alpha"])
     if scan in NETWORKS:
         parts = feedforward_bound([d] * (int(sizes["L"]) + 1), input_norm=alpha, variant="tight").parts
@@ -198,7 +200,7 @@ def describe(result: Result) -> Section:
     chart = Chart(
         title="Error against what the theorems depend on",
         caption=f"Medians and quartiles of {config['sources']} sources, each with a target of its own; norms 1, init "
-        f"{config['init']}. Where nothing else is said, {usual} and {USUAL['units']:g} hidden units for each input: of "
+        f"{config['init']}. Where nothing else is said, {usual} and {config['widths'][0]} hidden units per input: of "
         "an attention, or of a ReLU network where its layers or its units are varied. An error is the largest error "
         "norm of a token, averaged over "
         f"{config['inputs']} inputs of norm α. Dashed: how what the theorem promises changes, from the first point on."
@@ -252,7 +254,8 @@ def _view(scan: Scan, equal: Sequence[Point], adaptive: Sequence[Point]) -> View
         (x, first["error"]["median"] * p["theorem"] / first["theorem"]) for x, p in zip(values, equal, strict=True)
     ]
     series.append(Series(name="the theorem", points=grown, dash="dashed", marks=False))
-    return View(name=NAMES[scan], x=NAMES[scan], y="error", series=series, x_scale="log", x_ticks=values)
+    says = changes("median error", series[0].points, SYMBOLS.get(scan, scan))
+    return View(name=NAMES[scan], says=says, x=NAMES[scan], y="error", series=series, x_scale="log", x_ticks=values)
 
 
 def _table(scan: Scan, equal: Sequence[Point], adaptive: Sequence[Point]) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from strongticket.charts.parts import Section, number
+from strongticket.charts.parts import Section, number, sentence
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, pairs_needed, spread
@@ -95,12 +95,14 @@ def describe(result: Result) -> Section:
     few, many = min(needed, default=0), max(needed, default=0)
     pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
     words = ("model", "tokens", "steps")
+    found = f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}" if needed else ""
+    apart = max(max(line["values"]) - min(line["values"]) for _, line, _ in single)
     differences = losses.compare_pairs(
         [((*name, str(line["seeds_needed"] or "–")), pair, "median") for name, line, pair in paired],
-        title="Scaled minus unscaled, seed by seed",
+        title=sentence(found) or "What the scale changes, seed by seed",
         caption=f"Seeds needed: to find {effect} nats four times in five, by a paired t-test at the 5 % level.",
         words=(*words, "seeds needed"),
-        axis="difference of the final loss, nats a token",
+        axis="difference of the final loss, nats per token",
     )
     return Section(
         anchor="spread",
@@ -108,11 +110,11 @@ def describe(result: Result) -> Section:
         title="How much seeds differ",
         lead=f"{losses.setting(result)}. Before an effect of the scale can be claimed, the spread over seeds says how "
         "many runs it takes to see one.",
-        finding=f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}" if needed else "",
+        finding=found,
         blocks=(
             losses.compare_losses(
                 single,
-                title="Final losses, seed by seed",
+                title=f"Seeds of one setting differ by up to {number(apart)} nats",
                 words=(*words, "scale"),
                 axis=losses.FINAL_LOSS,
                 key=(("miss", "scale 1"), ("median", "the theory’s scale")),

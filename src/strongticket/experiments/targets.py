@@ -1,7 +1,7 @@
 r"""The attention that sources are pruned into: drawn as in appendix B.1, and trained on the angular task if asked.
 
-A target is one head, $d_1 = 2$, $d_2 = 1$, and a regression token that starts at zero and is learned along with it (a
-token that stayed zero would attend uniformly, and query and key would get no gradient).
+A target is one head (or as many as asked for), $d_1 = 2$, $d_2 = 1$, and a regression token that starts at zero and is
+learned along with it (a token that stayed zero would attend uniformly, and query and key would get no gradient).
 """
 
 import math
@@ -27,6 +27,7 @@ class TargetConfig:
     """How a target is made; the paper's values, and ours where it is silent."""
 
     kind: Kind = "trained"
+    n_heads: int = 1
     normalize: bool = False  # divide matrices of spectral norm above 1 by it, as the theorems assume
     key_width: int = 8  # d_K
     value_width: int = 8  # d_V; the paper does not say
@@ -87,7 +88,7 @@ def draw_target(config: TargetConfig, seed: int) -> Target:
     generator = torch.Generator().manual_seed(seed)
 
     def draw(rows: int, columns: int, scale: float) -> Tensor:
-        return scale * (2 * torch.rand(1, rows, columns, generator=generator, dtype=torch.float64) - 1)
+        return scale * (2 * torch.rand(config.n_heads, rows, columns, generator=generator, dtype=torch.float64) - 1)
 
     d_k, d_v = config.key_width, config.value_width
     query, key = (draw(D_MODEL, d_k, d_k**0.25) for _ in range(2))

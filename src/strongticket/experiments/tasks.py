@@ -1,9 +1,9 @@
 """The unit of work: some sources of one width, pruned into one target; and what is measured of them."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ SEED_BITS = 53  # readers of JSON keep whole numbers exact up to here
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
     """What every figure's configuration says; the numbers depend on this, and on what a figure adds."""
+
+    # Options that make a variant of the figure, and the fields they set; a dot leads into the target's own.
+    varied: ClassVar[Mapping[str, str]] = {}
 
     seed: int = 0
     targets: int = 1
@@ -56,6 +59,10 @@ class Task(Generic[C]):
         """Tell tasks apart, also those of another way to cut the work."""
         sources = f"sources {self.first} to {self.last - 1}"
         return f"{self.assignment}, target {self.target['index']}, width {self.width}, {sources}"
+
+    def shares_width(self, other: "Task[C]") -> bool:
+        """Tell whether another task is on the same width and target, with units shared out in the same way."""
+        return all(getattr(self, own) == getattr(other, own) for own in ("assignment", "width", "target"))
 
     def sources(self) -> Iterator[dict[str, Any]]:
         """Give what each source is drawn and pruned with; every target, width and source has its own seed.

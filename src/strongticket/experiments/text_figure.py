@@ -22,7 +22,7 @@ class Choice:
 
     schedule: ScheduleName
     models: Mapping[str, int]  # GPT-2 sizes, and how many seeds of each
-    only: str = ""  # begin only runs whose name has this regular expression in it
+    only: str = ""  # start only runs whose name matches this regular expression
 
     def seeds_and_sizes(self) -> Iterator[tuple[int, str]]:
         """Go through all models with one seed before the next, so that a figure has all its parts early."""
@@ -51,6 +51,10 @@ class TextRuns:
         models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
 
+    def variant(self, config: Json) -> str:
+        """Say nothing: a figure on text shows its models and its schedule itself."""
+        return ""
+
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
         """Do the runs that are missing, if there is text to do them with, and sum up those there are."""
         # Here, so that a result can be described without all that it takes to train.
@@ -68,9 +72,9 @@ class TextRuns:
             asked = f"of {', '.join(config.models)} with the {config.schedule} schedule"
             way_on = ": --minutes are too few for the first."
             if how.work is None:
-                way_on = "; give --data to begin, or --out where they are."
+                way_on = "; give --data to start some, or --out with the folder that has them."
             elif config.only:
-                way_on = f": --only {config.only!r} or --minutes let none begin."
+                way_on = f": --only {config.only!r} or --minutes let none start."
             raise NothingToDrawError(f"{name} has no finished run {asked} in {out}{way_on}")
         result: dict[str, Any] = as_json(
             {

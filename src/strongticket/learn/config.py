@@ -46,26 +46,26 @@ class RunConfig:
     # Of no account when all weights are trained.
     policy: Policy = field(default_factory=Policy, metadata={"panel": MASKS})
     seed: int = setting(0, "Seed of the weights, first scores and order of the text.", least=0)
-    length: int = setting(1024, "Tokens in a sequence.", panel=SCHEDULE, least=1, shown="1024; nano: 128")
-    sequences: int = setting(512, "Sequences in a step.", panel=SCHEDULE, least=1)
+    length: int = setting(1024, "Tokens per sequence.", panel=SCHEDULE, least=1, shown="1024; nano: 128")
+    sequences: int = setting(512, "Sequences per step.", panel=SCHEDULE, least=1)
     micro_batch: int = setting(
         32,
-        "Sequences in a forward pass, a divisor of --sequences; less takes less memory.",
+        "Sequences per forward pass, a divisor of --sequences; fewer take less memory.",
         panel=MACHINE,
         least=1,
     )
-    steps: int = setting(EPOCHS * STEPS_AN_EPOCH, "Steps, instead of epochs.", panel=SCHEDULE, least=1, shown="")
+    steps: int = setting(EPOCHS * STEPS_AN_EPOCH, "Steps, instead of --epochs.", panel=SCHEDULE, least=1, shown="")
     warmup: int = setting(
         STEPS_AN_EPOCH,
         "Steps of linear warm-up.",
         panel=SCHEDULE,
         least=0,
-        shown="one epoch, a tenth of the steps at most",
+        shown="one epoch, at most a tenth of the steps",
     )
     lr: float = setting(1e-4, "Highest learning rate.", panel=SCHEDULE)
     final_lr: float = setting(1e-5, "Last learning rate.", panel=SCHEDULE, shown="a tenth of the highest")
     weight_decay: float = setting(0.01, "AdamW's weight decay, on scores or weights.", panel=SCHEDULE, least=0)
-    clip: float | None = setting(None, "Scale longer gradients down to this norm.", panel=SCHEDULE, shown="none")
+    clip: float | None = setting(None, "Scale larger gradients down to this norm.", panel=SCHEDULE, shown="none")
     validate_every: int = setting(
         STEPS_AN_EPOCH, "Steps between validations.", panel=SCHEDULE, least=1, shown="one epoch"
     )

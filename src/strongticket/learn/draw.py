@@ -31,7 +31,9 @@ def _initial_distribution(tensor: ModelTensor, policy: Policy) -> tuple[Distribu
         return "sign", math.sqrt(2 / tensor.fan_in)
     if policy.init == "uniform":
         return "uniform", math.sqrt(3) * tensor.std
-    return "sign" if policy.init == "sign" else "normal", tensor.std
+    if policy.init in ("sign", "packed-sign"):
+        return policy.init, tensor.std
+    return "normal", tensor.std
 
 
 def _query_key_scale(tensor: ModelTensor, policy: Policy) -> float:

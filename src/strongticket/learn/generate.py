@@ -87,7 +87,7 @@ class Pace(Iterator[int]):
 
     @property
     def rate(self) -> float | None:
-        """How many tokens a second came after the first; None if there were no others."""
+        """How many tokens per second came after the first; None if there were no others."""
         return (self.tokens - 1) / (self._last - self._first) if self._last > self._first else None
 
     def as_json(self) -> dict[str, Json]:
@@ -95,7 +95,7 @@ class Pace(Iterator[int]):
         return {"tokens": self.tokens, "tokens_per_second": self.rate, "first_token_seconds": self.first_seconds}
 
     def __str__(self) -> str:
-        rate = f", then {self.rate:,.1f} a second" if self.rate else ""
+        rate = f", then {self.rate:,.1f} per second" if self.rate else ""
         return f"{self.tokens:,} tokens, the first after {self.first_seconds:.2f} s{rate}"
 
 

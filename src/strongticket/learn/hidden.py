@@ -16,6 +16,7 @@ from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import Rule
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.models.gpt2 import Group
+from strongticket.notebook import ROWS, card, curves, table
 from strongticket.tickets.codes import coded_mask, weights_under
 from strongticket.tickets.mask import FullMask, Mask
 from strongticket.tickets.restore import CONFIG, implied, settings_of, stored_buffers
@@ -42,7 +43,7 @@ class Hidden(Learner):
     `model` is the module and `supermasks` has what the rule put over each masked tensor, by its name. In a loop of
     one's own, `before_step()` and `after_step()` belong around each optimizer step, and `after_restore()` after values
     were put back by other means than `load_state`. What `search` gives has its best moment in place; `best` and `final`
-    tell that one and the last, where it validated.
+    tell that one and the last, where it validated. `curves` has (step, loss) of "training" and "validation".
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Hidden(Learner):
         self.steps = 0  # done so far
         self.best: Snapshot | None = None
         self.final: Snapshot | None = None
+        self.curves: dict[str, list[tuple[int, float]]] = {}
         self._first_buffers = buffers
         self._masked = [hidden for hidden in self.tensors if hidden.treatment == "masked"]
 
@@ -102,6 +104,38 @@ class Hidden(Learner):
     def restore(self, moment: Snapshot) -> None:
         """Put a moment of the search back, `final` for instance."""
         self.load_state(moment.values, moment.step)
+
+    def __repr__(self) -> str:
+        kept = ", ".join(f"{group} {density:.3f}" for group, density in self.densities().items())
+        return f"Hidden({self._kind()}, {self.rule.name}, seed={self.seed}, density: {kept or 'none'}; {self._done()})"
+
+    def _repr_html_(self) -> str:
+        numbers = sum(hidden.tensor.numel for hidden in self.tensors)
+        facts = {
+            "masked": f"{len(self._masked)} of {len(self.tensors)} tensors",
+            "nonzero": f"{self.nonzero()['all']:,} of {numbers:,} numbers",
+            "rule": self.rule.name,
+            "seed": str(self.seed),
+            "search": self._done(),
+        }
+        rows = []
+        for hidden in self.tensors[:ROWS]:
+            masked = hidden.treatment == "masked"
+            kept = f"{self._nonzero(hidden) / max(1, hidden.tensor.numel):.4f}" if masked else ""
+            shape = " x ".join(map(str, hidden.shape))
+            rows.append((hidden.name, hidden.tensor.group, hidden.treatment, shape, kept))
+        columns = ("tensor", "group", "treatment", "shape", "density")
+        listed = table(columns, rows, more=len(self.tensors) - len(rows))
+        return card(f"Hidden: {self._kind()}", facts, curves(self.curves, "step"), listed)
+
+    def _kind(self) -> str:
+        # Not of the module as it is: torch gives one with parametrizations another class.
+        return str(self.architecture.get("class", type(self.model).__name__)).rpartition(".")[2]
+
+    def _done(self) -> str:
+        if self.best is not None:
+            return f"best validation loss {self.best.loss:.4g} at step {self.best.step:,}"
+        return f"{self.steps:,} steps"
 
     def counts(self) -> dict[Group, int]:
         """Count the nonzero parameters of each group: what masks keep, and all else that is not frozen at 0."""

@@ -17,7 +17,8 @@ def as_loss(loss: Any) -> Loss:
 
     Args:
         loss: (model, batch) -> scalar; or (output, target) -> scalar, a module such as `nn.CrossEntropyLoss()` or a
-            function whose second argument is called `target`, as torch's are. None takes `own_loss`.
+            function whose second argument is called `target`, as torch's are, or `targets`, `label`, `labels` or `y`.
+            None takes `own_loss`.
     """
     if loss is None:
         return own_loss
@@ -25,7 +26,7 @@ def as_loss(loss: Any) -> Loss:
         raise ValueError(
             f"loss is a function of the model and a batch, or of an output and a target; got {loss!r:.60}."
         )
-    if not isinstance(loss, nn.Module) and _second(loss) != "target":
+    if not isinstance(loss, nn.Module) and _second(loss) not in _TARGETS:
         of_batch: Loss = loss
         return of_batch
 

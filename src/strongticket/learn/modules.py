@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from strongticket.learn.optimizers import MakeOptimizer, MakeSchedule, Updates
 from strongticket.learn.policy import Policy
 from strongticket.learn.probe import Run, own_inputs
 from strongticket.learn.rules.rule import Rule
-from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Progress, Watch, carry_out
+from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Moment, Progress, Watch, carry_out
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share, share_of
 from strongticket.learn.step import Loss, Precision, StepConfig
@@ -64,7 +65,7 @@ def search(
     compiler: str | None = None,
     deterministic: bool = False,
     groups: Groups | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     watch: Watch = lambda moment: None,
 ) -> Hidden:
     """Find a ticket in a module: redraw its weights at random, then learn which of them to keep.
@@ -82,9 +83,9 @@ def search(
         rule: what the masks follow, by name or as a `Rule`; by default the policy's.
         seed: of every random tensor and of the first scores.
         loss: (model, batch) -> mean loss, a scalar; or, where batches are (x, y), (output, target) -> scalar as torch
-            has them, `nn.CrossEntropyLoss()` for instance. By default the cross entropy of (x, y), or what the model
-            gives when called with the batch (a tuple or list as arguments, a mapping as keywords): a scalar, or an
-            output that has one as `loss`.
+            has them, `nn.CrossEntropyLoss()` for instance; of a function the name of its second argument, `target` or
+            `y`, tells. By default the cross entropy of (x, y), or what the model gives when called with the batch (a
+            tuple or list as arguments, a mapping as keywords): a scalar, or an output that has one as `loss`.
         steps: by default as many as go through the batches once.
         accumulate: how many batches make one step; all of one size.
         lr: the highest learning rate, by default 1e-3. The paper's is 1e-4, for 11,350 steps.
@@ -110,8 +111,8 @@ def search(
         deterministic: on a GPU, take only kernels that give the same bits each time; some are slower. An operation that
             has none is named in a warning.
         groups: groups of the caller's own for some parameters, see `hide`.
-        progress: called with the number of each step, from 1, and its loss; on a GPU, or in several processes, for ten
-            steps at a time.
+        progress: True shows a bar on stderr, or lines where that is no terminal. A function is called with the number
+            of each step, from 1, and its loss; on a GPU, or in several processes, for ten steps at a time.
         watch: called every ten steps and after each validation with a `Moment`.
 
     Returns:
@@ -125,6 +126,9 @@ def search(
         >>> hidden = search(model, [x] * 20, loss=lambda run, x: (run(x) - x.sum(1, True)).square().mean(), density=0.5)
         >>> hidden.densities(), hidden.to_ticket().strong
         ({'mlp': 0.5, 'head': 0.5}, True)
+        >>> y = (x.sum(1) > 0).long()  # classes: the loss is the cross entropy
+        >>> search(nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2)), [(x, y)] * 20, density=0.5)
+        Hidden(Sequential, edge-popup, seed=0, density: mlp 0.500, head 0.500; 20 steps)
     """
     # What can be refused is refused before the module changes. Whether the loss is one, its first call tells; and what
     # became of each tensor is part of what a folder is compared by.
@@ -145,6 +149,9 @@ def search(
         validate_every=max(1, steps // VALIDATIONS) if validate_every is None else validate_every,
         precision=precision,
     )
+    call = None if progress is None or isinstance(progress, bool) else progress
+    if call is not None and not callable(call):
+        raise ValueError(f"progress is True, False, or a function of a step and its loss; got {progress!r:.40}.")
     if isinstance(validation, Iterator):
         raise ValueError("validation is gone through many times; pass a list or a DataLoader, not an iterator.")
     work = _Batches(batches, accumulate)
@@ -183,8 +190,23 @@ def search(
         keep_checkpoint=True,
         command=command_line(),
     )
-    carry_out(training, folder, means, validate_every=config.validate_every, watch=watch, progress=progress)
+    with _shown(progress is True and share.rank == 0) as show:
+
+        def both(moment: Moment) -> None:
+            show(moment)
+            watch(moment)
+
+        carry_out(training, folder, means, validate_every=config.validate_every, watch=both, progress=call)
     return hidden
+
+
+def _shown(wanted: bool) -> AbstractContextManager[Watch]:
+    """Show a search while it goes on, or not; what draws the bar is loaded where it is wanted."""
+    if not wanted:
+        return nullcontext(lambda moment: None)
+    from strongticket.learn.watched import watched
+
+    return watched("search", shown=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from strongticket.checks import Scope, check_density
 from strongticket.learn.rules import DEFAULT_RULE, name_of_rule
 from strongticket.models.gpt2_sizes import Group
+from strongticket.notebook import card, table
 from strongticket.settings import setting
 
 Treatment = Literal["masked", "frozen", "trained"]
 Constant = Literal["frozen", "trained"]
-Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "kaiming-normal", "kaiming-sign"]
+Init = Literal["own", "normal", "uniform", "xavier", "kaiming", "sign", "packed-sign", "kaiming-normal", "kaiming-sign"]
 Scales = Literal["none", "tensor", "head", "block", "output"]
 ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 Shares = Literal["uniform", "erk"]
@@ -41,9 +42,10 @@ class Policy:
         signed: rank scores by value and not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
-            that deviation; "xavier" and "kaiming" are uniform, with a width that follows from the shape;
-            "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming", $\sqrt{2 / \text{fan-in}}$, which a
-            ReLU wants.
+            that deviation; "packed-sign" is "sign" from packed random bits, so that a network can run from its mask
+            alone (`build(run="bits", resident="mask")`); "xavier" and "kaiming" are uniform, with a width that follows
+            from the shape; "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming",
+            $\sqrt{2 / \text{fan-in}}$, which a ReLU wants.
         rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
@@ -74,16 +76,18 @@ class Policy:
     signed: bool = setting(False, "Rank scores by value, not by absolute value.")
     qk_scale: float | Literal["auto"] = setting("auto", "Factor on query and key weights; auto is n_K^(1/4).")
     init: Init = setting("own", "Distribution of the weights; own is GPT-2's.")
-    rescale: bool = setting(False, "Masked weights times 1 / sqrt(density).")
+    rescale: bool = setting(False, "Multiply masked weights by 1 / sqrt(density).")
     score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
     output_gain: float = setting(1.0, "Constant factor on the last norm's output.")
-    scales: Scales = setting("none", "Learned factors: one a tensor, head, block of 64 x 64 weights, or output.")
-    rule: str = setting(DEFAULT_RULE, "How it is learned what to keep, see below.", metavar="NAME[:SETTING=X,...]")
-    densities: Shares | Mapping[str, float] = setting(
-        "uniform", "The same density in every tensor, more in small ones, or that of a name or pattern."
+    scales: Scales = setting("none", "Learned factors: one per tensor, head, block of 64 x 64 weights, or output.")
+    rule: str = setting(
+        DEFAULT_RULE, "How the choice of weights is learned; see below.", metavar="NAME[:SETTING=X,...]"
     )
-    density_start: float = setting(1.0, "Density that a ramp begins with.")
-    density_steps: int = setting(0, "Steps of a ramp to the density; 0: none.", least=0)
+    densities: Shares | Mapping[str, float] = setting(
+        "uniform", "Same density in every tensor (uniform), higher in small ones (erk), or one per name or pattern."
+    )
+    density_start: float = setting(1.0, "Density at the start of a ramp.")
+    density_steps: int = setting(0, "Steps of a ramp to the final density; 0 for none.", least=0)
 
     def __post_init__(self) -> None:
         for group in GROUPS:
@@ -125,6 +129,19 @@ class Policy:
         if step >= self.density_steps:
             return density
         return self.density_start + (density - self.density_start) * step / self.density_steps
+
+    def __repr__(self) -> str:
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in self._chosen().items())})"
+
+    def _repr_html_(self) -> str:
+        chosen = {name: str(value) for name, value in self._chosen().items() if name not in GROUPS}
+        always = {name: str(getattr(self, name)) for name in ("density", "init", "rule")}
+        groups = ((group, self.treatment(group)) for group in GROUPS)
+        return card("Policy", always | chosen, table(("group", "treatment"), groups))
+
+    def _chosen(self) -> dict[str, object]:
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     def treatment(self, group: Group) -> Treatment:
         """Say what is done with the tensors of a group."""

@@ -92,7 +92,7 @@ def carry_out(
         The content of `result.json`.
 
     Raises:
-        StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
+        StoppedError: Ctrl-C or SIGTERM came; the same call resumes.
     """
     under_way = _Run(training, folder, means, watch, progress)
     if isinstance(learner := training.learner, Hidden) and (line := learner.rule.remark(training.schedule.steps)):
@@ -108,7 +108,7 @@ def carry_out(
         result = under_way.finish()
         if stop.asked:
             # Too late for this run, which took a moment more; but whoever begins the next one should know.
-            raise StoppedError(f"Stopped after the last step: the run is finished, its result is in {folder.path}.")
+            raise StoppedError(f"Stopped after the last step; the run is finished, its result is in {folder.path}.")
         return result
 
 
@@ -123,7 +123,8 @@ class _Run:
         self.tells_at_once = means.share.device.type == "cpu" and means.share.world == 1
         self.steps = training.schedule.steps
         self.moment = Moment(0, self.steps)
-        self.curve: list[tuple[int, float]] = []
+        self.curve: list[tuple[int, float]] = []  # of the validation
+        self.losses: list[tuple[int, float]] = []  # of the training, a mean for every few steps
         self.metrics_lines = 0
         self.began = self.checkpoint_time = time.monotonic()
         self.resumed_step = 0
@@ -143,8 +144,9 @@ class _Run:
             self.watch(self.moment)  # at once, so that one sees where it goes on
         if self.writes:
             kept = folder.rewind_metrics(self.training.step if state is not None else -1)
-            rows = (row for row in folder.metrics() if "validation_loss" in row)
-            self.curve = [(row["step"], row["validation_loss"]) for row in rows]
+            rows = list(folder.metrics())
+            self.curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
+            self.losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
             if state is not None and "curve" in state:  # which checkpoints of earlier releases have not
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
@@ -180,6 +182,8 @@ class _Run:
         training, learner, best = self.training, self.training.learner, self.training.best
         if self.folder and self.means.keep_checkpoint:
             self._save_checkpoint(self.folder)
+        if isinstance(learner, Hidden):
+            learner.curves = {"training": self.losses, "validation": self.curve}
         if best is not None:
             if isinstance(learner, Hidden):
                 learner.best, learner.final = best, training.snapshot(self.curve[-1][1])
@@ -239,6 +243,7 @@ class _Run:
                 self._tell(step, loss)
         self.step_seconds += seconds
         moment.step, moment.loss = training.step, sum(losses) / len(losses)
+        self.losses.append((training.step, moment.loss))
         speed = self._speed(steps, seconds)
         moment.tokens_per_second = speed.get("tokens_per_second", math.nan)
         self._append({"step": training.step, "loss": moment.loss, **{key: round(v, 1) for key, v in speed.items()}})
@@ -307,10 +312,7 @@ class _Run:
     def _stop_if(self, asked: bool) -> None:
         if asked and self.folder is not None and self.training.step < self.steps:
             self._save_checkpoint(self.folder)
-            raise StoppedError(
-                f"Stopped after step {self.training.step} of {self.steps}. What is done is kept in "
-                f"{self.folder.path}; the same command goes on from there."
-            )
+            raise StoppedError(f"Stopped after step {self.training.step} of {self.steps}; the same command resumes.")
 
     def _circumstances(self) -> dict[str, Json]:
         from strongticket.environment import environment

@@ -5,15 +5,23 @@ row more in the query matrix, for the input [x; 1]. Key biases do not exist here
 which the softmax cannot see. A value bias is part of the output bias, since attention weights sum to 1.
 """
 
+import functools
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
+from strongticket.checks import as_count
+from strongticket.notebook import card
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.ordered import as_divisor, ordered_product
 
 # Of float64, with a little room for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
+
+_PARTS = ("query", "key", "value", "output")
+_Linear = tuple[Tensor, Tensor | None]  # a weight (out, in) and a bias (out,)
 
 
 class Attention(nn.Module):
@@ -27,10 +35,10 @@ class Attention(nn.Module):
         output_bias: shape (d_2,), or None.
     """
 
-    def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, output_bias: Tensor | None = None
-    ) -> None:
+    def __init__(self, query: Array, key: Array, value: Array, output: Array, output_bias: Array | None = None) -> None:
         super().__init__()
+        query, key, value, output = map(as_tensor, _PARTS, (query, key, value, output))
+        output_bias = None if output_bias is None else as_tensor("output_bias", output_bias)
         _check_shapes(query, key, value, output, output_bias)
         self.query, self.key = nn.Parameter(query), nn.Parameter(key)
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
@@ -79,19 +87,84 @@ class Attention(nn.Module):
             raise ValueError("add_bias_kv and add_zero_attn add tokens, which the theory does not cover.")
         if not module._qkv_same_embed_dim:
             raise ValueError("query, key and value must have the same width; this module has kdim or vdim of its own.")
-        d, H = module.embed_dim, module.num_heads
         weights = {name: tensor.detach().to(dtype) for name, tensor in module.state_dict().items()}
+        q, k, v = weights["in_proj_weight"].chunk(3)
+        q_bias, _, v_bias = weights["in_proj_bias"].chunk(3) if "in_proj_bias" in weights else (None,) * 3
+        o, o_bias = weights["out_proj.weight"], weights.get("out_proj.bias")
+        return cls._from_projections((q, q_bias), k, (v, v_bias), (o, o_bias), module.num_heads)
+
+    @classmethod
+    def from_linears(
+        cls,
+        query: nn.Linear | Array,
+        key: nn.Linear | Array,
+        value: nn.Linear | Array,
+        output: nn.Linear | Array,
+        *,
+        n_heads: int,
+        dtype: torch.dtype | None = None,
+    ) -> "Attention":
+        """Read an attention made of four linear maps, as most models have it; a key bias drops out, a value bias moves.
+
+        Args:
+            query: (n_heads * n, d_model): a `torch.nn.Linear`, or a matrix (out, in) as a tensor, an array or a list.
+            key: (n_heads * n, d_model), likewise.
+            value: (n_heads * m, d_model), likewise.
+            output: (d_out, n_heads * m), likewise.
+            n_heads: of equal width. Scores are divided by the square root of n.
+            dtype: as in `from_torch`; by default the widest of the four.
+
+        Example:
+            >>> query, key, value, output = (nn.Linear(8, 8) for _ in range(4))
+            >>> Attention.from_linears(query, key, value, output, n_heads=2)
+            Attention(n_heads=2, d_model=8, key_width=4, value_width=4, d_out=8, query_bias, output_bias)
+            >>> Attention.from_linears([[1, 0]], [[0, 1]], [[1, 1]], [[1]], n_heads=1)
+            Attention(n_heads=1, d_model=2, key_width=1, value_width=1, d_out=1)
+        """
+        maps = list(map(_weight_and_bias, _PARTS, (query, key, value, output)))
+        tensors = [tensor for pair in maps for tensor in pair if tensor is not None]
+        wide = dtype or functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        (q, q_bias), (k, _), (v, v_bias), (o, o_bias) = (
+            (weight.to(wide), bias if bias is None else bias.to(wide)) for weight, bias in maps
+        )
+        H = as_count("n_heads", n_heads)
+        fits = H and k.shape == q.shape and v.shape[1] == q.shape[1] and o.shape[1] == v.shape[0]
+        if not fits or q.shape[0] % H or v.shape[0] % H or 0 in (*q.shape, *v.shape, *o.shape):
+            raise ValueError(
+                "from_linears needs query and key (n_heads * n, d), value (n_heads * m, d) and output (d_out, n_heads "
+                f"* m), each (out, in); got {', '.join(str(tuple(w.shape)) for w in (q, k, v, o))} and n_heads={H}."
+            )
+        return cls._from_projections((q, q_bias), k, (v, v_bias), (o, o_bias), H)
+
+    @classmethod
+    def _from_projections(cls, query: _Linear, k: Tensor, value: _Linear, output: _Linear, H: int) -> "Attention":
+        (q, q_bias), (v, v_bias), (o, o_bias) = query, value, output
         # torch keeps (out, in); a head's columns become a matrix (in, out) of its own.
-        q, k, v = (w.view(H, d // H, d).mT.contiguous() for w in weights["in_proj_weight"].chunk(3))  # (H, d, d / H)
-        o = weights["out_proj.weight"].T.reshape(H, d // H, d)
-        if module.in_proj_bias is None:
-            return cls(q, k, v, o)
-        q_bias, _, v_bias = (b.view(H, 1, d // H) for b in weights["in_proj_bias"].chunk(3))
-        bias = weights["out_proj.bias"] + ordered_product(v_bias.view(1, d), weights["out_proj.weight"])[0]
-        attention = cls(torch.cat([q, q_bias], dim=1), k, v, o, bias)
-        size = weights["out_proj.bias"].abs() + (v_bias.abs() @ o.abs()).sum(dim=(0, 1))
-        attention.bias_rounding = (d + H + 2) * torch.finfo(bias.dtype).eps * size.double()
+        W_Q, W_K, W_V = (w.reshape(H, -1, w.shape[1]).mT.contiguous() for w in (q, k, v))  # (H, d, n or m)
+        W_O = o.T.reshape(H, -1, len(o))  # (H, m, d_out)
+        if q_bias is not None:
+            W_Q = torch.cat([W_Q, q_bias.reshape(H, 1, -1)], dim=1)
+        if v_bias is None:
+            return cls(W_Q, W_K, W_V, W_O, o_bias)
+        o_bias = torch.zeros_like(o[:, 0]) if o_bias is None else o_bias
+        attention = cls(W_Q, W_K, W_V, W_O, o_bias + ordered_product(v_bias[None], o)[0])
+        size = o_bias.abs() + (v_bias.reshape(H, 1, -1).abs() @ W_O.abs()).sum(dim=(0, 1))
+        attention.bias_rounding = (o.shape[1] + H + 2) * torch.finfo(o.dtype).eps * size.double()
         return attention
+
+    def _sizes(self) -> dict[str, int]:
+        # A bias is True, and not named where there is none.
+        (H, d, n), (_, m, d_out) = self.key.shape, self.output.shape
+        widths = {"n_heads": H, "d_model": d, "key_width": n, "value_width": m, "d_out": d_out}
+        return widths | _biases(self.query, d, self.output_bias)
+
+    def extra_repr(self) -> str:
+        """Give the sizes that `repr` shows."""
+        return _written(self._sizes())
+
+    def _repr_html_(self) -> str:
+        facts = {name: "yes" if value is True else f"{value:,}" for name, value in self._sizes().items()}
+        return card("Attention", facts)
 
 
 class MergedAttention(nn.Module):
@@ -121,6 +194,11 @@ class MergedAttention(nn.Module):
         x = x.unsqueeze(-3)  # (..., 1, T, d_1)
         return attention_weights(_with_one(x, self.qk.shape[1]) @ self.qk @ x.mT, attends)
 
+    def extra_repr(self) -> str:
+        """Give the sizes that `repr` shows."""
+        H, d, d_out = self.vo.shape
+        return _written({"n_heads": H, "d_model": d, "d_out": d_out} | _biases(self.qk, d, self.output_bias))
+
 
 def attention_weights(scores: Tensor, attends: Tensor | None) -> Tensor:
     """Softmax over the tokens that are attended to; a token that attends to none is an error, as in the paper."""
@@ -147,8 +225,29 @@ def _with_one(x: Tensor, width: int) -> Tensor:
     return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)
 
 
+def _biases(query: Tensor, d_model: int, output_bias: Tensor | None) -> dict[str, int]:
+    there = {"query_bias": query.shape[1] > d_model, "output_bias": output_bias is not None}
+    return {name: True for name, found in there.items() if found}
+
+
+def _written(sizes: Mapping[str, int]) -> str:
+    return ", ".join(name if value is True else f"{name}={value}" for name, value in sizes.items())
+
+
 def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
+
+
+def _weight_and_bias(name: str, linear: nn.Linear | Array) -> _Linear:
+    """Take a linear map, (out, in), and its bias if it has one."""
+    if isinstance(linear, nn.Linear):
+        return linear.weight.detach(), linear.bias.detach() if linear.bias is not None else None
+    if isinstance(linear, nn.Module):
+        raise ValueError(f"{name} must be a torch.nn.Linear or a matrix (out, in); got {type(linear).__name__}.")
+    weight = as_tensor(name, linear).detach()
+    if weight.dim() != 2 or not weight.is_floating_point():
+        raise ValueError(f"{name} must be a float matrix (out, in); got {weight.dtype} {tuple(weight.shape)}.")
+    return weight, None
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, output: Tensor, bias: Tensor | None) -> None:

@@ -143,6 +143,13 @@ def stacked(matrices: Sequence[Matrix]) -> Matrix:
     return SignedMatrix(planes, rows=torch.cat(rows))
 
 
+def _floats(x: Tensor) -> Tensor:
+    """Give float32; whole numbers are refused as torch's layers refuse them, since what goes out is rounded to them."""
+    if not x.is_floating_point():
+        raise ValueError(f"a layer that runs from bits takes floats; got {x.dtype}. Use x.float().")
+    return x.float()
+
+
 class SignedLinear(nn.Module):
     """A linear layer (..., in) -> (..., out).
 
@@ -161,7 +168,7 @@ class SignedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to (..., in); what comes in another precision goes out in it, but float32 is computed in."""
-        y: Tensor = self.matrix(x.float())
+        y: Tensor = self.matrix(_floats(x))
         bias = self.bias
         y = y if bias is None else y.add_(bias)  # in its place, since fresh memory takes time
         return y if x.dtype == torch.float32 else y.to(x.dtype)
@@ -216,7 +223,7 @@ class SignedConv(nn.Module):
         if x.dim() == len(self.window) + 1:
             return self.forward(x[None])[0]
         mode = "constant" if self.mode == "zeros" else self.mode
-        padded = F.pad(x.float(), self.padding, mode=mode)
+        padded = F.pad(_floats(x), self.padding, mode=mode)
         sizes = [
             (size - step * (window - 1) - 1) // stride + 1
             for size, window, stride, step in zip(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.models.attention import Attention
+from strongticket.ops.arrays import Array, as_tensor
 
 
 class FeedForward(nn.Module):
@@ -15,25 +16,33 @@ class FeedForward(nn.Module):
     Args:
         weights: $W_1 \ldots W_L$, each (out, in).
         biases: one for each layer, (out,) or None; by default no layer has one.
+
+    Example:
+        >>> FeedForward([[[1.0, -1.0]], [[2.0], [3.0]]])(torch.tensor([3.0, 1.0], dtype=torch.float64)).tolist()
+        [4.0, 6.0]
     """
 
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> None:
+    def __init__(self, weights: Sequence[Array], biases: Sequence[Array | None] | None = None) -> None:
         super().__init__()
-        biases = biases if biases is not None else [None] * len(weights)
-        if not weights or len(biases) != len(weights):
-            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(biases)}.")
-        for weight, bias in zip(weights, biases, strict=True):
+        given = [None] * len(weights) if biases is None else biases
+        if not weights or len(given) != len(weights):
+            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(given)}.")
+        layers = [
+            (as_tensor("a weight", weight), None if bias is None else as_tensor("a bias", bias))
+            for weight, bias in zip(weights, given, strict=True)
+        ]
+        for weight, bias in layers:
             if weight.dim() != 2 or (bias is not None and bias.shape != weight.shape[:1]):
                 raise ValueError(
                     "a layer needs a weight (out, in) and a bias (out,) or None; "
                     f"got {tuple(weight.shape)} and {tuple(bias.shape) if bias is not None else None}."
                 )
-        for below, above in pairwise(weights):
+        for (below, _), (above, _) in pairwise(layers):
             if below.shape[0] != above.shape[1]:
                 raise ValueError(
                     f"layers must fit: one gives {below.shape[0]} numbers, the next takes {above.shape[1]}."
                 )
-        self.layers = nn.ModuleList(_linear(w, b) for w, b in zip(weights, biases, strict=True))
+        self.layers = nn.ModuleList(_linear(weight, bias) for weight, bias in layers)
 
     @property
     def weights(self) -> list[Tensor]:
@@ -86,15 +95,22 @@ class Transformer(nn.Module):
 
 
 def random_transformer(
-    n_blocks: int, d_model: int, *, key_width: int, generator: torch.Generator, normalize: bool = True
+    n_blocks: int,
+    d_model: int,
+    *,
+    key_width: int,
+    generator: torch.Generator,
+    n_heads: int = 1,
+    normalize: bool = True,
 ) -> Transformer:
-    """Draw a target: one head a block and one linear layer as F, entries uniform, spectral norms at most 1.
+    """Draw a target: an attention and one linear layer as F in each block, entries uniform, spectral norms at most 1.
 
     Args:
         n_blocks: how many blocks.
         d_model: the width d.
         key_width: width of query, key and value.
         generator: source of the numbers.
+        n_heads: heads of each attention.
         normalize: divide each matrix by its spectral norm, as the theorems assume.
     """
 
@@ -102,9 +118,9 @@ def random_transformer(
         matrix = 2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1
         return matrix / torch.linalg.matrix_norm(matrix, ord=2, keepdim=True) if normalize else matrix
 
-    d, n = d_model, key_width
+    d, n, H = d_model, key_width, n_heads
     blocks = [
-        Block(Attention(draw(1, d, n), draw(1, d, n), draw(1, d, n), draw(1, n, d)), FeedForward([draw(d, d)]))
+        Block(Attention(draw(H, d, n), draw(H, d, n), draw(H, d, n), draw(H, n, d)), FeedForward([draw(d, d)]))
         for _ in range(n_blocks)
     ]
     return Transformer(blocks)

@@ -143,21 +143,26 @@ class _Read:
 
 
 def _check_what_vanishes(target: Target, batch: Inputs) -> None:
-    """Refuse a part whose inputs do not come from the map that bounds them: where that gives 0, they must be 0."""
-    read: dict[str, Tensor] = {}
-    with ExitStack() as hooks:
-        for layer, part in target.parts.values():
-            for place, input in part.reads(layer).items():
-                for source, rows in input.vanishes_with(layer).items():
-                    hooks.callback(_at(layer, source).register_forward_hook(partial(_without, rows)).remove)
-                note = partial(_note_input, read, place)
-                hooks.callback(_at(layer, place).register_forward_pre_hook(note).remove)
-        target.backbone(**batch)
+    """Refuse a part whose inputs do not come from the map that bounds them: where that gives 0, they must be 0.
+
+    One kind of part after the other: if the maps of two gave 0 at a time, one could be taken for the other.
+    """
+    kinds: dict[str, list[tuple[str, Layer, str, str, Tensor]]] = {}
     for name, (layer, part) in target.parts.items():
         for place, input in part.reads(layer).items():
-            for source in input.vanishes_with(layer):
-                if read[place].any():
-                    _refuse(name, f"does not read what {source} gives, which its bound is made from")
+            for source, rows in input.vanishes_with(layer).items():
+                kinds.setdefault(part.name, []).append((name, layer, place, source, rows))
+    for claims in kinds.values():
+        read: dict[str, Tensor] = {}
+        with ExitStack() as hooks:
+            for _, layer, place, source, rows in claims:
+                hooks.callback(_at(layer, source).register_forward_hook(partial(_without, rows)).remove)
+                note = partial(_note_input, read, place)
+                hooks.callback(_at(layer, place).register_forward_pre_hook(note).remove)
+            target.backbone(**batch)
+        for name, _, place, source, _ in claims:
+            if read[place].any():
+                _refuse(name, f"does not read what {source} gives, which its bound is made from")
 
 
 def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:

@@ -99,6 +99,8 @@ def construct_pretrained(
     for layer, part in target.parts.values():
         part.check(layer.config)
     sha256, architecture = target.sha256(), target.describe(items)
+    if wrong := next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), ""):
+        raise ValueError(f"{wrong} must be finite; with NaN or infinity in it no ticket can be tried in the model.")
     work = target.pieces(items, seed, assignment, str(torch.device(device)))
     pieces = [piece for part in work.values() for piece in part]
     if dask is None:

@@ -1,5 +1,6 @@
 """A model's family in words; of a model that has none, a file to begin one with, from what the model itself does."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,11 +68,7 @@ def skeleton(model: nn.Module) -> str:
     written: list[str] = []
     for i, path in enumerate(lists):
         written += [f"layer_{i} = [", *(f"    {line}" for line in _parts(backbone, path, norms)), "]"]
-    names = [
-        name
-        for name in _NAMES
-        if any(line.lstrip(" *").startswith(f"{name}(") or f" {name}(" in line for line in written)
-    ]
+    names = [name for name in _NAMES if re.search(rf"\b{name}\(", "\n".join(written))]
     written = [f"from strongticket.pretrained import Family, {', '.join([*names, 'register_family'])}", "", *written]
     layers = ", ".join(f'"{path}": layer_{i}' for i, path in enumerate(lists))
     linear = ", linear=True" if why_not_merged(config) else ""
@@ -112,7 +109,8 @@ def _norms_by_reader(backbone: nn.Module, config: Any) -> dict[str, str]:
 
 def _parts(backbone: nn.Module, path: str, norms: dict[str, str]) -> Iterator[str]:
     layers: Any = backbone.get_submodule(path)
-    index = min(1, len(layers) - 1)  # the second shows what the layer before gives
+    # The second shows what the layer before gives, if the model ran so far without numbers.
+    index = int(any(name.startswith(f"{path}.1.") for name in norms))
     found = []
     for name, module in layers[index].named_modules():
         if _is_map(module):

@@ -1,6 +1,7 @@
 """Which parts the layers of each family of models have. `docs/adding-a-model.md` shows how to describe one more."""
 
 import runpy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -40,9 +41,16 @@ class Family:
             if len(set(names)) < len(names):
                 raise ValueError(f"each part of a layer needs a name of its own; got {', '.join(names)}.")
             for part in parts:
+                if not isinstance(part.input, Input):
+                    raise ValueError(
+                        f"{part.name} needs what makes its inputs: Norm, Behind or Given; got {part.input!r:.40}."
+                    )
                 for source in (getattr(part.input, field.name) for field in fields(part.input)):
                     if isinstance(source, Part) and source not in parts:
                         raise ValueError(f"{part.name} reads what {source.name} gives, which is no part of the layer.")
+            for at, times in Counter(each.at for part in parts for each in part.linear()).items():
+                if times > 1:
+                    raise ValueError(f"{times} parts of a layer stand for the map at {at}; only one can.")
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Give the parts that a ticket stands for."""

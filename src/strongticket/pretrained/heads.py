@@ -108,9 +108,15 @@ class Heads(Part):
         """One piece a head; they hold views of the model's numbers, not copies."""
         *inputs, output = self._read(layer)
         n, scaling = self._cut(layer)
-        if inputs[0].weight.shape[1] != inputs[1].weight.shape[1]:
+        query, key, value = (part.weight.shape for part in inputs)
+        if query[1] != key[1]:
             raise StrongTicketError(
                 f"{layer.name}.{self.name} has keys of another width than queries; use --parts linear."
+            )
+        if query != key or value[0] != output.weight.shape[1]:
+            shapes = ", ".join(str(tuple(shape)) for shape in (query, key, value, output.weight.shape))
+            raise StrongTicketError(
+                f"{layer.name}.{self.name}: query, key, value and output of shapes {shapes} do not fit together."
             )
         heads = zip(*(part.chunk(n) for part in inputs), output.weight.chunk(n, dim=1), strict=True)
         return [
@@ -191,25 +197,20 @@ class Heads(Part):
 
     def head_size(self, layer: Layer) -> int:
         """Give the width of one head."""
-        attention = layer.module(self.at)
-        for name in _HEAD_SIZES:
-            if isinstance(size := getattr(attention, name, None), int):
-                return size
-        raise self._laid_out_otherwise(layer, " or ".join(_HEAD_SIZES))
+        return int(self._number(layer, _HEAD_SIZES, int, "describe each of its maps as a LinearMap"))
 
     def _cut(self, layer: Layer) -> tuple[int, float]:
         """Give the number of heads, and what multiplies their scores."""
-        attention = layer.module(self.at)
-        for name in _SCALES:
-            if isinstance(scaling := getattr(attention, name, None), float):
-                return len(self._read(layer)[0].weight) // self.head_size(layer), scaling
-        raise self._laid_out_otherwise(layer, " or ".join(_SCALES))
+        scaling = self._number(layer, _SCALES, float, "merged heads need it; use --parts linear")
+        return len(self._read(layer)[0].weight) // self.head_size(layer), scaling
 
-    def _laid_out_otherwise(self, layer: Layer, lacks: str) -> StrongTicketError:
-        return StrongTicketError(
-            f"{type(layer.module(self.at)).__name__} has no {lacks}: this release of transformers lays "
-            f"{layer.config.model_type} out in another way than its family says."
-        )
+    def _number(self, layer: Layer, names: Sequence[str], kind: type[int | float], advice: str) -> float:
+        """Read what the attention itself says, under one of some names."""
+        attention = layer.module(self.at)
+        for name in names:
+            if isinstance(number := getattr(attention, name, None), kind):
+                return number
+        raise StrongTicketError(f"{type(attention).__name__} has no attribute {' or '.join(names)}; {advice}.")
 
     def _output_bias(self, layer: Layer) -> tuple[Tensor | None, float]:
         """Move the value bias behind the heads, as attention weights sum to 1; give the bias and what rounding cost."""
@@ -242,6 +243,8 @@ class Mixed(Input):
         size, alpha = heads.head_size(layer), (heads.memory or heads.input).largest(layer)
         map = layer.linear_map(heads.maps[2])
         values = map.chunk(len(map.weight) // size)[self._values(layer)]
+        if not values:
+            raise StrongTicketError(f"{heads.maps[2]} has {len(map.weight)} outputs, and none are left for values.")
         for value in values:
             longest = largest_output(value, alpha)
             squares += longest * longest

@@ -101,6 +101,8 @@ def _numbers(place: str, module: nn.Module) -> Affine:
 @torch.no_grad()
 def _normalises(module: nn.Module, read: Affine) -> bool:
     """Try whether a module divides by a root of squares, with the mean taken off or not, and then has this gain."""
+    if read.weight.dim() != 1:
+        return False
     gain, shift = read.weight.double(), 0.0 if read.bias is None else read.bias.double()
     generator = torch.Generator("cpu").manual_seed(0)
     # So large that what a norm adds to the squares does not show.

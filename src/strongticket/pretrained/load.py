@@ -28,7 +28,15 @@ def load_model(name: str, parts: Parts = "merged") -> nn.Module:
     with _one_line(name), _quiet(transformers):
         # Eager attention gives its weights away, which `compare` looks at.
         model, report = maker.from_pretrained(
-            name, output_loading_info=True, attn_implementation="eager", trust_remote_code=False
+            name,
+            output_loading_info=True,
+            attn_implementation="eager",
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+        )
+    for tensor, theirs, ours in sorted(report["mismatched_keys"]):
+        raise StrongTicketError(
+            f"{name}: {tensor} has the shape {tuple(theirs)}; by config.json it must be {tuple(ours)}."
         )
     missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in _UNUSED))
     if missing:
@@ -55,9 +63,10 @@ def load_config(name: str) -> Any:
             ) from error
     if (quantised := getattr(config, "quantization_config", None)) is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised.quant_method
+        how = f" ({getattr(method, 'value', method)})" if method else ""
         raise StrongTicketError(
-            f"{name}: the checkpoint is quantised ({getattr(method, 'value', method)}); give the model it was made "
-            "from, in float32, bfloat16 or float16."
+            f"{name}: the checkpoint is quantised{how}; give the model it was made from, in float32, bfloat16 or "
+            "float16."
         )
     if (layers := getattr(config, "num_hidden_layers", 0) or 0) not in range(_MOST_LAYERS + 1):
         raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")

@@ -132,10 +132,8 @@ class Behind(Input):
         """Refuse an activation that could make its input larger: the certificate would not hold."""
         names = [name for key in _ACTIVATIONS if isinstance(name := getattr(config, key, None), str)]
         if not names or any(name not in _SHRINKING for name in names):
-            raise StrongTicketError(
-                f"the MLP's activation {', '.join(names)!r} is not known to keep norms; known are "
-                f"{', '.join(_SHRINKING)}. Prune into the attention alone."
-            )
+            said = f"activation {', '.join(names)!r} is not known to keep norms" if names else "activation is not named"
+            raise StrongTicketError(f"the MLP's {said}; known are {', '.join(_SHRINKING)}. Use --what attention.")
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Give the map; of two that are multiplied, the first."""

@@ -14,7 +14,7 @@ _WORDS = {
     "d_out": "{} outputs",
     "context": "context of {} tokens",
     "vocabulary": "vocabulary of {}",
-    "items": "{} items an entry",
+    "items": "{} items per entry",
     "activation": "{}",
     "init": "init {}",
 }

@@ -23,7 +23,12 @@ T = TypeVar("T")
 Progress = Callable[[int, int], object]
 
 # Of searches, what they are worth comes first.
-_ORDER = (CONSTRUCTIONS[0], "maps", *CONSTRUCTIONS[1:], "certificate", "frontier", *TEXT_FIGURES, "pretrained")
+_ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
+
+_ROUNDING = (
+    "The numbers of the two differ. In their last digits that is rounding: another kind of CPU or another version of a "
+    "package adds numbers up in another order. An error near 1e-15 is nothing but rounding."
+)
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
@@ -35,7 +40,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         # Two figures of the same would only confuse.
         twin = next((other for other in shown if result.config and other.config == result.config), None)
         if twin is not None:
-            found.leave_out(result.path, f"has the settings of {twin.path}, which is shown, and other numbers")
+            found.leave_out(result.path, f"has the same settings as {twin.path}, which is shown. {_ROUNDING}")
             continue
         for make in _makers(result, found):
             sections += (made := _attempt(found, result.path, make, result))
@@ -72,7 +77,7 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
 
 def figure_section(result: Result) -> Section:
     """Describe a figure by its own file, and say where its numbers come from."""
-    section = load_figure(str(result.config["figure"])).describe(result.content)
+    section = load_figure(str(result.config["figure"])).section(result.content)
     return replace(section, origin=origin_of(result))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, table_of
+from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, ramp_of, table_of
 from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
@@ -27,8 +27,9 @@ def certificate_section(results: Sequence[Result]) -> Section:
             tables.append(_table(way, groups))
             total += sum(len(worst) for _, worst, _ in groups)
         violations += figure.violations
+    none = "No measured error exceeds its certificate"
     chart = Chart(
-        title="Certificate against measured error",
+        title=f"{violations} of {total:,} errors exceed their certificates" if violations else none,
         caption="Each dot is one source: the largest error of any token on any test input, against the error its "
         f"certificate allows. {violations} of {total:,} lie above the line by more than rounding can explain, "
         f"{number(max(figure.rounding for figure in figures))}.",
@@ -42,6 +43,8 @@ def certificate_section(results: Sequence[Result]) -> Section:
         lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",
+        plain=f"Every ticket comes with a proof of how far off it can be. {total:,} were tried: "
+        + (f"{violations} broke it." if violations else "none broke it."),
         blocks=(chart,),
         origin=origin_of(*results),
     )
@@ -52,7 +55,7 @@ def _view(name: str, groups: Sequence[Group]) -> View:
         Series(
             name=f"n = {width}",
             points=[(_round(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
-            ramp=place / max(1, len(groups) - 1),
+            ramp=ramp_of(place, len(groups)),
             line=False,
         )
         for place, (width, worst, certified) in enumerate(groups)
@@ -98,10 +101,13 @@ def map_section(result: Result) -> Section:
         for n, each in zip(widths, maps, strict=True)
     ]
     samples = len(theirs)
+    narrow, wide = (float(np.abs(np.subtract(each, theirs, dtype=np.float64)).max()) for each in (maps[0], maps[-1]))
+    grows = "As the network grows, its ticket looks where the target looks"
     block = Maps(
-        title="Attention maps: the target, the ticket, and their difference",
+        title=grows if wide < narrow else "Attention of the target, of the ticket, and their difference",
         caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
-        "source at each width. Weights are stored to six digits; differences are written in thousandths.",
+        "source at each width. Weights are stored to six digits; the difference, ticket − target, is in "
+        "thousandths.",
         widths=widths,
         target=theirs,
         sources=maps,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number, share, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, number, sentence, share, table_of
 from strongticket.report.origin import origin
 from strongticket.report.records import Decoding, Timed
 
@@ -21,7 +21,7 @@ Place = tuple[str, int]  # device and threads
 
 
 def decode_section(path: Path, rows: Rows) -> Section:
-    """Show tokens a second against the number of weights, a view for each place."""
+    """Show tokens per second against the number of weights, a view for each place."""
     # Of each engine, model and place the last row counts.
     latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
     places: dict[Place, list[Timed[Decoding]]] = {}
@@ -31,14 +31,16 @@ def decode_section(path: Path, rows: Rows) -> Section:
     tables = [_table(place, of) for place, of in places.items()]
     before = " or ".join(map(str, sorted({timed.row.context for timed in latest})))
     caption = f"Medians of turns, with 20th and 80th percentiles; tokens one by one, after {before} others."
+    found = _finding([timed.row for timed in latest])
     return Section(
         anchor="decode",
         name="Run from bits",
         title="Writing text from bits",
         lead="A GPT-2 of signed constants, half of them dropped, run from its bits and by torch's ways as floats. All "
         "compute the same network: their logits were held against float64 before anything was timed.",
-        finding=_finding([timed.row for timed in latest]),
-        blocks=(Chart(title="Tokens per second", caption=caption, views=views, tables=tables),),
+        finding=found,
+        plain=f"{found}." if found else "",
+        blocks=(Chart(title=found or "Tokens per second", caption=caption, views=views, tables=tables),),
         origin=origin([path], [timed.made for timed in latest], commands=["strongticket bench decode"]),
     )
 
@@ -73,6 +75,7 @@ def _view(place: Place, rows: Rows) -> View:
         )
     return View(
         name=_words(place),
+        says=_says(place, [timed.row for timed in rows]),
         x="weights, millions",
         y="tokens per second",
         series=series,
@@ -80,6 +83,15 @@ def _view(place: Place, rows: Rows) -> View:
         x_ticks=sorted({_millions(timed.row) for timed in rows}),
         y_scales=("log", "linear"),
     )
+
+
+def _says(place: Place, rows: Sequence[Decoding]) -> str:
+    """Hold the largest model that runs from bits against float32; nothing where there is none."""
+    bits = [row for row in rows if row.engine == "bits" and row.times_float32]
+    if not bits:
+        return ""
+    row = max(bits, key=lambda row: row.weights)
+    return f"{sentence(_words(place))}: {row.times_float32:.1f} times as many tokens from bits as from float32"
 
 
 def _millions(row: Decoding) -> float:
@@ -116,6 +128,6 @@ def _finding(rows: Sequence[Decoding]) -> str:
         return ""
     row = max(alone, key=lambda row: row.weights)
     return (
-        f"GPT-2 {row.model} from bits, on one core: {row.times_float32:.1f} times float32's tokens per second, "
+        f"GPT-2 {row.model} from bits, on one core: {row.times_float32:.1f} times float32’s tokens per second, "
         f"in {row.weight_bytes / 1e6:,.0f} MB"
     )

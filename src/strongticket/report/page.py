@@ -7,27 +7,33 @@ anything, whatever a name or a caption holds.
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from strongticket._version import __version__
-from strongticket.charts.parts import Section, Table, drawn_json
+from strongticket.charts.colours import style_sheet
+from strongticket.charts.parts import Maps, Matrix, Section, Table, drawn_json
 from strongticket.report.axis import axis_of
 
+_FINDINGS = 3  # at the top, in plain words
 _MOST_OF_A_CHAPTER = 4  # at a glance
+_FORMULA = re.compile(r"\b(\w)(?:_(\w+))?\^\((.*?)\)")
 _LONG = 18  # letters: a column of longer words breaks its lines on a phone
-_SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "page.js")
+_SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "save.js", "page.js")
 
 
 def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]) -> str:
     """Give the whole page."""
-    style = _asset("page.css")
+    style = style_sheet() + _asset("page.css")
     script = "\n".join(f"// {name}\n{_asset(name)}" for name in _SCRIPTS)
+    hero, shown = _hero(sections)
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; "
         "form-action 'none'"
@@ -37,12 +43,31 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
         policy=Markup(policy),
         style=Markup(style),
         script=Markup(script),
+        hero=hero,
+        findings=[section.plain for section in sections if section.plain][:_FINDINGS],
         glance=list(_glance(sections)),
-        entries=_entries(sections),
-        sections=sections,
+        entries=_entries(shown),
+        sections=shown,
         left_out=left_out,
         version=__version__,
     )
+
+
+def _hero(sections: Sequence[Section]) -> tuple[Section | None, list[Section]]:
+    """Take what a page opens with out of its section: attention maps, or a picture that a ticket hides."""
+    for kind in (Maps, Matrix):
+        for place, section in enumerate(sections):
+            chosen = [block for block in section.blocks if isinstance(block, kind)][:1]
+            if chosen:
+                rest = [block for block in section.blocks if block is not chosen[0]]
+                left = [replace(section, blocks=rest)] if rest else []
+                anchor = f"{section.anchor}-hero" if rest else section.anchor
+                return replace(section, anchor=anchor, blocks=chosen), [
+                    *sections[:place],
+                    *left,
+                    *sections[place + 1 :],
+                ]
+    return None, list(sections)
 
 
 def render_section(section: Section) -> str:
@@ -71,6 +96,7 @@ def _templates() -> Environment:
         "column_classes": _column_classes,
         "drawn_json": drawn_json,
         "kind": lambda block: type(block).__name__,
+        "typeset": _typeset,
         "letters": lambda row: sum(map(len, row.words)),
     }
     return environment
@@ -81,6 +107,19 @@ def _printable(value: object) -> object:
     if not isinstance(value, str | int | Undefined):
         raise TypeError(f"a text is needed; got {type(value).__name__}")
     return value
+
+
+def _typeset(text: str) -> Markup:
+    """Write indices and exponents as people do, and escape the rest.
+
+    Example:
+        >>> print(_typeset("times n_K^(1/4) < 2"))
+        times n<sub>K</sub><sup>1/4</sup> &lt; 2
+    """
+    written = _FORMULA.sub(
+        lambda f: f"{f[1]}{f'<sub>{f[2]}</sub>' if f[2] else ''}<sup>{f[3]}</sup>", str(escape(text))
+    )
+    return Markup(written)
 
 
 def _glance(sections: Sequence[Section]) -> Iterator[tuple[str, str, str]]:

@@ -1,9 +1,22 @@
 """Pretrained models as tickets: how close outputs come as each entry gets more random products to choose from."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
-from strongticket.charts.parts import SERIES, SMALLEST, Chart, Dash, Section, Series, Table, View, number, table_of
+from strongticket.charts.parts import (
+    SERIES,
+    SMALLEST,
+    Chart,
+    Dash,
+    Section,
+    Series,
+    Table,
+    View,
+    changes,
+    number,
+    table_of,
+)
 from strongticket.report.certificates import certificate_view
 from strongticket.report.find import ComparedModel, Result
 from strongticket.report.origin import origin
@@ -39,7 +52,7 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
         title=f"{model} inside a random network",
         lead="Every matrix that became random is a seed and a mask; nothing was trained. How close do the ticket’s "
         "outputs come to the original’s as each entry has more random products to choose from?",
-        finding=f"{best.what}, {best.items} items an entry: {_closeness(best.compare)}",
+        finding=f"{best.what}, {best.items} items per entry: {_closeness(best.compare)}",
         blocks=(chart,),
         origin=where,
     )
@@ -72,7 +85,8 @@ def _views(runs: Sequence[Pretrained]) -> Iterator[View]:
             points = [(items, max(found, SMALLEST)) for items, found in values if found is not None]
             series += [Series(name=f"{what}: {label}", points=points, colour=colour, dash=dash)]
         if all(value(run) is not None for run in runs for value in lines.values()):
-            yield View(name=name, x="items an entry", y=y, series=series)
+            says = changes(y, series[0].points, "items")
+            yield View(name=name, says=says, x="items per entry", y=y, series=series, y_scales=("log",))
 
 
 def _part_view(runs: Sequence[Pretrained]) -> View:
@@ -86,7 +100,9 @@ def _part_view(runs: Sequence[Pretrained]) -> View:
         )
         for run, colour in zip(runs, SERIES, strict=False)
     ]
-    return certificate_view("Parts", series, "certified error of a part", "largest error")
+    kept = all(error <= certified for each in series for certified, error in each.points)
+    view = certificate_view("Parts", series, "certified error of a part", "largest error")
+    return replace(view, says="No part exceeds its certificate" if kept else "Some parts exceed their certificates")
 
 
 def _table(runs: Sequence[Pretrained]) -> Table:

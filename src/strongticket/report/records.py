@@ -213,13 +213,14 @@ class RuleRun(NamedTuple):
 
 
 class RuleStep(NamedTuple):
-    """A row of `bench rules`: a step of edge-popup beside others of the same network, on one CPU thread."""
+    """A row of `bench rules`: a step of a search beside others of the same network, on one CPU thread."""
 
     network: str
     batch: int
     dense_ms: float
     over_dense: float  # time over that of a dense step, median of turns
     over_published: float  # likewise over a step that sorts all scores, as published scripts do
+    rule: str = "edge-popup"  # rows of earlier releases do not say
     op: str = "rule-step"
 
 

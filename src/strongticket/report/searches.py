@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View, table_of
+from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View, sentence, table_of
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.report.find import SearchRun
@@ -41,7 +41,7 @@ def search_section(runs: Sequence[SearchRun]) -> Section:
     lines = _lines(runs, differences, folders)
     validated = [(line.name, *point) for line in lines for point in line.validation]
     chart = Chart(
-        title="Loss against tokens",
+        title=sentence(_finding(runs)) or "Losses by the amount of text",
         caption="With points: validation; without, and thin: training, each place the mean of the steps around it. "
         "One colour for each setting; its seeds differ in their dashes. The loss before the first step is in the "
         f"table. Of more than {_MOST} validations, every so many are shown.",
@@ -55,13 +55,13 @@ def search_section(runs: Sequence[SearchRun]) -> Section:
         ),
     )
     open_runs = sum(run.result is None for run in runs)
-    unfinished = f" {open_runs} of {len(runs)} not finished: the same command goes on from there." if open_runs else ""
+    unfinished = f" {open_runs} of {len(runs)} not finished: run the same command again to resume." if open_runs else ""
     return Section(
         anchor="searches",
         name="Search runs",
         title="Search runs",
         lead="Each run learns a score for every weight and keeps the best; no weight is trained, unless the table says "
-        f"so. Losses are in nats a token.{unfinished}",
+        f"so. Losses are in nats per token.{unfinished}",
         finding=_finding(runs),
         blocks=(chart, _run_table(runs, differences, folders)),
         origin=origin(
@@ -190,7 +190,7 @@ def _view(lines: Sequence[_Line], name: str) -> View:
             label = f"{line.name}, training" if below else line.name
             look |= {"thin": name == "Both", "marks": False, "follows": below}
             series.append(Series(name=label, points=line.training, **look))
-    return View(name=name, x="tokens", y="loss, nats a token", series=series, y_scales=("linear", "log"))
+    return View(name=name, x="tokens", y="loss, nats per token", series=series, y_scales=("linear",))
 
 
 def _run_table(

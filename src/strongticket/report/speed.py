@@ -50,26 +50,34 @@ def sums_chart(rows: list[Sums], caption: str) -> Chart:
         )
         for key, colour in zip(order, _colours(order), strict=True)
     ]
-    view = View(name="Speed", x="items in a sum, n", y="subset sums solved a second", series=series, y_scales=("log",))
+    view = View(
+        name="Speed", x="items in a sum, n", y="subset sums solved per second", series=series, y_scales=("log",)
+    )
     table = table_of(
-        "Subset sums a second, medians",
+        "Subset sums per second, medians",
         [sums for key in order for sums in lines[key]],
         {
             "engine": _name,
             "n": lambda sums: str(sums.row.n),
-            "sums a second": lambda sums: number(sums.row.median),
+            "sums per second": lambda sums: number(sums.row.median),
             "slower than strongticket": lambda sums: number(sums.row.times_slower) + "×",
             "true optima": lambda sums: share(sums.row.optimal_share),
             "checked": lambda sums: f"{sums.row.checked:,}",
         },
     )
-    return Chart(title="Subset sums, engine by engine", caption=caption, views=(view,), tables=(table,))
+    found = _finding([sums.row for sums in rows if sums.row.device == "cpu"])
+    return Chart(
+        title=f"{_OURS}: {found}" if found else "Subset sums per second",
+        caption=caption,
+        views=(view,),
+        tables=(table,),
+    )
 
 
 def _subset_sums(path: Path, rows: list[Sums]) -> Section:
     caption = (
-        "Medians with 20th and 80th percentiles. One thread a CPU engine, charged its CPU time; all engines of a "
-        "device on the same random problems in one run."
+        "Medians with 20th and 80th percentiles. CPU engines have one thread each and are charged its CPU time; all "
+        "engines of a device work on the same random problems in one run."
     )
     return Section(
         anchor="speed",
@@ -118,8 +126,8 @@ def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
             "model": lambda step: step.model,
             "step": lambda step: names.get(step.kind, step.kind),
             "time / trained": lambda step: f"{step.time_ratio:.3f}" if step.time_ratio else "–",
-            "ms a step": lambda step: f"{1000 * step.median:.1f}",
-            "tokens a second": lambda step: f"{step.tokens_per_second:,.0f}",
+            "ms per step": lambda step: f"{1000 * step.median:.1f}",
+            "tokens per second": lambda step: f"{step.tokens_per_second:,.0f}",
             "peak GB": lambda step: f"{step.peak_bytes / 1e9:.2f}" if step.peak_bytes is not None else "–",
         },
         words=2,

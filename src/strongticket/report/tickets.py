@@ -106,7 +106,7 @@ def _search_words(search: object) -> str:
         return ""
     words = [f"search on {search.get('data', 'a text')}"]
     if isinstance(loss := search.get("validation_loss"), int | float):
-        words.append(f"validation loss {loss:.4f} nats a token")
+        words.append(f"validation loss {loss:.4f} nats per token")
     if isinstance(step := search.get("step"), int):
         words.append(f"at step {step:,}")
     return ", ".join(words)

@@ -106,7 +106,7 @@ def check_blocks(ticket: Content, name: str) -> None:
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
     first, second = weights.random("first"), weights.random("second")
-    return _LinearChain([second @ first] if merged else [first, second])
+    return _LinearChain([second @ first] if merged else [first, second], weights.dense("bias"))
 
 
 def _feedforward(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
@@ -194,17 +194,18 @@ class SignSplitNetwork(nn.Module):
 
 
 class _LinearChain(nn.Module):
-    """Matrices applied one after another, nothing between them."""
+    """Matrices applied one after another, nothing between them, and a bias at the end."""
 
-    def __init__(self, matrices: list[Tensor]) -> None:
+    def __init__(self, matrices: list[Tensor], bias: Tensor | None) -> None:
         super().__init__()
         self.matrices = nn.ParameterList(matrices)
+        self.bias = nn.Parameter(bias) if bias is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to (..., d_in)."""
         for matrix in self.matrices:
             x = x @ matrix.mT
-        return x
+        return x if self.bias is None else x + self.bias
 
 
 _BUILDERS: dict[str, Callable[[dict[str, Any], _Weights, bool], nn.Module]] = {

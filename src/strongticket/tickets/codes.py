@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_real, as_seed, as_sizes
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.rng import random_chunk, stream_of
 from strongticket.tickets.mask import FullMask, Mask, PackedMask
 from strongticket.tickets.symbols import Symbols
@@ -155,7 +156,7 @@ class CodeMask:
         return kept[self.codes(device).int()]
 
 
-def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> PackedMask | CodeMask:
+def coded_mask(codes: Array, table: Table, frozen: Frozen | None = None) -> PackedMask | CodeMask:
     """Make the mask of codes and their table; with the frozen part a rule drew its own codes by.
 
     Args:
@@ -164,6 +165,7 @@ def coded_mask(codes: Tensor, table: Table, frozen: Frozen | None = None) -> Pac
             size from 2^-24 to 2^24. Codes that mean the same become one.
         frozen: the weights that need not be stored, as their codes are what `frozen` says.
     """
+    codes = as_tensor("codes", codes, torch.int64)
     entries, shape = as_table(table), tuple(codes.shape)
     _check_codes(codes, len(entries))
     if entries == KEEP_OR_DROP and frozen is None:

@@ -66,6 +66,7 @@ class Cut:
         dimensions = 3 if self.stack else 2
         return (
             len(shape) == dimensions
+            and self.blocks > 0
             and (not self.stack or shape[0] == self.stack)
             and shape[self.axis - 2] == self.blocks * sum(width for _, width in self.parts)
         )

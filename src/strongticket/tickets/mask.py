@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes, check_density
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.rng import random_weights
 from strongticket.tickets.symbols import Bits, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
@@ -49,6 +50,19 @@ def density(mask: Mask) -> float:
     return mask.count() / numel if numel else 0.0
 
 
+def cells_of(mask: Mask, most: int = 48) -> list[bytes]:
+    """Give a small picture of a mask: at most so many rows and columns of how much is kept there, 0 to 255.
+
+    Example:
+        >>> [list(row) for row in cells_of(PackedMask.from_bool(torch.tensor([[True, False, True, True]])), 2)]
+        [[128, 255]]
+    """
+    rows = mask.shape[0] if len(mask.shape) > 1 else 1
+    kept = mask.to_bool().reshape(1, rows, -1).float()
+    shares = torch.nn.functional.adaptive_avg_pool2d(kept, (min(rows, most), min(kept.shape[2], most)))[0]
+    return [bytes(row) for row in (255 * shares).round().int().tolist()]
+
+
 class PackedMask:
     """A mask in packed bits: element i is bit i % 8 of byte i // 8, and the bits after the last element are 0.
 
@@ -71,10 +85,9 @@ class PackedMask:
         self._symbols = Symbols(2, math.prod(self._shape), bits, copy=copy)
 
     @classmethod
-    def from_bool(cls, mask: Tensor) -> "PackedMask":
-        """Pack a bool tensor; any other dtype is refused, since 0.5 or 2 would be no mask."""
-        if not isinstance(mask, Tensor):
-            raise ValueError(f"a mask is made from a torch tensor; got {type(mask).__name__}. Use torch.as_tensor.")
+    def from_bool(cls, mask: Array) -> "PackedMask":
+        """Pack a bool tensor, array or list; any other type is refused, since 0.5 or 2 would be no mask."""
+        mask = as_tensor("a mask", mask, torch.bool)
         if mask.dtype != torch.bool:
             raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
         flat = mask.detach().contiguous().view(torch.uint8).reshape(-1)

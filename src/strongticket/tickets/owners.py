@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_count, as_sizes
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.tickets.mask import BlockMask, keep_own
 from strongticket.tickets.symbols import Numbers, Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table
@@ -58,7 +59,7 @@ class OwnerMask:
         return keep_own(self.owners(), self.shape, self.unit_axis, device)
 
 
-def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockMask | OwnerMask:
+def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Array) -> BlockMask | OwnerMask:
     """Let each hidden unit keep only the weight to its owner.
 
     Args:
@@ -71,7 +72,7 @@ def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockM
         the d coordinates, a `BlockMask`, which takes none. Either gives the owners back: `mask.owners()`.
 
     Example:
-        >>> mask = owner_mask((2, 4), 1, torch.tensor([1, -1, 0, 1]))
+        >>> mask = owner_mask((2, 4), 1, [1, -1, 0, 1])
         >>> mask.to_bool().int().tolist(), mask.owners().tolist()
         ([[0, 0, 1, 0], [1, 0, 0, 1]], [1, -1, 0, 1])
         >>> owner_mask((2, 4), 1, torch.tensor([0, 0, 1, -1]))
@@ -79,6 +80,7 @@ def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Tensor) -> BlockM
     """
     shape, unit_axis = as_sizes("a shape", shape), as_count("unit_axis", unit_axis)
     units, coordinates = sides(shape, unit_axis)
+    owners = as_tensor("owners", owners, torch.int64)
     if owners.shape != (units,) or owners.is_floating_point():
         raise ValueError(f"{units} units need as many owners; got {owners.dtype} of shape {tuple(owners.shape)}.")
     given = owners.detach().cpu().numpy().astype(np.int64)

@@ -1,20 +1,21 @@
 """What there is to say of a ticket: as plain data for machines, and in words for `show` and the report."""
 
+import io
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.content import Content
 from strongticket.tickets.mask import Mask
 from strongticket.tickets.table import draws_of
-from strongticket.tickets.ticket import Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A ticket, and what is counted once for all who show it."""
 
-    ticket: Ticket
+    ticket: Content
     kept: int
     file_bytes: int
     description_bytes: int  # of the header: names, shapes, hashes and settings, which a small ticket has mostly
@@ -114,7 +115,7 @@ class Summary:
     def size_words(self) -> str:
         """Say how large the file is, and how much of it is masks: only that grows with the network."""
         masks, dense = self.mask_bytes, self.dense_bytes
-        bits = f" ({8 * masks / self.ticket.numel:.3f} bits a weight)" if self.ticket.numel and masks else ""
+        bits = f" ({8 * masks / self.ticket.numel:.3f} bits per weight)" if self.ticket.numel and masks else ""
         numbers = f"{dense:,} of dense numbers, " if dense else ""
         return (
             f"{self.file_bytes:,} bytes: {masks:,} of masks{bits}, {numbers}{self.description_bytes:,} of description"
@@ -131,27 +132,27 @@ def mask_words(mask: Mask) -> str:
     return f"{len(mask.table)} code{'s' * (len(mask.table) != 1)}{drawn}{frozen}"
 
 
-def summarize(ticket: Ticket, file: Path) -> Summary:
-    """Count what `show` and the report say of a ticket and the file it was loaded from."""
+def summarize(ticket: Content, stored: Path | bytes) -> Summary:
+    """Count what is said of a ticket and the file, or the bytes, it is stored as."""
     dense = [each.value for each in ticket.dense.values()]
     return Summary(
         ticket=ticket,
         kept=ticket.kept(),
-        file_bytes=file.stat().st_size,
-        description_bytes=_description_bytes(file),
+        file_bytes=len(stored) if isinstance(stored, bytes) else stored.stat().st_size,
+        description_bytes=_description_bytes(stored),
         dense_bytes=sum(value.nbytes for value in dense),
         dense_numbers=sum(value.numel() for value in dense),
         norms_at_one=_norms_at_one(ticket),
     )
 
 
-def _description_bytes(file: Path) -> int:
+def _description_bytes(stored: Path | bytes) -> int:
     """Give the size of the header."""
-    with open(file, "rb") as opened:
+    with io.BytesIO(stored) if isinstance(stored, bytes) else open(stored, "rb") as opened:
         return 8 + int.from_bytes(opened.read(8), "little")
 
 
-def _norms_at_one(ticket: Ticket) -> int:
+def _norms_at_one(ticket: Content) -> int:
     """Count a searched GPT-2's norm scales if they stay 1, which no file needs to hold."""
     config = ticket.architecture.get("config")
     trained = any("norm" in name for name in ticket.dense)

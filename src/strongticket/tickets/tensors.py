@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
 from strongticket.files import Json
+from strongticket.notebook import card
+from strongticket.ops.arrays import as_tensor
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.mask import Mask, density
@@ -78,7 +81,7 @@ class DenseTensor:
 
     Args:
         name: as for random tensors, and different from all of theirs.
-        value: float16, bfloat16, float32 or float64; kept on the CPU.
+        value: float16, bfloat16, float32 or float64, a tensor or an array; kept on the CPU.
         trained: whether training made it. A ticket with a trained tensor is not a *strong* ticket.
     """
 
@@ -90,9 +93,7 @@ class DenseTensor:
         check_name(self.name)
         if not isinstance(self.trained, bool):
             raise ValueError(f"{self.name}: trained must be True or False; got {self.trained!r:.40}.")
-        if not isinstance(self.value, Tensor):
-            got = type(self.value).__name__
-            raise ValueError(f"{self.name}: a dense tensor is a torch tensor; got {got}. Use torch.as_tensor.")
+        object.__setattr__(self, "value", as_tensor(f"{self.name}: a dense tensor", self.value))
         check_shape(self.name, tuple(self.value.shape))
         if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
             raise ValueError(
@@ -150,6 +151,24 @@ class Certificate:
             object.__setattr__(self, name, number)
         _check_sha256(self.target_sha256)
         object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
+
+    def __str__(self) -> str:
+        # Not below what is proved, though the numbers are rounded.
+        error, norm = up_digits(self.error, 3), self.input_norm
+        parts = self.details.get("parts")
+        of = f", for each of {len(parts):,} parts by itself" if isinstance(parts, list) else ""
+        return f"output error at most {error:g} for every input of norm at most {norm:g}{of}"
+
+    def __repr__(self) -> str:
+        return f"Certificate({self}; target {self.target_sha256[:16]})"
+
+    def _repr_html_(self) -> str:
+        counted = self.details.get("unreachable")
+        missed = counted.get("count") if isinstance(counted, dict) else None
+        facts = {"proved": str(self), "target": f"SHA-256 {self.target_sha256}"}
+        if missed:
+            facts["out of reach"] = f"{missed} entries of the target, which the error covers"
+        return card("Certificate", facts)
 
 
 @dataclass(frozen=True, slots=True)

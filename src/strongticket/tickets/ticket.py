@@ -1,6 +1,7 @@
 """A ticket: how the random weights are made, which of them are kept, and what is certified about the result."""
 
 import io
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -8,12 +9,19 @@ from pathlib import Path
 
 import torch
 
+from strongticket import notebook
+from strongticket.bounds.upward import up_digits
+from strongticket.errors import printable
 from strongticket.files import atomic_write
 from strongticket.tickets.build import Form, build
 from strongticket.tickets.content import Content, Progress, digest_of_masks
 from strongticket.tickets.format import read_ticket, write_ticket
 from strongticket.tickets.from_bits import Resident, Run
+from strongticket.tickets.mask import cells_of
+from strongticket.tickets.summary import summarize
 from strongticket.tickets.tensors import DenseTensor, Digests
+
+_COUNTED = 2**22  # weights that are few enough to be counted and drawn whenever a notebook shows a ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,9 @@ class Verification:
     def ok(self) -> bool:
         """Whether nothing failed."""
         return not self.failures
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 class Ticket(Content):
@@ -135,5 +146,28 @@ class Ticket(Content):
         return hash((self.seed, digest_of_masks(self)))
 
     def __repr__(self) -> str:
-        family = self.architecture.get("family", "no architecture")
-        return f"Ticket({family}, seed={self.seed}, weights={self.numel}, density={self.density:.4f})"
+        error = f", error<={up_digits(self.certificate.error, 3):g}" if self.certificate else ""
+        return (
+            f"Ticket({self._family()}, seed={self.seed}, weights={self.numel}, density={self.density:.4f}, "
+            f"{self.strength}{error})"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"identity": self.identity, "seed": str(self.seed), "weights": f"{self.numel:,}"}
+        facts |= {"strong": self.strength, "certificate": str(self.certificate or "none")}
+        if self.numel <= _COUNTED:
+            said = summarize(self, self.to_bytes())
+            facts |= {"weights": said.weights_words(), "strong": said.strong_words(), "size": said.size_words()}
+        rows, room = [], _COUNTED
+        for tensor in itertools.islice(self.tensors.values(), notebook.ROWS):
+            room -= tensor.numel
+            drawn = cells_of(tensor.mask) if room >= 0 < tensor.numel else None
+            picture = notebook.picture(drawn, f"mask of {tensor.name}") if drawn else ""
+            shape = " x ".join(map(str, tensor.shape))
+            rows.append((tensor.name, shape, tensor.distribution, f"{tensor.density:.4f}", picture))
+        columns = ("tensor", "shape", "weights", "density", "mask")
+        masks = notebook.table(columns, rows, more=len(self.tensors) - len(rows))
+        return notebook.card(f"Ticket: {self._family()}", facts, masks)
+
+    def _family(self) -> str:
+        return printable(f"{self.architecture.get('family', 'no architecture')!s:.40}")

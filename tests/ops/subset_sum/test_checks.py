@@ -21,10 +21,8 @@ def with_entry(tensor: Tensor, place: tuple[int, ...], value: float) -> Tensor:
 @pytest.mark.parametrize(
     ("targets", "items", "message"),
     [
-        (torch.zeros(3), torch.zeros(2, 4), r"items \(rows, n\); got targets \(3,\) and items \(2, 4\)"),
+        (torch.zeros(3), torch.zeros(2, 4), r"items \(rows, n\), .*; got targets \(3,\) and items \(2, 4\)"),
         (torch.zeros(2, 1), A, r"got targets \(2, 1\)"),
-        (W, A[0], r"items \(3,\)"),
-        (torch.tensor(0.5), A, r"got targets \(\)"),
         (W.int(), A, "needs targets in float32 or float64; got int32. Convert with"),
         (W, A.to(torch.complex64), "needs items in float32 or float64; got complex64"),
         (W, A.half(), "got float16"),
@@ -91,11 +89,6 @@ def test_no_more_items_than_the_kernel_takes(limit: int, monkeypatch: pytest.Mon
         subset_sum(W, A)
 
 
-def test_arrays_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"needs torch tensors; got items as ndarray. Use torch.as_tensor"):
-        subset_sum(W, A.numpy())  # type: ignore[arg-type]
-
-
 def test_strict_counts_the_rows_that_miss() -> None:
     with pytest.raises(InfeasibleError, match=r"1 of 2 targets .* tol=0.01 using n=3 items; worst error 5.0e-02"):
         subset_sum(W, A, tol=0.01, strict=True)
@@ -117,7 +110,9 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"sizes": torch.tensor([2**40 + 1])}, r"sizes must be 0 to 2\^40; got 1099511627777 to 1099511627777"),
         ({"sizes": torch.tensor([2**40])}, "that sum to 1099511627776"),
         ({"sizes": torch.tensor([1.0, 2.0])}, "sizes as an int64 tensor"),
-        ({"sizes": [1, 2]}, "sizes as an int64 tensor .*; got list"),
+        ({"sizes": [1.5, 1.5]}, "sizes must be .* a list of whole numbers, .*; got .1.5, 1.5"),
+        ({"u": U.double().numpy()}, "needs u in float32; got float64"),
+        ({"v": "ones"}, "v must be a tensor, an array or a list of numbers, .*; got 'ones'"),
         ({"sizes": SIZES.to("meta")}, "subset_sum_products needs numbers; got sizes on meta"),
         ({"u": U.double()}, "needs u in float32; got float64. Convert with"),
         ({"v": with_entry(V, (1, 2), float("nan"))}, "v must be finite numbers; got nan at row 1, column 2"),

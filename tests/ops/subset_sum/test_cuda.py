@@ -108,6 +108,13 @@ def test_types_and_strides(backend: Backend, dtype: torch.dtype, target_dtype: t
     assert_same(backend.solve(targets, items), expected)
 
 
+def test_rows_that_share_their_items(backend: Backend) -> None:
+    """As `subset_sum` hands them over: a view, with every row in the same place."""
+    targets, items = random_problems(40, 13, seed=6)
+    shared = items[0].expand(40, 13)
+    assert_same(backend.solve(targets, shared), cpu.solve(targets, shared.contiguous(), "default"))
+
+
 @pytest.mark.parametrize("divisor", [1.0, 3.0])
 def test_products_of_unequal_blocks(backend: Backend, divisor: float) -> None:
     sizes = torch.tensor([13, 0, 5, 13, 16, 1])

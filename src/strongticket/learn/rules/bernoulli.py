@@ -26,7 +26,7 @@ class Sampled(Supermask):
     def chosen(self, searching: bool) -> tuple[Tensor, Tensor | float]:
         """Give what is kept, and what it is multiplied by."""
         mask = self.mask if searching or self.rule.final == "sample" else self.scores.detach() > 0
-        return mask, mask.numel() / mask.sum().clamp(min=1) if self.rule.rescale else 1.0
+        return mask, max(1, mask.numel()) / mask.sum().clamp(min=1) if self.rule.rescale else 1.0
 
     def forward(self, weight: Tensor) -> Tensor:
         """Give the weights that are kept."""

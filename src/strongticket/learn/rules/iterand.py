@@ -51,7 +51,8 @@ class IteRand(EdgePopup):
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Count a kept weight's draws from 1."""
         mask, draws = tensor.module.mask, tensor.module.draws
-        return mask * (draws + 1), ((0.0, 0), *((1.0, draw) for draw in range(int(draws.max()) + 1)))
+        last = int(draws.max()) if draws.numel() else 0
+        return mask * (draws + 1), ((0.0, 0), *((1.0, draw) for draw in range(last + 1)))
 
     def _draw(self, tensor: HiddenTensor, step: int) -> None:
         for draw in range(min(step // self.every, LAST_DRAW) + 1):  # as often as it was time to

@@ -1,7 +1,7 @@
 """Multicoated supermasks (Okoshi et al., 2022): one score a weight, several nested masks.
 
-A weight is multiplied by the number of masks, or coats, that keep it. The first coat has the density, each further one
-a fraction of the one before. The gradient of a score is edge-popup's, as if that number were the score.
+A weight is multiplied by the number of coats that keep it; each coat has a fraction of the density of the one before.
+The gradient of a score is edge-popup's, as if that number were the score.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from strongticket.learn.policy import Policy
 from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.rules.rule import MAX_CODES, Table, straight_through, within
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import Supermask
+from strongticket.ops.supermask import Refresh, Supermask
 
 
 class Coats(Supermask):
@@ -32,8 +33,12 @@ class Multicoated(EdgePopup):
 
     levels: int = within(3, 1, MAX_CODES - 1)  # a ticket has no more codes
     shrink: float = within(0.32, 0.01, 1)  # nearly the published 0.3, 0.0788, 0.0315
-
     name = "multicoated"
+
+    def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
+        """Prepare a ranking for each coat: a threshold is found soonest near where it was."""
+        super().begin(tensors, policy)
+        self.ranks = [Refresh([tensor.module for tensor in tensors], policy.scope) for _ in range(self.levels)]
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Coats:
         """Begin without a coat."""
@@ -43,10 +48,10 @@ class Multicoated(EdgePopup):
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Count the coats that keep each weight."""
-        for coat in range(self.levels):
+        for coat, rank in enumerate(self.ranks):
             for tensor in tensors:
                 tensor.module.density = self.density_at(tensor, step) * self.shrink**coat
-            self.rank()
+            rank()
             for tensor in tensors:
                 tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.ones)
 

@@ -27,7 +27,7 @@ class Rest(Supermask):
     def chosen(self, kept: Tensor) -> tuple[Tensor, Tensor | float]:
         """Give what is kept of all weights, flat, and what they are multiplied by."""
         full = self.always.to(kept.dtype).index_copy(0, self.free, kept)
-        return full, (full.numel() / full.detach().sum().clamp(min=1)).sqrt() if self.scaled else 1.0
+        return full, (max(1, full.numel()) / full.detach().sum().clamp(min=1)).sqrt() if self.scaled else 1.0
 
     def forward(self, weight: Tensor) -> Tensor:
         """Give the weights that are kept."""

@@ -1,8 +1,4 @@
-r"""Continuous sparsification (Savarese et al., 2020): a weight is multiplied by $\sigma(\beta s)$, and $\beta$ grows.
-
-At the end, and in every evaluation, it is kept if $s > 0$, as `density` of all are at first. A penalty on the sum of
-the factors, which comes ever closer to a count, makes them few; no gradient has to pass a threshold.
-"""
+r"""Continuous sparsification (Savarese et al., 2020): a weight is multiplied by $\sigma(\beta s)$; $\beta$ grows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +25,7 @@ class Soft(nn.Module):
 
 @dataclass
 class Relaxed(Rule):
-    """Sharpen the factors over so many steps, and make them few."""
+    """Sharpen the factors over so many steps, and make them few by a penalty; those above one half are kept."""
 
     steps: int = within(1000, 1)  # until the factors are as sharp as they get
     sharpness: float = within(200.0, 1)  # then
@@ -40,17 +36,13 @@ class Relaxed(Rule):
 
     def remark(self, steps: int) -> str | None:
         """Ask for factors that are sharp when the search ends."""
-        if self.steps <= steps:
-            return None
-        return (
-            f"the rule relaxed sharpens its masks over {self.steps:,} steps, and the search has {steps:,}: what is "
-            f"kept in the end is not what it learned with. Use relaxed:steps={steps}."
-        )
+        long = f"the rule relaxed sharpens its masks over {self.steps:,} steps, and the search ends after {steps:,}"
+        return f"{long}, before they are what was learned. Use relaxed:steps={steps}." if steps < self.steps else None
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Soft:
         """Shift the first scores so that the density is above 0."""
         dropped = max(1, dropped_count(scores.numel(), tensor.density))
-        return Soft(scores - scores.flatten().kthvalue(dropped).values)
+        return Soft(scores - scores.flatten().kthvalue(dropped).values if scores.numel() else scores)
 
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Add the gradient of the penalty."""

@@ -6,6 +6,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.subset_sum import checks
 from strongticket.ops.subset_sum.result import Effort as Effort
 from strongticket.ops.subset_sum.result import Status as Status
@@ -13,8 +14,8 @@ from strongticket.ops.subset_sum.result import SubsetSumResult as SubsetSumResul
 
 
 def subset_sum(
-    targets: Tensor,
-    items: Tensor,
+    targets: Array,
+    items: Array,
     *,
     tol: float | None = None,
     strict: bool = False,
@@ -32,36 +33,48 @@ def subset_sum(
     as numba is set to, and less than 256 MiB beside its tensors. Calls work in a forked process, too, on the CPU.
 
     Args:
-        targets: $w$, shape (rows,), float32 or float64.
-        items: $a$, shape (rows, n), float32 or float64. Rows are independent problems.
+        targets: $w$, shape (rows,): a tensor, an array or a list, float32 or float64. One number is the target of
+            every row of items.
+        items: $a$, shape (rows, n), likewise; rows are independent problems. Shape (n,) serves every target.
         tol: $\varepsilon$. With `strict`, a row whose error exceeds it is an error.
         strict: raise `InfeasibleError` if a row misses `tol`; otherwise `error` and `status` tell.
-        effort: "high" spends milliseconds a row to come closer where there are 40 items or more.
+        effort: "high" spends milliseconds per row to come closer where there are 40 items or more.
         device: where to compute, and where the result lies; by default where the tensors are.
 
     Returns:
-        `mask` (rows, n) bool, `error` (rows,) float64 and `status` (rows,), see `Status`.
+        `mask` (rows, n) bool, `error` (rows,) float64 and `status` (rows,), see `Status`. Without the axis of rows
+            where neither argument has it: one target and one row of items.
 
     Example:
         >>> subset_sum(torch.tensor([0.5]), torch.tensor([[0.3, 0.2, -0.9]])).mask.tolist()
         [[True, True, False]]
+        >>> subset_sum(0.5, [0.25, 0.3, -0.9])
+        SubsetSumResult(mask=[1, 1, 0], error=0.05, status=OPTIMAL)
+        >>> subset_sum([0.5, 9.0], [0.5, 0.25, -0.75])  # the same items for both
+        SubsetSumResult(mask=[[1, 0, 0], [1, 1, 0]], error=[0, 8.25], status=[OPTIMAL, UNREACHABLE])
     """
     checks.check_options(tol, strict, effort)
+    targets, items = _as_tensors(targets=(targets, torch.float64), items=(items, torch.float64))
     checks.check_problems(targets, items)
     place = torch.device(device) if device is not None else items.device
-    kernel = _kernel(place, n := items.shape[1])
+    kernel = _kernel(place, n := items.shape[-1])
     targets, items = (_plain(x, place) for x in (targets, items))
-    result: SubsetSumResult = kernel.solve(targets, items, effort)
+    shape = targets.shape or items.shape[:-1]  # (rows,), or () where neither has rows
+    rows = shape.numel()
+    # Views: a kernel takes the rows it is about to solve into memory, and no others.
+    result: SubsetSumResult = kernel.solve(
+        targets.expand(shape).view(rows), items.expand(*shape, n).view(rows, n), effort
+    )
     if strict and tol is not None:
         checks.check_reached(result, tol, str(n))
-    return result
+    return SubsetSumResult(result.mask.view(*shape, n), result.error.view(shape), result.status.view(shape))
 
 
 def subset_sum_products(
-    targets: Tensor,
-    u: Tensor,
-    v: Tensor,
-    sizes: Tensor,
+    targets: Array,
+    u: Array,
+    v: Array,
+    sizes: Array,
     *,
     divisor: float = 1.0,
     tol: float | None = None,
@@ -75,10 +88,10 @@ def subset_sum_products(
     items $u_k v_{i,k} / c$ for the units $k$ of block $j$ (paper, Lemma 7): products and the quotient in float64.
 
     Args:
-        targets: $w$, shape (outputs, blocks), float32 or float64.
-        u: first-layer weights, shape (units,), float32.
-        v: second-layer weights, shape (outputs, units), float32.
-        sizes: units per block, shape (blocks,), int64, summing to units. They may differ, and may be 0.
+        targets: $w$, shape (outputs, blocks), float32 or float64: a tensor, an array or a list.
+        u: first-layer weights, shape (units,), float32, to which a list is rounded.
+        v: second-layer weights, shape (outputs, units), likewise.
+        sizes: units per block, shape (blocks,), whole numbers that sum to units. They may differ, and may be 0.
         divisor: $c$; 1.0 divides nothing.
         tol: as in `subset_sum`.
         strict: as in `subset_sum`.
@@ -89,11 +102,14 @@ def subset_sum_products(
         `mask` (outputs, units) bool, `error` (outputs, blocks) float64 and `status` (outputs, blocks).
 
     Example:
-        >>> u, v = torch.tensor([1.0, 0.5, -1.0]), torch.tensor([[0.25, 0.5, 0.5]])
-        >>> subset_sum_products(torch.tensor([[0.5, -0.5]]), u, v, torch.tensor([2, 1])).mask.tolist()
+        >>> u, v = [1.0, 0.5, -1.0], [[0.25, 0.5, 0.5]]
+        >>> subset_sum_products([[0.5, -0.5]], u, v, sizes=[2, 1]).mask.tolist()
         [[True, True, True]]
     """
     checks.check_options(tol, strict, effort)
+    targets, u, v, sizes = _as_tensors(
+        targets=(targets, torch.float64), u=(u, torch.float32), v=(v, torch.float32), sizes=(sizes, torch.int64)
+    )
     checks.check_products(targets, u, v, sizes, divisor)
     place = torch.device(device) if device is not None else v.device
     largest = int(sizes.max()) if len(sizes) else 0
@@ -103,6 +119,12 @@ def subset_sum_products(
     if strict and tol is not None:
         checks.check_reached(result, tol, f"{int(sizes.min())} to {largest}" if len(sizes) else "0")
     return result
+
+
+def _as_tensors(**given: tuple[Array, torch.dtype]) -> tuple[Tensor, ...]:
+    """Take all as tensors; arrays and lists go where the tensors among them are."""
+    place = next((value.device for value, _ in given.values() if isinstance(value, Tensor)), None)
+    return tuple(as_tensor(name, value, dtype, place) for name, (value, dtype) in given.items())
 
 
 def _plain(tensor: Tensor, device: torch.device) -> Tensor:

@@ -19,9 +19,10 @@ SEARCH_ELEMENTS = 1 << 22  # how much of a tensor is searched at a time for its 
 def check_problems(targets: Tensor, items: Tensor) -> None:
     """Refuse what `subset_sum` cannot take."""
     _check_tensors("subset_sum", targets=targets, items=items)
-    if targets.dim() != 1 or items.dim() != 2 or len(targets) != len(items):
+    both = targets.dim() == 1 and items.dim() == 2
+    if targets.dim() > 1 or items.dim() not in (1, 2) or (both and len(targets) != len(items)):
         raise ValueError(
-            f"subset_sum needs targets (rows,) and items (rows, n); "
+            f"subset_sum needs targets (rows,) and items (rows, n), or one target, or items (n,) for all targets; "
             f"got targets {_shape(targets)} and items {_shape(items)}."
         )
     _check_floats("subset_sum", FLOATS, targets=targets, items=items)
@@ -80,9 +81,6 @@ def check_reached(result: SubsetSumResult, tol: float, n: str) -> None:
 
 
 def _check_tensors(name: str, **tensors: Tensor) -> None:
-    for key, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} needs torch tensors; got {key} as {type(tensor).__name__}. Use torch.as_tensor.")
     devices = {key: str(tensor.device) for key, tensor in tensors.items()}
     if len(set(devices.values())) > 1:
         got = ", ".join(f"{key} on {device}" for key, device in devices.items())
@@ -108,6 +106,7 @@ def _check_floats(name: str, allowed: tuple[torch.dtype, ...], **tensors: Tensor
 
 
 def _check_finite(key: str, tensor: Tensor) -> None:
+    tensor = tensor if tensor.dim() else tensor[None]
     if not tensor.numel() or _sum_is_finite(tensor):
         return
     # The sum may have overflowed; the extremes do not, and NaN and infinity both show up in them.

@@ -1,12 +1,15 @@
 """What a subset-sum solver returns."""
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 Effort = Literal["default", "high"]
+
+_SHOWN = 32  # bits of a mask that are written out
 
 
 class Status(IntEnum):
@@ -23,6 +26,23 @@ class SubsetSumResult(NamedTuple):
     mask: Tensor  # bool, the shape of the items
     error: Tensor  # float64, |target - sum of the chosen items|, summed in item order
     status: Tensor  # uint8, `Status`
+
+    def __repr__(self) -> str:
+        # Few answers in full; of many how many there are of each status, and the errors from best to worst.
+        mask, error, status = self.mask, self.error, self.status
+        if mask.numel() <= _SHOWN and error.numel():
+            errors = _written(error.tolist(), lambda number: f"{number:.4g}")
+            names = _written(status.tolist(), lambda number: Status(number).name)
+            return f"SubsetSumResult(mask={mask.int().tolist()}, error={errors}, status={names})"
+        counts = torch.bincount(status.flatten().int(), minlength=len(Status)).tolist()
+        told = " + ".join(f"{counts[each]:,} {each.name}" for each in Status if counts[each]) or "none"
+        reach = "none" if not error.numel() else f"{error.min().item():.2g} to {error.max().item():.2g}"
+        return f"SubsetSumResult(mask={tuple(mask.shape)}, error={tuple(error.shape)} of {reach}, status={told})"
+
+
+def _written(values: Any, write: Callable[[Any], str]) -> str:
+    """Write a number, or numbers in lists, each in its own way."""
+    return f"[{', '.join(_written(each, write) for each in values)}]" if isinstance(values, list) else write(values)
 
 
 def empty_result(mask_shape: torch.Size, shape: torch.Size, device: torch.device | str) -> SubsetSumResult:

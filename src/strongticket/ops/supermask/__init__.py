@@ -164,7 +164,7 @@ class Refresh:
         if scope not in ("tensor", "global"):
             raise ValueError(f"scope must be tensor or global; got {scope!r}.")
         self.supermasks, self.scope = tuple(supermasks), scope
-        self._check()
+        self._checked: list[tuple[bool, float]] = []
         self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
         self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
         # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
@@ -179,8 +179,11 @@ class Refresh:
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
         if places != self._prepared_for:
             self._prepared_for, self._refresh = places, self._prepare()
-        self._check()
-        densities = [m.density for m in self.supermasks]
+        kinds = [(m.signed, m.density) for m in self.supermasks]
+        if kinds != self._checked:
+            self._check()
+            self._checked = kinds
+        densities = [density for _, density in kinds]
         self._refresh(densities[:1] if self.scope == "global" else densities)
 
     def _check(self) -> None:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 U32 = npt.NDArray[np.uint32]
 I32 = npt.NDArray[np.int32]
-U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
@@ -33,10 +32,11 @@ _SAMPLE = 1024
 _MANY = 1024
 # A thread is worth starting for this many scores.
 _CHUNK = 1 << 18
+# So many marks are looked at together; at most 127, as their sum is a byte.
+_BLOCK = 64
 
 _U = np.uint32
-_ONES, _TWOS = np.uint64(0x0101010101010101), np.uint64(0x0202020202020202)
-_ONE, _FIRST_BYTE = np.uint64(1), np.uint64(56)
+_TWOS = np.uint64(0x0202020202020202)
 _NAN_KEY, _INFINITY, _MAGNITUDE, _SIGN = _U(0xFFFFFFFF), _U(0x7F800000), _U(0x7FFFFFFF), _U(0x80000000)
 
 
@@ -96,6 +96,10 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         for piece in kept:
             piece[:] = 0
         return None
+    if guess and len(bits) == 1:  # nearly every refresh of a search
+        between, threshold = _settle(kept[0], bits[0], signed, *guess, rank)
+        if between:
+            return _next_guess(guess, between, threshold, guess)
     near: list[int] = []  # scores of each piece that lie between two keys
 
     def place_between(low: np.uint32, high: np.uint32) -> int:
@@ -104,9 +108,10 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
         return rank - int(sum(below))
 
-    keys = guess or _bracket(bits, rank, total, signed)
+    again = guess if len(bits) > 1 else None
+    keys = again or _bracket(bits, rank, total, signed)
     place = place_between(*keys)
-    if guess and not 0 <= place < sum(near):
+    if again and not 0 <= place < sum(near):
         keys = _bracket(bits, rank, total, signed)
         place = place_between(*keys)
     if not 0 <= place < sum(near):
@@ -120,18 +125,21 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         else:
             place = place_between(*keys)
     found = list(run(_marked, kept, bits, repeat(signed), near))
-    ranked = np.concatenate([keys for keys, _ in found])
-    threshold = np.partition(ranked, place)[place]
-    chosen = ranked > threshold
-    ties = np.flatnonzero(ranked == threshold)
-    # Of equal scores the first are dropped.
-    chosen[ties[place - np.count_nonzero(ranked < threshold) :]] = True
+    threshold, chosen = _chosen(np.concatenate([keys for keys, _ in found]), place)
     for piece, (_, places) in zip(kept, found, strict=True):
         piece[places], chosen = chosen[: len(places)], chosen[len(places) :]
-    # As many scores as can be ranked at once, or wide enough for a threshold that moves as it did.
-    width, moved = int(keys[1]) - int(keys[0]), abs(int(threshold) - sum(map(int, guess)) // 2) if guess else 0
-    margin = max(width * _MANY // (4 * len(ranked)), 2 * moved) + 1
-    return _U(max(0, int(threshold) - margin)), _U(min(int(_NAN_KEY), int(threshold) + margin))
+    return _next_guess(keys, sum(near), threshold, guess)
+
+
+def _next_guess(keys: Keys, between: int, threshold: np.uint32, guess: Keys | None) -> Keys:
+    """Guess two keys around the next threshold, from those around this one and how many scores lay between them.
+
+    They are as far apart as many scores that are ranked at once, or far enough for a threshold that moves as it did.
+    """
+    low, high, here = int(keys[0]), int(keys[1]), int(threshold)
+    moved = abs(here - sum(map(int, guess)) // 2) if guess else 0
+    margin = max((high - low) * _MANY // (4 * between), 2 * moved) + 1
+    return _U(max(0, here - margin)), _U(min(int(_NAN_KEY), here + margin))
 
 
 def _narrowed(low: np.uint32, high: np.uint32, share: float) -> Keys:
@@ -175,34 +183,65 @@ def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -
     for i in range(bits.size):
         key = _key(bits[i], signed)
         marks[i] = np.uint8((key >= low) << 1) - np.uint8(key > high)
-    # Eight marks at a time: the product adds up the bytes of a word in its first one.
-    words, between, above = _words(marks), np.int64(0), np.int64(0)
-    for word in words:
-        between += np.int64(((word & _TWOS) >> _ONE) * _ONES >> _FIRST_BYTE)
-        above += np.int64((word & _ONES) * _ONES >> _FIRST_BYTE)
-    for i in range(8 * words.size, marks.size):
-        between += marks[i] == 2
-        above += marks[i] == 1
+    between, above, whole = np.int64(0), np.int64(0), marks.size // _BLOCK * _BLOCK
+    for start in range(0, whole, _BLOCK):
+        ones, twos = np.uint8(0), np.uint8(0)  # bytes, which a CPU adds many of at once
+        for i in range(_BLOCK):
+            ones = np.uint8(ones + (marks[start + i] & np.uint8(1)))
+            twos = np.uint8(twos + (marks[start + i] >> np.uint8(1)))
+        between, above = between + twos, above + ones
+    for i in range(whole, marks.size):
+        between, above = between + (marks[i] == 2), above + (marks[i] == 1)
     return bits.size - between - above, between
 
 
 @njit(nogil=True, cache=True)
 def _marked(marks: U8, bits: U32, signed: bool, count: int) -> tuple[U32, I32]:
     """Give keys and places of the scores that are marked with a 2, of which there are so many."""
-    keys, places, found = np.empty(count, np.uint32), np.empty(count, np.int32), 0
-    words = _words(marks)
-    for word in range(words.size + 1):
-        if word == words.size or words[word] & _TWOS:
-            for i in range(8 * word, min(8 * word + 8, marks.size)):
-                if marks[i] == 2:
-                    keys[found], places[found] = _key(bits[i], signed), i
-                    found += 1
-    return keys, places
+    places, found, whole = np.empty(count, np.int32), 0, marks.size // _BLOCK * _BLOCK
+    words = marks[:whole].view(np.uint64)
+    for start in range(0, whole, _BLOCK):
+        some = np.uint64(0)
+        for i in range(_BLOCK // 8):
+            some |= words[start // 8 + i]
+        if some & _TWOS:
+            found = _append_marked(places, found, marks, start, start + _BLOCK)
+    _append_marked(places, found, marks, whole, marks.size)
+    return _keys(bits[places], signed), places
 
 
 @njit(inline="always")
-def _words(marks: U8) -> U64:
-    return marks[: marks.size // 8 * 8].view(np.uint64)
+def _append_marked(places: I32, found: int, marks: U8, start: int, stop: int) -> int:
+    for i in range(start, stop):
+        if marks[i] == 2:
+            places[found] = i
+            found += 1
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
+    """Give the key at a place of the sorted order, and which are kept; of equal ones the first are dropped."""
+    threshold = np.partition(keys, place)[place]
+    chosen, dropped = keys > threshold, place - np.sum(keys < threshold)
+    for i in range(keys.size):
+        if keys[i] == threshold:
+            chosen[i] = dropped <= 0
+            dropped -= 1
+    return threshold, chosen
+
+
+@njit(nogil=True, cache=True)
+def _settle(kept: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32, rank: int) -> tuple[int, np.uint32]:
+    """Make one tensor's mask by two keys; give how many scores lie between them, none if the threshold does not."""
+    below, between = _mark(kept, bits, signed, low, high)
+    if not below <= rank < below + between:
+        return 0, low
+    keys, places = _marked(kept, bits, signed, int(between))
+    threshold, chosen = _chosen(keys, int(rank - below))
+    for i in range(places.size):
+        kept[places[i]] = chosen[i]
+    return int(between), threshold
 
 
 @njit(nogil=True, cache=True)

@@ -8,13 +8,15 @@ class Chart {
     this.scales = spec.views.map((view) => view.y_scales[0]);
     this.cursor = -1;
     this.controls = make(root, "div", { class: "controls" });
-    this.plot = make(root, "div", {
+    const stage = make(root, "div", { class: "stage" });
+    this.title = root.closest("figure").querySelector(".figure-title");
+    this.plot = make(stage, "div", {
       class: "plot", tabindex: "0", role: "group", "aria-roledescription": "chart",
       "aria-label": `${label}. Arrow keys move through the points.`,
     });
     this.tip = make(this.plot, "div", { class: "tip", hidden: "", "aria-hidden": "true" });
     this.said = make(root, "p", { class: "quiet", "aria-live": "polite" });
-    this.legend = make(root, "ul", { class: "legend", "aria-label": "Lines; press to hide or show" });
+    this.legend = make(stage, "ul", { class: "legend", "aria-label": "Lines; press to hide or show" });
     this.note = make(root, "p", { class: "note" });
     this.addControls();
     this.listen();
@@ -58,12 +60,27 @@ class Chart {
   addLegend() {
     this.legend.replaceChildren();
     this.note.textContent = this.now.note;
-    const { series: all } = this.now;
+    this.title.replaceChildren();
+    typeset(this.title, this.now.says || this.spec.title);
+    const { series: all } = this.now, named = all.filter((series) => !series.follows);
+    // Many steps of a ramp are a bar of colours with names at its ends.
+    const bar = named.length > 5 && named.every((series) => series.ramp !== null);
+    this.legend.className = bar ? "legend colour-bar" : "legend";
     all.forEach((series, place) => {
       if (series.follows) return;
       const button = make(make(this.legend, "li"), "button", { type: "button", "aria-pressed": "true" });
-      addSwatch(button, series);
-      button.append(series.name);
+      if (bar) {
+        button.title = series.name;
+        button.style.setProperty("--colour", colourOf(series));
+        const end = series === named[0] || series === named.at(-1);
+        make(button, "span", { class: end ? "" : "quiet" }, series.name);
+      } else {
+        addSwatch(button, series);
+        typeset(make(button, "span"), series.name);
+      }
+      for (const [event, shown] of [["pointerenter", series], ["focus", series], ["pointerleave", null], ["blur", null]]) {
+        button.addEventListener(event, () => this.showBand(shown));
+      }
       button.addEventListener("click", () => {
         const together = [place];
         for (let next = place + 1; all[next]?.follows; next += 1) together.push(next);
@@ -74,6 +91,34 @@ class Chart {
         this.draw();
       });
     });
+    for (const series of this.now.key) {
+      const item = make(this.legend, "li", { class: "meaning" });
+      addSwatch(item, series);
+      typeset(make(item, "span"), series.name);
+    }
+  }
+
+  // Names stand where their lines end, if there is room for them beside the plot; else below it.
+  placeLegend(box, y, log) {
+    const items = [...this.legend.children];
+    const named = this.now.series.filter((series) => !series.follows);
+    const wanted = items.map((_, k) => {
+      const ends = named[k]?.points.filter(([, b]) => !log || b > 0).at(-1);
+      return ends ? Math.min(Math.max(y.at(ends[1]), box.top), box.bottom) : box.bottom + k;
+    });
+    const places = apart(wanted, items.map((item) => item.offsetHeight), box.top - 16, box.bottom + 40);
+    items.forEach((item, k) => { item.style.top = `${places[k] - item.offsetHeight / 2}px`; item.style.left = `${box.right + 10}px`; });
+  }
+
+  // Whether the names fit beside the plot: a plot of some width, and names of few lines.
+  get endsFit() {
+    this.legend.classList.remove("ends");
+    const items = [...this.legend.children];
+    if (this.width < 640 || items.length < 2 || this.legend.classList.contains("colour-bar")) return false;
+    this.legend.classList.add("ends");
+    const fit = items.reduce((sum, item) => sum + item.offsetHeight, 0) < this.height - 40;
+    this.legend.classList.toggle("ends", fit);
+    return fit;
   }
 
   get shown() { return this.now.series.filter((_, place) => !this.hidden.has(place)); }
@@ -82,8 +127,9 @@ class Chart {
     this.width = this.plot.clientWidth;
     if (this.width < 120) return; // hidden, or about to be laid out
     const view = this.now, narrow = this.width < 520;
-    const height = Math.round(Math.min(440, Math.max(290, this.width * 0.5)));
-    const box = { left: narrow ? 50 : 60, right: this.width - 14, top: 34, bottom: height - 44 };
+    const height = this.height = Math.round(Math.min(400, Math.max(290, this.width * 0.5)));
+    const atEnds = this.endsFit;
+    const box = { left: narrow ? 50 : 60, right: this.width - (atEnds ? 215 : 14), top: 34, bottom: height - 44 };
     this.box = box;
     const log = this.scales[this.view] === "log";
     const [x, y] = this.axes(view, box, log, narrow);
@@ -99,15 +145,20 @@ class Chart {
     shape(limits, "rect", frame);
     const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
     if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
-    const barred = view.apart ? this.shown.filter((series) => series.low && series.spread === "bars") : [];
-    this.shifts = new Map(barred.map((series, place) => [series, 5 * (place - (barred.length - 1) / 2)]));
-    for (const series of this.shown) {
-      const moved = this.shifts.get(series) ?? 0;
-      this.drawSeries(series, { ...x, at: (value) => x.at(value) + moved }, y, log, inside);
-    }
+    this.bands = new Map();
+    this.labelled = [];
+    for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
+    // Several bands would hide each other: one shows at a time, that of the line the pointer is at.
+    this.oneBand = this.bands.size > 2;
+    this.showBand(null);
+    if (atEnds) this.placeLegend(box, y, log);
     this.pointer = shape(this.svg, "g");
     this.stops = this.findStops(x, y);
     this.showCursor(false);
+  }
+
+  showBand(series) {
+    if (this.oneBand) this.bands.forEach((band, of) => band.setAttribute("visibility", of === series ? "visible" : "hidden"));
   }
 
   axes(view, box, log, narrow) {
@@ -131,6 +182,7 @@ class Chart {
     if (view.y_range && !log) [low, high] = [Math.min(low, view.y_range[0]), Math.max(high, view.y_range[1])];
     if (view.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
     if (view.percent) { low = 0; high = Math.max(high, 1); }
+    if (!(low <= high)) [low, high] = [log ? 0.1 : 0, 1]; // nothing that could be shown
     const across = narrow ? 6 : 9;
     const x = view.x_scale === "log"
       ? logScale(left, right, box.left + 4, box.right - 4, across, view.x_ticks)
@@ -185,7 +237,7 @@ class Chart {
     if (series.low && series.spread === "band") {
       const upper = series.points.map(([a], k) => [a, series.high[k]]);
       const lower = series.points.map(([a], k) => [a, series.low[k]]).reverse();
-      shape(group, "path", { class: "band", d: `M${[...upper, ...lower].map(place).join("L")}Z` });
+      this.bands.set(series, shape(group, "path", { class: "band", d: `M${[...upper, ...lower].map(place).join("L")}Z` }));
     } else if (series.low) {
       const d = series.points.map(([a], k) => {
         if (series.low[k] === series.high[k]) return "";
@@ -197,7 +249,16 @@ class Chart {
       });
       shape(group, "path", { class: "whisker", d: d.join("") });
     }
-    if (series.line) shape(group, "path", { class: "line", d: `M${series.points.map(place).join("L")}` });
+    const once = series.points.map((_, k) => series.each !== null && !series.each[k]?.length);
+    if (series.line && new Set(once).size > 1) {
+      // A mean and a single run do not compare well, so the line between them is dotted.
+      for (const mixed of [false, true]) {
+        const pieces = series.points.slice(1).map((point, k) => ((once[k] !== once[k + 1]) === mixed ? `M${place(series.points[k])}L${place(point)}` : ""));
+        shape(group, "path", { class: mixed ? "line mixed" : "line", d: pieces.join("") });
+      }
+    } else if (series.line && series.points.length) {
+      shape(group, "path", { class: "line", d: `M${series.points.map(place).join("L")}` });
+    }
     series.each?.forEach((values, k) => {
       for (const value of values) shape(group, "circle", { class: "one", cx: x.at(series.points[k][0]), cy: y.at(value), r: 2.5 });
     });
@@ -205,10 +266,14 @@ class Chart {
     if (this.now.diagonal) {
       shape(group, "path", { class: "dots", d: series.points.map((point) => `M${place(point)}h0`).join("") });
     } else {
-      for (const [a, b] of series.points) shape(group, "circle", { class: "mark-dot", cx: x.at(a), cy: y.at(b), r: 4 });
+      series.points.forEach(([a, b], k) => addMark(group, series, x.at(a), y.at(b), once[k]));
     }
     series.labels?.forEach((label, k) => {
-      this.drawLabel(group, x.at(series.points[k][0]), y.at(series.points[k][1]), label);
+      const [across, down] = [x.at(series.points[k][0]), y.at(series.points[k][1])];
+      // A label that would lie on another one says the same, or would not be read.
+      if (!label || this.labelled.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
+      this.labelled.push([across, down]);
+      this.drawLabel(group, across, down, label);
     });
   }
 
@@ -242,7 +307,7 @@ class Chart {
           if (k >= 0) rows.push([series, series.points[k][1], series.low ? [series.low[k], series.high[k]] : null, k]);
           else if (!series.marks && between(series.points, value) !== null) rows.push([series, between(series.points, value), null, -1]);
         }
-        stops.push({ at: x.at(value), down: null, value, rows, rings: rows.map(([series, b]) => [x.at(value) + (this.shifts.get(series) ?? 0), y.at(b)]) });
+        stops.push({ at: x.at(value), down: null, value, rows, rings: rows.map(([, b]) => [x.at(value), y.at(b)]) });
       }
     }
     return stops.sort((a, b) => a.value - b.value);
@@ -259,11 +324,17 @@ class Chart {
       });
       if (this.stops[best]?.down !== null && least > 40) best = -1;
       if (best !== this.cursor) { this.cursor = best; this.showCursor(false); }
+      const away = (k) => Math.abs(this.stops[best].rings[k][1] - py);
+      const rows = this.stops[best]?.rings ? this.stops[best].rows : [];
+      const near = rows.map((_, k) => k).sort((a, b) => away(a) - away(b))[0];
+      this.showBand(near === undefined ? null : rows[near][0]);
     };
-    const leave = () => { this.cursor = -1; this.showCursor(false); };
+    const leave = () => { this.cursor = -1; this.showCursor(false); this.showBand(null); };
     this.plot.addEventListener("pointermove", move);
     this.plot.addEventListener("pointerdown", move);
-    this.plot.addEventListener("pointerleave", leave);
+    // A finger that is lifted leaves, too, and what it asked for stays until it taps elsewhere.
+    this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
+    document.addEventListener("pointerdown", (event) => { if (!this.plot.contains(event.target)) leave(); });
     this.plot.addEventListener("blur", leave);
     this.plot.addEventListener("keydown", (event) => {
       const last = this.stops.length - 1;
@@ -291,11 +362,17 @@ class Chart {
     }
     const lines = this.fillTip(view, stop);
     if (aloud) this.said.textContent = lines.join("; ");
-    const wide = this.tip.offsetWidth, beside = stop.at + 14 + wide < this.width ? stop.at + 14 : stop.at - 14 - wide;
-    this.tip.style.left = `${Math.max(0, Math.min(beside, this.width - wide))}px`;
-    // On a phone a table over the curves would hide them, so it stands below.
-    const above = stop.down === null ? box.top + 6 : Math.max(0, stop.down - this.tip.offsetHeight - 12);
-    this.tip.style.top = `${this.width < 520 ? box.bottom + 46 : above}px`;
+    this.placeTip(stop);
+  }
+
+  // Beside the points it is about, never over them. One that would hide half of the curves stands below.
+  placeTip({ at, down }) {
+    const { box, tip, width } = this, wide = tip.offsetWidth, high = tip.offsetHeight;
+    const below = width < 520 || (down === null && wide > 0.45 * (box.right - box.left));
+    const left = below || down !== null ? at - wide / 2 : at + 14 + wide < width ? at + 14 : at - 14 - wide;
+    const above = down === null ? box.top + 6 : down - high - 12 >= 0 ? down - high - 12 : down + 14;
+    tip.style.left = `${Math.max(0, Math.min(left, width - wide))}px`;
+    tip.style.top = `${below ? box.bottom + 46 : above}px`;
   }
 
   fillTip(view, stop) {
@@ -309,7 +386,7 @@ class Chart {
       const note = series.notes?.[k] ? ` (${series.notes[k]})` : "";
       const row = make(table, "tr"), name = make(row, "td");
       addSwatch(name, series);
-      name.append((stop.down === null ? series.name : `${series.name}: ${view.y}`) + note);
+      typeset(name, (stop.down === null ? series.name : `${series.name}: ${view.y}`) + note);
       const spread = ends ? ` (${write(ends[0])} to ${write(ends[1])})` : "";
       const cell = make(row, "td", {}, write(value));
       if (ends) make(cell, "small", {}, spread.trim().slice(1, -1));
@@ -329,5 +406,13 @@ function addSwatch(parent, series) {
   const group = shape(svg, "g", { class: styleOf(series) });
   group.style.setProperty("--colour", colourOf(series));
   if (series.line) shape(group, "path", { class: "line", d: "M1 6H25" });
-  if (series.marks) shape(group, "circle", { class: "mark-dot", cx: 13, cy: 6, r: 4 });
+  if (series.marks) addMark(group, series, 13, 6, false);
+}
+
+// Round on solid lines, square on dashed ones, pointing down on dotted ones; hollow is what was run once.
+function addMark(group, series, x, y, once) {
+  const look = { class: once ? "mark-dot once" : "mark-dot" };
+  if (series.dash === "solid") shape(group, "circle", { ...look, cx: x, cy: y, r: 4 });
+  else if (series.dash === "dashed") shape(group, "rect", { ...look, x: x - 3.5, y: y - 3.5, width: 7, height: 7 });
+  else shape(group, "path", { ...look, d: `M${x - 4.5} ${y - 3.5}h9L${x} ${y + 4.5}Z` });
 }

@@ -21,7 +21,30 @@ function shape(parent, tag, attributes = {}, text = null) {
 
 function colourOf(series) {
   if (series.ramp === null || series.ramp === undefined) return `var(--${series.colour})`;
-  return `color-mix(in oklab, var(--ramp-b) ${(100 * series.ramp).toFixed(1)}%, var(--ramp-a))`;
+  const late = series.ramp >= 0.5, share = (200 * (series.ramp - (late ? 0.5 : 0))).toFixed(1);
+  return `color-mix(in oklab, var(--ramp-${late ? "c" : "b"}) ${share}%, var(--ramp-${late ? "b" : "a"}))`;
+}
+
+// Indices and exponents, n_K^(1/4) and 2^(−n/2), as people write them.
+function typeset(parent, text) {
+  let from = 0;
+  for (const found of text.matchAll(/\b(\w)(?:_(\w+))?\^\((.*?)\)/g)) {
+    parent.append(text.slice(from, found.index) + found[1]);
+    if (found[2]) make(parent, "sub", {}, found[2]);
+    make(parent, "sup", {}, found[3]);
+    from = found.index + found[0].length;
+  }
+  parent.append(text.slice(from));
+}
+
+// Moves things of some sizes as little as it takes to lie side by side, in their order, from low to high.
+function apart(wanted, sizes, low, high) {
+  const places = [...wanted], order = places.map((_, k) => k).sort((a, b) => wanted[a] - wanted[b]);
+  let edge = low;
+  for (const k of order) { places[k] = Math.max(places[k], edge + sizes[k] / 2); edge = places[k] + sizes[k] / 2; }
+  edge = high;
+  for (const k of order.reverse()) { places[k] = Math.min(places[k], edge - sizes[k] / 2); edge = places[k] - sizes[k] / 2; }
+  return places;
 }
 
 const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
@@ -88,8 +111,8 @@ function linearScale(low, high, from, to, most, percent, tight = false) {
     const value = Number((k * step).toPrecision(12));
     ticks.push([value, percent ? `${Number((100 * value).toPrecision(6))} %` : plain(value)]);
   }
-  const pad = 0.025 * (high - low);
-  const [start, end] = tight ? [low - pad, high + pad] : [first * step, last * step];
+  const pad = (tight ? 0.025 : 0.05) * (high - low);
+  const [start, end] = [low === 0 && !tight ? 0 : low - pad, high + pad];
   return { ticks, start, end, at: (value) => from + ((value - start) / (end - start)) * (to - from) };
 }
 

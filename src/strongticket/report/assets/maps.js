@@ -9,7 +9,7 @@ class Maps {
     this.addSlider(controls, label);
     this.addSamples(controls);
     const trio = make(root, "div", { class: "trio" });
-    this.panes = ["Target", "Ticket", "Ticket − target, thousandths"].map((name) => {
+    this.panes = ["Target", "Ticket", "Difference × 1000"].map((name) => {
       const pane = make(trio, "div");
       make(pane, "h3", {}, name);
       return { name, pane };
@@ -22,7 +22,7 @@ class Maps {
   addSlider(controls, label) {
     const { widths } = this.spec;
     const field = make(controls, "label", { class: "field" });
-    field.append("Width of the random network");
+    field.append("Width");
     this.slider = make(field, "input", { type: "range", min: 0, max: widths.length - 1, step: 1, value: 0, "aria-label": `Width, ${label}` });
     this.output = make(field, "output");
     this.slider.addEventListener("input", () => { this.width = Number(this.slider.value); this.draw(); });

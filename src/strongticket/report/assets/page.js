@@ -7,12 +7,28 @@ for (const figure of document.querySelectorAll("figure.drawn")) {
   const root = figure.querySelector(".drawing");
   root.replaceChildren();
   try {
-    new KINDS[figure.dataset.kind](root, spec, figure.querySelector(".figure-title").textContent);
+    addSaving(figure, new KINDS[figure.dataset.kind](root, spec, figure.querySelector(".figure-title").textContent));
   } catch (error) {
     // One figure's data must not cost the reader the others.
     root.replaceChildren();
     make(root, "p", {}, `This figure could not be drawn (${error.message}); its numbers are in the table.`);
   }
+}
+
+// A long table with a picture in it shows its first lines, and all of them when asked.
+const SHORT = 10;
+for (const figure of document.querySelectorAll("figure.comparison")) {
+  addSaving(figure, null);
+  const rest = [...figure.querySelectorAll("tbody tr")].slice(SHORT);
+  if (rest.length < 4) continue;
+  const button = make(figure, "button", { type: "button", class: "unfold", "aria-expanded": "false" }, `Show ${rest.length} more lines`);
+  figure.querySelector(".scroll").after(button);
+  rest.forEach((row) => { row.hidden = true; });
+  button.addEventListener("click", () => {
+    rest.forEach((row) => { row.hidden = !row.hidden; });
+    button.setAttribute("aria-expanded", String(!rest[0].hidden));
+    button.textContent = rest[0].hidden ? `Show ${rest.length} more lines` : "Show fewer lines";
+  });
 }
 
 // A table that goes on to a side says so.

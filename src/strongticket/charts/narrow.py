@@ -1,0 +1,83 @@
+"""Which columns of a table a terminal has room for: a number is shown whole or not at all."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from strongticket.charts.parts import Table
+
+_LONGEST_WORD = 20  # in a column of words; a longer one, such as a tensor's name, may be folded
+_EDGES = 3  # characters a column takes beside its cells; the table takes one more
+
+
+def fit(table: Table, width: int) -> tuple[Table, list[int], list[str]]:
+    """Leave columns out until the others fit, minor ones first, then the last ones.
+
+    Args:
+        table: its cells as they will be printed.
+        width: of the terminal, in characters.
+
+    Returns:
+        The table that fits, the width of each of its columns, and the names of the columns left out.
+
+    Example:
+        >>> table = Table(caption="", columns=("n", "mean", "std"), rows=[("8", "1.25e-09", "3.1e-10")])
+        >>> fit(table, 80)[1:], fit(table, 20)[1:]
+        (([1, 8, 7], []), ([1, 8], ['std']))
+    """
+    kept = list(range(len(table.columns)))
+    for place in _order(table):
+        if _outer(_narrowest(table, kept)) <= width:
+            break
+        kept.remove(place)
+    left_out = [name for place, name in enumerate(table.columns) if place not in kept]
+    return _only(table, kept), _share_out(table, kept, width), left_out
+
+
+def _order(table: Table) -> Iterator[int]:
+    """Say which column goes first, second, ...; the first column names the rows and stays."""
+    minor = [[*table.columns].index(name) for name in table.minor]
+    yield from minor
+    yield from (place for place in range(len(table.columns) - 1, 0, -1) if place not in minor)
+
+
+def _numbers(table: Table) -> range:
+    return range(table.words, len(table.columns) - table.remarks)
+
+
+def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
+    """Give the least width of each column: a number's is all of it, words can go below each other."""
+    widths = []
+    for place in kept:
+        cells = [row[place] for row in table.rows]
+        words = [word for text in (table.columns[place], *cells) for word in text.split()]
+        longest = max(map(len, words), default=0)
+        whole = max(map(len, cells), default=0)
+        heading = max(map(len, table.columns[place].split()), default=0)
+        widths.append(max(whole, heading) if place in _numbers(table) else min(longest, _LONGEST_WORD))
+    return widths
+
+
+def _share_out(table: Table, kept: Sequence[int], width: int) -> list[int]:
+    """Give what is left over to the columns that want most."""
+    widths = _narrowest(table, kept)
+    wanted = [max(len(text) for text in (table.columns[place], *(row[place] for row in table.rows))) for place in kept]
+    for _ in range(width - _outer(widths)):
+        most = max(range(len(kept)), key=lambda column: wanted[column] - widths[column])
+        if wanted[most] <= widths[most]:
+            break
+        widths[most] += 1
+    return widths
+
+
+def _outer(widths: Sequence[int]) -> int:
+    return sum(widths) + _EDGES * len(widths) + 1
+
+
+def _only(table: Table, kept: Sequence[int]) -> Table:
+    return replace(
+        table,
+        columns=[table.columns[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in table.rows],
+        words=sum(place < table.words for place in kept),
+        remarks=sum(place >= len(table.columns) - table.remarks for place in kept),
+    )

@@ -1,0 +1,52 @@
+"""Is a ticket what it says it is, and does its certificate hold for its target: what `strongticket verify` asks."""
+
+from os import PathLike
+
+from torch import nn
+
+from strongticket.construct import recertify
+from strongticket.construct.given import Target, heads_of, tensors_of
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained import recertify as recertify_parts
+from strongticket.pretrained.load import load_model
+from strongticket.tickets.content import Progress
+from strongticket.tickets.ticket import Ticket, Verification
+
+
+def verify(ticket: Ticket, target: Target | None = None, *, progress: Progress | None = None) -> Verification:
+    """Check that a ticket is what it says it is, and that its certificate holds for its target.
+
+    Masks and regenerated weights are held against the digests of the file, and the certificate is computed again from
+    the target.
+
+    Args:
+        ticket: any.
+        target: what it was constructed from, in any form the construction takes; or its tensors by name, or a
+            safetensors file of them. For a pretrained model, the model or its folder. None checks the digests alone.
+        progress: called with the number of weights regenerated since the last call.
+
+    Returns:
+        `ok`, and `failures`: what does not hold, in words.
+
+    Example:
+        >>> from strongticket.construct import construct_linear
+        >>> ticket = construct_linear([[0.25, -0.5]], hidden_width=48)
+        >>> verify(ticket, [[0.25, -0.5]]).ok, verify(ticket, [[0.25, 0.5]]).ok
+        (True, False)
+    """
+    failures = ticket.verify(progress).failures
+    return Verification((*failures, *target_failures(ticket, target))) if target is not None else Verification(failures)
+
+
+def target_failures(ticket: Ticket, target: Target) -> list[str]:
+    """List what does not hold of a ticket's certificate for a target."""
+    if ticket.architecture.get("family") != "pretrained":
+        try:
+            recertify.check_heads(ticket, heads_of(target))
+        except StrongTicketError as error:
+            return [str(error)]
+        return recertify.failures(ticket, tensors_of(target))
+    model = load_model(str(target)) if isinstance(target, str | PathLike) else target
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the ticket is of a pretrained model; pass it or its folder, not a {type(target).__name__}.")
+    return recertify_parts.failures(ticket, model)

@@ -1,0 +1,185 @@
+"""How far a command is, on stderr: a bar with the time left in a terminal, a line now and then elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+LINE_SECONDS = 10.0  # until the first line where there is no terminal; each of the next comes twice as late
+MOST_SECONDS = 600.0  # between two lines
+_DESCRIPTION = TextColumn("{task.description}")
+_STEPS = (SpinnerColumn(), _DESCRIPTION, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+
+
+class Lines:
+    """Says what a command is doing where stderr is no terminal: after ten seconds, and then ever more rarely."""
+
+    def __init__(self, title: str, wanted: bool) -> None:
+        self._wanted = wanted
+        self.begin(title)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._say, daemon=True)
+
+    def begin(self, title: str) -> None:
+        """Start with another kind of work."""
+        self.title, self._start = title, time.monotonic()
+        self._what, self._done, self._total = "", 0, 0
+        self._first: int | None = None  # what was done before, when a run resumes
+
+    def note(self, done: int, total: int, what: str = "") -> None:
+        """Keep how far it is for the next line."""
+        self._done, self._total, self._what = done, total, what
+        if self._first is None:
+            self._first, self._start = done, time.monotonic()
+
+    def line(self) -> str:
+        """Say what is known.
+
+        Example:
+            >>> lines = Lines("sums", wanted=False)
+            >>> lines.note(3, 1200)
+            >>> lines.line()
+            'sums: 3 of 1,200, 0 s'
+        """
+        seconds, new = time.monotonic() - self._start, self._done - (self._first or 0)
+        parts = [self._what] if self._what else []
+        if self._total > 1:
+            parts.append(f"{self._done:,} of {self._total:,}")
+        parts.append(f"{seconds:.0f} s")
+        if new:
+            parts.append(f"about {seconds * (self._total - self._done) / new:.0f} s left")
+        return f"{self.title}: {', '.join(parts)}"
+
+    def _say(self) -> None:
+        wait = LINE_SECONDS
+        while not self._over.wait(wait):
+            print(self.line(), file=sys.stderr, flush=True)
+            wait = min(2 * wait, MOST_SECONDS)
+
+    def __enter__(self) -> "Lines":
+        if self._wanted:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+class _RateColumn(ProgressColumn):
+    """How many are done per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed else "")
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Say what goes on in a block that cannot tell how far it is."""
+    with _bar(SpinnerColumn(), _DESCRIPTION, TimeElapsedColumn()) as shown, Lines(what, shown.disable):
+        shown.add_task(what, total=None)
+        yield
+
+
+@contextmanager
+def step_bar(total: int, title: str) -> Iterator[Callable[[str], None]]:
+    """Show a bar over named steps; what it gives is called with the name of the step that starts."""
+    with _bar(*_STEPS) as shown, Lines(title, shown.disable) as lines:
+        task = shown.add_task(title, total=total)
+        started = 0
+
+        def step(description: str) -> None:
+            nonlocal started
+            shown.update(task, description=description, completed=started)
+            lines.note(started, total, description)
+            started += 1
+
+        yield step
+
+
+@contextmanager
+def count_bar(description: str, columns: Sequence[ProgressColumn] = _STEPS) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar whose length is not known yet; what it gives is called with what is done and the total."""
+    with _bar(*columns) as shown, Lines(description, shown.disable) as lines:
+        task = shown.add_task(description, total=None)
+
+        def show(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total)
+            lines.note(done, total)
+
+        yield show
+
+
+@contextmanager
+def rate_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    """Show one bar for several kinds of work that follow each other, with how many are done per second.
+
+    What it gives is called with the name and the amount of a kind of work, and gives what is called with the amount
+    just done.
+    """
+    columns = (
+        _DESCRIPTION,
+        BarColumn(),
+        TaskProgressColumn(),
+        _RateColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with _bar(*columns) as shown, Lines("starting", shown.disable) as lines:
+        task = shown.add_task("starting", total=None)
+
+        def begin(description: str, total: int) -> Callable[[int], None]:
+            done: int | None = None
+
+            def advance(amount: int) -> None:
+                nonlocal done
+                if done is None:
+                    done = 0
+                    shown.reset(task, description=description, total=total)
+                    lines.begin(description)
+                    lines.note(done, total)
+                done += amount
+                shown.update(task, completed=done)
+                lines.note(done, total)
+
+            return advance
+
+        yield begin
+
+
+@contextmanager
+def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar with how many are done per second; what it gives is called with the amount just done."""
+    with rate_bars() as begin:
+        advance = begin(description, total)
+        advance(0)
+        yield advance
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
+    """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
+    stderr = Console(stderr=True)
+    # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
+    silent = not stderr.is_terminal
+    return Progress(*columns, console=stderr, transient=True, disable=silent, speed_estimate_period=120.0)
