@@ -6,8 +6,9 @@ the earlier ones. Rounding is monotone, so this is exact in floating point as it
 Choices are bisected by the block, in loops that mostly become vectors, and roughly at first: with one sum of the
 chosen items where exactly they are added one by one. The two differ by no more than `slack`. Often this shows that no
 choice of the block can be the best; if not, the few starts within the slack are left to be bisected exactly. So the
-time has a bound whatever the numbers: 2^(n/2) merges and at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions.
-Rows made to be slow take 11 to 16 times as long as random ones at 12 to 24 items, 8 times at 28 and 6 times at 32.
+time has a bound whatever the numbers: n^2 2^(n/2) / 8 steps of a sorting network, which sorts the sums of eight rows at
+once, at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions.
+Rows made to be slow take up to 10 times as long as random ones (`python -m strongticket.bench.worst_rows`).
 """
 
 from typing import NamedTuple
@@ -101,12 +102,14 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
     """The different ones of ascending sums, after minus infinity and before infinities."""
     size = len(x)
     starts[0] = -np.inf
-    count = 1
-    for k in range(size - 1):
-        starts[count] = x[k]
-        count += x[k] < x[k + 1]
-    starts[count] = x[size - 1]
-    count += x[size - 1] < np.inf
+    count, last = 1, x[0]
+    for k in range(1, size):
+        following = x[k]
+        starts[count] = last
+        count += last < following
+        last = following
+    starts[count] = last
+    count += last < np.inf
     while size >= 2 * (count - 1):
         size //= 2
     starts[count : 4 * size + 1] = np.inf  # as far as bisection looks
@@ -143,15 +146,8 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
 @njit(nogil=True, cache=True)
 def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Places) -> None:
     """The first three halvings at once: vectors compare with seven starts sooner than they look three up."""
-    first, second, third, fourth, fifth, sixth, seventh = (
-        starts[1],
-        starts[2],
-        starts[3],
-        starts[4],
-        starts[5],
-        starts[6],
-        starts[7],
-    )
+    first, second, third, fourth = starts[1], starts[2], starts[3], starts[4]
+    fifth, sixth, seventh = starts[5], starts[6], starts[7]
     for i in range(BLOCK):
         goal, steps = goals[i], 0.0
         if first <= goal:
@@ -282,15 +278,16 @@ def best_choice(w: float, later: Floats, starts: Floats, slack: float, room: Roo
     for k in range(LOG_BLOCK):
         for i in range(BLOCK):
             table[k, i] = later[k] * (i >> k & 1)
-    finite = slack < np.inf
+    finite = slack < np.inf  # otherwise bounds may be NaN; nothing is ruled out by them
     wanted, lower, upper, below, above, target = room.blocks
     target[:] = w
     best, best_choice = np.inf, 0
     for block in range(len(high)):
+        rest = high[block]
         for i in range(BLOCK):
-            wanted[i] = w - (low[i] + high[block])
-            lower[i] = wanted[i] - slack if finite else -np.inf
-            upper[i] = wanted[i] + slack if finite else np.inf
+            wanted[i] = w - (low[i] + rest)
+            lower[i] = wanted[i] - slack
+            upper[i] = wanted[i] + slack
         bisect(lower, starts, count)
         look_around(starts, count, below, above)
         if finite and least_around(wanted, below, above) - 2.0 * slack >= best:
