@@ -41,6 +41,7 @@ def targets_for(items: Tensor) -> Iterator[Tensor]:
 
 
 def check(targets: Tensor, items: Tensor) -> None:
+    """Raise `WrongAnswerError` if an answer is not the optimum."""
     result = subset_sum(targets, items)
     reached = result.status == Status.OPTIMAL
     worse = worse_than_peer(targets[reached], items[reached], result.error[reached])
@@ -49,6 +50,7 @@ def check(targets: Tensor, items: Tensor) -> None:
 
 
 def measure(items: tuple[int, ...], repeats: int) -> Iterator[dict[str, Any]]:
+    """Give the slowest kind of rows for each number of items."""
     numba.set_num_threads(1)
     for n in items:
         rows = max(16, (1 << 18) >> n // 2)

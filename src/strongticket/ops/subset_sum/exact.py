@@ -14,7 +14,7 @@ from strongticket.ops.subset_sum.workspace import MIN_ITEMS, Workspace, make_wor
 EXACT_ITEMS = 32  # masks and lists are laid out for no more
 # Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.
 NARROW_ITEMS = 28
-# After a group of rows that lanes could not solve, as many groups are left to bisection at once: ties seldom come alone.
+# After a group of which lanes solve no row, so many groups go straight to bisection: ties seldom come alone.
 UNTRIED = 7
 OPTIMAL, UNREACHABLE = int(Status.OPTIMAL), int(Status.UNREACHABLE)
 
