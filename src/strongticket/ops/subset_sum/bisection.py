@@ -41,7 +41,7 @@ class Room(NamedTuple):
     chosen: Floats  # (second half,)
     table: Floats  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
     blocks: Floats  # (6, BLOCK), numbers for each choice of a block
-    count: Places  # (BLOCK,)
+    places: Places  # (BLOCK,)
 
 
 @njit(nogil=True, cache=True)
@@ -272,7 +272,7 @@ def slack_of(a: Floats, later: int) -> float:
 @njit(nogil=True, cache=True)
 def best_choice(w: float, later: Floats, starts: Floats, slack: float, room: Room) -> tuple[int, float]:
     """The first choice of later items that attains the least error, and that error."""
-    low, high, table, count = room.low, room.high, room.table, room.count
+    low, high, table, count = room.low, room.high, room.table, room.places
     write_sums(later[:LOG_BLOCK], low)
     write_sums(later[LOG_BLOCK:], high)
     for k in range(LOG_BLOCK):
