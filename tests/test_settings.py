@@ -37,13 +37,13 @@ ADDED = {
 }
 COMMANDS = """
 import json, sys
-from matplotlib.figure import Figure
+from strongticket.charts import picture
 from typer.testing import CliRunner
 from strongticket.cli.main import app
 from strongticket.experiments.language import name_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
-Figure.savefig = lambda *_, **__: None  # nobody looks at the pictures
+picture.save = lambda *_: None  # nobody looks at the pictures
 done = [CliRunner().invoke(app, line) for line in json.loads(sys.argv[1])]
 told = [(run.exit_code, run.stdout, str(run.exception)) for run in done]
 others = [RunConfig(policy=Policy(qk_scale=2.0, twist=0.5)), RunConfig(policy=Policy(qk_scale=2.0), patience=3)]
