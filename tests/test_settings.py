@@ -37,8 +37,8 @@ ADDED = {
 }
 COMMANDS = """
 import json, sys
-from strongticket.charts import picture
 from typer.testing import CliRunner
+from strongticket.charts import picture
 from strongticket.cli.main import app
 from strongticket.experiments.language import name_of
 from strongticket.learn.config import RunConfig

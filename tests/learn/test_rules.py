@@ -424,6 +424,7 @@ class WrongRule(Rule):
     [
         (lambda w: w[:1], r"the rule wrong turns 0\.weight, torch.float32 \(32, 6\), into torch.float32 \(1, 6\)"),
         (lambda w: w.double(), r"the rule wrong turns 0\.weight, .* into torch.float64"),
+        (lambda w: None, r"the rule wrong turns 0\.weight, .* into NoneType; a rule keeps shape and type"),
         (lambda w: w / 0, r"192 weights that the rule wrong makes of 0\.weight are not finite"),
     ],
 )

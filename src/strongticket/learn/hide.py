@@ -197,10 +197,11 @@ def _put_in_place(plan: Sequence[HiddenTensor], places: Mapping[str, Sequence[Pl
 def _check_weights(rule: Rule, hidden: HiddenTensor) -> None:
     weight = hidden.weight
     value = hidden.module(weight)
-    if (value.shape, value.dtype) != (weight.shape, weight.dtype):
+    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (weight.shape, weight.dtype):
+        got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(
-            f"the rule {rule.name} turns {hidden.name}, {weight.dtype} {tuple(weight.shape)}, into {value.dtype} "
-            f"{tuple(value.shape)}; a rule keeps shape and type."
+            f"the rule {rule.name} turns {hidden.name}, {weight.dtype} {tuple(weight.shape)}, into {got}; "
+            "a rule keeps shape and type."
         )
     check_finite(rule, hidden, value)
 
