@@ -54,7 +54,7 @@ class PrunedBlock(NamedTuple):
 
 
 def as_samples(samples: Array, width: int) -> Tensor:
-    """Take inputs (..., width) as float64 on the CPU, at least one and all of them finite."""
+    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN and infinity."""
     inputs = as_tensor("samples", samples).detach().double()
     if not inputs.numel() or inputs.shape[-1:] != (width,):
         raise ValueError(f"samples must be (..., {width}) with at least one input; got {tuple(inputs.shape)}.")
