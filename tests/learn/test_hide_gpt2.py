@@ -206,7 +206,7 @@ def test_bad_input_changes_nothing() -> None:
         hide(model, Policy(), seed=-1)
     with pytest.raises(ValueError, match=r"tokens\.weight is torch\.bfloat16.*use model\.float\(\)"):
         hide(nano().bfloat16(), Policy(), seed=0)
-    with pytest.raises(ValueError, match=r"tokens\.weight has no numbers yet"):
+    with pytest.raises(ValueError, match=r"tokens\.weight has no values yet"):
         hide(GPT2(model.config, device="meta"), Policy(), seed=0)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     hidden = hide(model, Policy(), seed=0)
