@@ -54,7 +54,7 @@ def test_every_engine_computes_the_same_network(engine: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engines", "abacus"], "engines are bits, mask"),
+        (["--engines", "abacus"], "engines must be among bits, mask"),
         (["--threads", "0"], "threads must be at least 1"),
         (["--models", "nano", "--prompt", "200"], "nano has a context of 128 tokens; got 200"),
     ],

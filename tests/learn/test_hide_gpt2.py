@@ -200,7 +200,7 @@ def test_bad_input_changes_nothing() -> None:
     model = nano()
     before = {name: p.clone() for name, p in model.named_parameters()}
     nothing = Policy(attention="frozen", mlp="trained", embeddings="trained")  # and a tied head
-    with pytest.raises(ValueError, match=r"masks nothing.*2 in embeddings \(trained\), 5 in norms \(frozen\)"):
+    with pytest.raises(ValueError, match=r"masks no tensor.*2 in embeddings \(trained\), 5 in norms \(frozen\)"):
         hide(model, nothing, seed=0)
     with pytest.raises(ValueError, match="seed must be a whole number"):
         hide(model, Policy(), seed=-1)
