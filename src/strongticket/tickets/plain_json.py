@@ -45,7 +45,10 @@ def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
 
 
 def _plain(value: Json, levels: int) -> Json:
-    if type(value) is list:  # first, since a file may hold millions
+    # First what a file may hold millions of.
+    if type(value) is int and -(2**64) < value < 2**64:
+        return value
+    if type(value) is list:
         return _nested(value, levels)
     if value is None or isinstance(value, bool):
         return value
