@@ -263,12 +263,12 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
     [
         (
             ("fig7", "--seed", "5", "--init", "xavier"),
-            "--seed and --init are for figures of constructions, fig4 to scans, none of which is asked for",
+            "--seed and --init are for figures of constructions, fig4 to scans, and none was given",
         ),
-        (("fig7", "--only", "small"), "--only is for runs to do, and without --data none is done"),
-        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for runs to do, and without --data none is"),
-        (("fig7", "--quick", "--schedule", "paper"), "--quick is a schedule of its own"),
-        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
+        (("fig7", "--only", "small"), "--only is for new runs, which need --data"),
+        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for new runs, which need --data"),
+        (("fig7", "--quick", "--schedule", "paper"), "--quick has its own schedule"),
+        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, and none was given"),
     ],
 )
 def test_options_that_no_figure_looks_at_are_refused(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
