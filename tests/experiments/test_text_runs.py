@@ -373,13 +373,13 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
-    path = tmp_path / "out" / "fig8" / ROWS
+    fill(tmp_path / "out" / "quick", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
+    path = tmp_path / "out" / "quick" / "fig8" / ROWS
     rows = [unsealed(json.loads(line)) for line in path.read_text().splitlines()]
     texts = ({**row, "text": {"data": "sample", "digest": load_text("sample").digest}} for row in rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in texts))
     monkeypatch.chdir(tmp_path)
     done = invoke("fig8", "--quick")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
+    assert (tmp_path / "out" / "quick" / "fig8" / "fig8.png").exists()
     assert not (tmp_path / "results").exists()
