@@ -37,13 +37,13 @@ ADDED = {
 }
 COMMANDS = """
 import json, sys
-from matplotlib.figure import Figure
 from typer.testing import CliRunner
+from strongticket.charts import picture
 from strongticket.cli.main import app
 from strongticket.experiments.language import name_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
-Figure.savefig = lambda *_, **__: None  # nobody looks at the pictures
+picture.save = lambda *_: None  # nobody looks at the pictures
 done = [CliRunner().invoke(app, line) for line in json.loads(sys.argv[1])]
 told = [(run.exit_code, run.stdout, str(run.exception)) for run in done]
 others = [RunConfig(policy=Policy(qk_scale=2.0, twist=0.5)), RunConfig(policy=Policy(qk_scale=2.0), patience=3)]
@@ -156,9 +156,9 @@ def test_a_run_from_before_a_setting_is_the_same_run(later: Later, old_runs: Pat
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("twisted", "holds a run of other settings (policy.twist: 0.0 there, 0.5 here)"),
-        ("twisted, stopped", "holds a run of other settings (policy.twist: 0.0 there, 0.5 here)"),
-        ("patient", "holds a run of other settings (patience: 0 there, 3 here)"),
+        ("twisted", "holds a run with other settings (policy.twist: 0.0 there, 0.5 here)"),
+        ("twisted, stopped", "holds a run with other settings (policy.twist: 0.0 there, 0.5 here)"),
+        ("patient", "holds a run with other settings (patience: 0 there, 3 here)"),
     ],
 )
 def test_a_run_that_sets_it_is_another(name: str, told: str, later: Later) -> None:

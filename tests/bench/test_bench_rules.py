@@ -68,7 +68,7 @@ def test_the_page_shows_them(done: Path) -> None:
     assert section.anchor == "rules"
     (view,) = section.blocks[0].views  # type: ignore[union-attr]
     assert [series.name for series in view.series] == [*RULES, "trained, 18,184 bytes in float32"]
-    assert (view.x, view.y, view.y_scales[0]) == ("bytes", "wrong answers, %", "log")
+    assert (view.x, view.y, view.y_scales[0]) == ("bytes of the file", "wrong answers, %", "log")
 
 
 def test_the_full_grid() -> None:

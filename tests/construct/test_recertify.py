@@ -280,7 +280,7 @@ def test_units_that_keep_several_inputs_are_refused(mask: st.FullMask | st.Block
     ticket, target = constructed()["feedforward"]
     tensors = [replace(t, mask=mask) if t.name == "layer.0.first" else t for t in ticket.tensors.values()]
     odd = forged(ticket, tensors=tensors)
-    refusal = f"layer.0.first needs a mask that keeps one input for each row; it has one of kind '{mask.kind}'"
+    refusal = f"layer.0.first needs a mask that keeps one input per row; its mask is of kind '{mask.kind}'"
     (failure,) = failures(odd, target)
     assert refusal in failure
     with pytest.raises(StrongTicketError, match=refusal):

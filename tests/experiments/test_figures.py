@@ -89,7 +89,7 @@ def test_a_median_and_a_mean_are_drawn_as_they_are_in_the_result() -> None:
     assert list(mean.series[0].high or ()) == [error["mean"] + error["std"] for error in errors]
     assert (median.y_scales[0], mean.printed, missed.minor) == ("log", "linear", True)
     # The predicted slope lies beside the median, where it can be seen.
-    (line,) = (series for series in median.series if "slope of 2^(−n/2)" in series.name)
+    (line,) = (series for series in median.series if "halved by each item" in series.name)
     assert line.points[0] == (24, pytest.approx(0.03 * errors[2]["median"], rel=0.3))
 
 

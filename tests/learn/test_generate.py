@@ -229,7 +229,6 @@ def test_small_models_take_one_thread_of_a_cpu(run: Run, ticket_file: Path, argu
             for name in ("abacus", "mps", "meta", "cpu:0", "cuda:0", "cuda:99")
         ),
         (("--data", "sample", "--split", "dev"), 2, "'dev' is not one of"),
-        ((), 2, "Missing option '--data'"),
     ],
 )
 def test_bad_input_is_one_clear_line(

@@ -126,7 +126,7 @@ def test_a_chunk_needs_ordered_ends() -> None:
 
 
 def test_devices_without_a_kernel_are_refused() -> None:
-    with pytest.raises(ValueError, match="made on cpu or cuda; got meta"):
+    with pytest.raises(ValueError, match="drawn on cpu or cuda; got meta"):
         rng.random_weights(0, "w", (3,), device="meta")
 
 

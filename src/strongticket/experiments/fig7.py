@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, View, minus, number, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, number, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -231,9 +231,10 @@ def _lowers(effects: Sequence[Effect]) -> str:
 
 
 def _above(gaps: Sequence[Gap]) -> str:
-    low, high = (f"{float(end(gap['mean'] for gap in gaps)):.2f}" for end in (min, max)) if gaps else ("", "")
-    ends = f"{low} to {high}" if low != high else low
-    return f"Tickets are {minus(ends)} nats per token above trained models"
+    if not _ahead(gaps):
+        return "How far tickets are from trained models"
+    low, high = (f"{float(end(gap['mean'] for gap in gaps)):.2f}" for end in (min, max))
+    return f"Tickets are {low if low == high else f'{low} to {high}'} nats per token above trained models"
 
 
 def _plain(points: Sequence[Point]) -> str:

@@ -55,7 +55,8 @@ class Plan(Protocol[C]):
         """Do the work, or what is left of it, in `out`/`name`, and give the content of its `result.json`."""
 
     def variant(self, config: Json) -> str:
-        """Say in what the configuration of a result is not the figure's own; nothing where it is."""
+        """Say how the configuration of a result differs from the figure's own; empty where it does not."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ def _do(config: RunConfig, rows: Rows, work: Work, path: Path, watch: Watch) -> 
 
 def _version_of(row: Json) -> int:
     """Give the version of the rule that a row came of; rows from before there were versions are of the first."""
-    return int(row.get("found", {}).get("rule_version", 1))
+    version: int = row.get("found", {}).get("rule_version", 1)
+    return version
 
 
 def _rule_version(config: RunConfig) -> int:
@@ -261,6 +262,9 @@ def _is_row(row: Json) -> bool:
     """Whether a line has all that figures read off a row; its settings are compared with those of a plan."""
     parts = ("config", "text", "run", "nonzero", "also")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in parts):
+        return False
+    found = row.get("found", {})
+    if not isinstance(found, dict) or type(found.get("rule_version", 1)) is not int:
         return False
     numbers = [
         *(row.get(key) for key in ("best_validation_loss", "final_validation_loss")),

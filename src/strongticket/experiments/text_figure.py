@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strongticket.experiments import TEXT_FIGURES
-from strongticket.experiments.figure import How, NothingToDrawError, Options
+from strongticket.experiments.figure import How, NothingToDrawError, Options, Plan
 from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
 from strongticket.files import Json, as_json, read_json, sealed, write_json
@@ -35,7 +35,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRuns:
+class TextRuns(Plan[Choice]):
     """Work as a list of runs, each done once and kept as a row."""
 
     runs: Callable[[Choice], list[RunConfig]]  # all of them, in the order they should be done
@@ -50,10 +50,6 @@ class TextRuns:
         few = min(self.usual.values())
         models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
-
-    def variant(self, config: Json) -> str:
-        """Say nothing: a figure on text shows its models and its schedule itself."""
-        return ""
 
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
         """Do the runs that are missing, if there is text to do them with, and sum up those there are."""

@@ -116,6 +116,8 @@ def _typeset(text: str) -> Markup:
         >>> print(_typeset("times n_K^(1/4) < 2"))
         times n<sub>K</sub><sup>1/4</sup> &lt; 2
     """
+    if not isinstance(text, str):
+        raise TypeError(f"a text is needed; got {type(text).__name__}")
     written = _FORMULA.sub(
         lambda f: f"{f[1]}{f'<sub>{f[2]}</sub>' if f[2] else ''}<sup>{f[3]}</sup>", str(escape(text))
     )

@@ -1,13 +1,13 @@
-"""One problem, exactly, whatever its numbers: equal items, cancelling pairs, 1e-30 beside 1e30.
+"""One problem, exactly, for any numbers: equal items, cancelling pairs, 1e-30 beside 1e30.
 
 The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
 the earlier ones. Rounding is monotone, so this is exact in floating point as it stands, and ties cannot make it slow.
 
-Choices are bisected by the block, in loops that mostly become vectors, and roughly at first: with one sum of the
-chosen items where exactly they are added one by one. The two differ by no more than `slack`. Often this shows that no
-choice of the block can be the best; if not, the few starts within the slack are left to be bisected exactly. So the
-time has a bound whatever the numbers: 2^(n/2) merges and at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions.
-Rows made to be slow take 11 to 16 times as long as random ones at 12 to 24 items, 8 times at 28 and 6 times at 32.
+Choices are bisected in blocks, in loops that are mostly vectorised, and roughly at first: with one sum of the chosen
+items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
+the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
+numbers: 2^(n/2) merges and at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions. Rows made to be slow take 11 to
+16 times as long as random ones at 12 to 24 items, 8 times at 28 and 6 times at 32.
 """
 
 import numpy as np
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
 
 LOG_BLOCK = 6
-BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
+BLOCK = 1 << LOG_BLOCK  # choices bisected together
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.uint64]  # unsigned: vectors have no places counted from the end
+Places = NDArray[np.uint64]  # unsigned: vectors have no negative indices
 
 
 @njit(nogil=True, cache=True)
 def subset_sums(a: Floats) -> Floats:
-    """The sum of every subset of `a` in item order, at the position its mask has as an integer."""
+    """Return the sum of every subset of `a` in item order, indexed by its mask as an integer."""
     sums = np.zeros(1 << len(a))
     size = 1
     for item in a:
@@ -37,7 +37,7 @@ def subset_sums(a: Floats) -> Floats:
 
 @njit(nogil=True, cache=True)
 def distinct_sums(a: Floats) -> Floats:
-    """The different sums of the subsets of `a` in item order, ascending, after minus infinity and before infinities.
+    """Return the distinct sums of the subsets of `a` in item order, ascending, between minus infinity and infinities.
 
     Adding an item to all of an ascending list leaves it ascending, since rounding is monotone; so lists are merged.
     """
@@ -61,7 +61,7 @@ def distinct_sums(a: Floats) -> Floats:
         count += sums[k] != sums[k + 1]
     while size >= 2 * (count - 1):
         size //= 2
-    distinct[count : 4 * size + 1] = np.inf  # as far as bisection looks
+    distinct[count : 4 * size + 1] = np.inf  # as far as bisection reads
     return distinct[: 4 * size + 1]
 
 
@@ -108,7 +108,7 @@ def finish(x: Floats, table: Floats, chosen: Floats) -> None:
 
 @njit(nogil=True, cache=True)
 def bisect(goals: Floats, starts: Floats, count: Places) -> None:
-    """How many of the starts are at most goals[i]."""
+    """Count the starts that are at most goals[i]."""
     step = np.uint64(len(starts) // 4)
     count[:] = np.uint64(0)
     while step:
@@ -121,7 +121,7 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
 def bisect_exactly(
     w: float, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
 ) -> None:
-    """How many of the starts finish at w or below, counted from `count` on and at most up to `upper`."""
+    """Count the starts that finish at w or below, from `count` on and up to `upper`."""
     step = np.uint64(2)
     while step < len(starts) // 2:
         beyond = True
@@ -143,7 +143,7 @@ def bisect_exactly(
 # No error is NaN, and the sign of a zero does not matter: this lets LLVM use vectors.
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
 def least_around(goals: Floats, below: Floats, above: Floats) -> float:
-    """The least distance between a goal and the numbers below and above it."""
+    """Return the least distance between a goal and the numbers below and above it."""
     least = np.inf
     for i in range(BLOCK):
         least = min(least, min(goals[i] - below[i], above[i] - goals[i]))
@@ -152,7 +152,7 @@ def least_around(goals: Floats, below: Floats, above: Floats) -> float:
 
 @njit(nogil=True, cache=True)
 def look_around(starts: Floats, count: Places, below: Floats, above: Floats) -> None:
-    """The starts on both sides of each place."""
+    """Look up the starts on both sides of each place."""
     for i in range(BLOCK):
         below[i], above[i] = starts[count[i]], starts[count[i] + np.uint64(1)]
 
@@ -178,8 +178,8 @@ def choose(items: Floats, choice: int, chosen: Floats) -> int:
 
 @njit(nogil=True, cache=True)
 def solve_by_bisection(w: float, a: Floats) -> tuple[int, float]:
-    """The mask of least error, the smallest of equals, and that error, for 8 to 32 items of a reachable problem."""
-    # To sort one start takes a fourth of the time of bisecting for one choice.
+    """Return the mask of least error, the smallest of equals, and that error; 8 to 32 items, a reachable target."""
+    # Sorting one start takes a quarter of the time of bisecting for one choice.
     half = len(a) - max(LOG_BLOCK, (len(a) - 1) // 2)
     starts, later = distinct_sums(a[:half]), a[half:]
     low, high = subset_sums(later[:LOG_BLOCK]), subset_sums(later[LOG_BLOCK:])
@@ -223,7 +223,7 @@ def solve_by_bisection(w: float, a: Floats) -> tuple[int, float]:
 
 @njit(nogil=True, cache=True)
 def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, slack: float) -> int:
-    """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
+    """Return the smallest mask of the earlier items that has the given error with a choice of the later ones."""
     room = np.empty(len(later))
     chosen = room[: choose(later, choice, room)]
     wanted = w - chosen.sum()
