@@ -96,7 +96,7 @@ def test_a_line_that_is_none_of_ours_is_not_used_and_told(tmp_path: Path, line: 
     told: list[str] = []
     with folder.partial(told.append) as partial:
         assert partial.rows == {"a": [1], "c": [3]}
-    assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; what they held is done again."]
+    assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; their work is done again."]
 
 
 def test_another_digit_is_damage(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_figure_4_switches_between_median_mean_and_reach(visit: Visit, full_page
     expect(plot).to_have_attribute("data-view", "Mean")
     cut = [str(point["width"]) for point in FIG4["widths"] if point["error"]["std"] >= point["error"]["mean"]]
     assert f"the bars at n = {', '.join(cut)} have no lower half" in section.inner_text()
-    assert title.inner_text() == "Sources that miss an entry carry the mean"
+    assert title.inner_text() == "Sources that miss an entry dominate the mean"
     section.get_by_role("button", name="Linear").click()
     expect(plot).to_have_attribute("data-scale", "linear")
     section.get_by_role("button", name="Out of reach").click()
