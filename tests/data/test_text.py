@@ -80,9 +80,9 @@ def test_empty_text_is_named(tmp_path: Path) -> None:
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("text")
-    with pytest.raises(StrongTicketError, match=r"train\.txt is a file; data is sample, wikitext-103 or a folder"):
+    with pytest.raises(StrongTicketError, match=r"train\.txt is a file; data must be sample, wikitext-103 or a folder"):
         load_text(str(tmp_path / "train.txt"))
-    with pytest.raises(StrongTicketError, match="nowhere does not exist; data is sample"):
+    with pytest.raises(StrongTicketError, match="nowhere does not exist; data must be sample"):
         load_text(str(tmp_path / "nowhere"))
 
 

@@ -135,7 +135,7 @@ def add_token(content: Any, text: object) -> None:
         (lambda c: add_token(c, 5), "TypeError"),
         (lambda c: c.pop("model"), "KeyError"),
         (lambda c: c["model"].update(vocab=[1, 2]), "not a byte-level BPE"),
-        (lambda c: c["model"]["vocab"].update({"字": len(c["model"]["vocab"])}), "not made of bytes, '字'"),
+        (lambda c: c["model"]["vocab"].update({"字": len(c["model"]["vocab"])}), "not made of bytes, for example '字'"),
     ],
 )
 def test_other_tokenizers_are_refused(codec: BpeCodec, change: Callable[[Any], object], message: str) -> None:

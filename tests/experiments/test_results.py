@@ -113,9 +113,7 @@ def test_another_digit_is_damage(tmp_path: Path) -> None:
     folder.finish({"config": CONFIG, "rows": [0.25]}, {})
     result = tmp_path / "result.json"
     result.write_bytes(result.read_bytes().replace(b"0.25", b"0.35"))
-    with pytest.raises(
-        StrongTicketError, match=r"result.json is damaged, .*\(its SHA-256 does not match.*move it away"
-    ):
+    with pytest.raises(StrongTicketError, match=r"result.json is damaged .*\(its SHA-256 does not match.*move it away"):
         folder.finished()
 
 

@@ -40,7 +40,7 @@ def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
         (failure,) = failures(boasting, small(family))
         assert f"for {place}, the masks and the model give" in failure
     worst = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(error=1e-9)))
-    assert "of the worst part" in failures(worst, small(family))[-1]
+    assert "for the worst part" in failures(worst, small(family))[-1]
     silent = Ticket.from_bytes(edited(data, lambda d: d["certificate"]["details"]["parts"].pop()))
     assert failures(silent, small(family)) == ["the certificate does not mention layer.1.mlp.down"]
     empty = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(details={"parts": [3]})))
@@ -65,7 +65,7 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
     (failure,) = told(1e9, "layer.1.attention")
     assert "covers inputs of norm 1.000000e+09 for layer.1.attention, the model gives" in failure
     assert "for all parts" in told(1e9, "all")[0]
-    assert "norm nan to layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
+    assert "norm nan for layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
     assert told(0.5) == [], "who claims less is right"
 
 

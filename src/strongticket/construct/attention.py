@@ -48,7 +48,7 @@ def construct_attention(
         target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` builds from four
             linear maps. Biases are exact: a key bias drops out of the softmax, a query bias is one more row of the
             query matrix, and the value and output biases become one dense tensor.
-        key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ is a sum of n_K / d_model items.
+        key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ gets n_K / d_model items.
         value_width: $n_V$ per head, likewise for $W_{VO}$.
         seed: seed of the random weights.
         init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/figures-4-6.md`.

@@ -19,7 +19,7 @@ from strongticket.construct.slots import Signs
 from strongticket.construct.source import equal_blocks
 
 CONFIDENCE = 0.95
-_GRID = 1024  # grid cells per 1 in which items are counted; more make the bound tighter
+_GRID = 1024  # grid cells between 0 and the largest item; more make the bound tighter
 _FFT_ERROR = 1e-12
 
 

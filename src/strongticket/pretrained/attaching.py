@@ -84,7 +84,7 @@ def _attach_bits(model: nn.Module, ticket: Ticket, resident: Resident) -> nn.Mod
 
 
 def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
-    """Refuse a ticket that was not made from this model's numbers, scaled and split into heads alike; return them."""
+    """Refuse a ticket that was not made from this model's numbers, with the same scale and heads; return the target."""
     family = ticket.architecture.get("family")
     if family != FAMILY or ticket.certificate is None:
         raise StrongTicketError(

@@ -49,7 +49,7 @@ class Input:
         return ""
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Return linear maps by place, with those of their outputs that make the inputs 0 if they are 0."""
+        """Return linear maps by place, with the outputs that, if 0, make the inputs 0."""
         return {}
 
 

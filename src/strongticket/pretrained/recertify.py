@@ -34,7 +34,7 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     claims = {name: norm for name, _, norm in said}
 
     def claimed(name: str, bound: float) -> float:
-        # On another machine the bound may differ in its last bits and round up to another number, but to no larger one.
+        # On another machine the bound may differ in its last bits and round up differently; accept no larger claim.
         largest = up_digits(bound * (1 + TOLERANCE))
         return max(bound, min(largest, claims.get(name, bound)))
 
