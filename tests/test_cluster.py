@@ -62,7 +62,7 @@ BAD_DAYS = {
     "scheduler killed": ("scheduler", signal.SIGKILL, "the Dask scheduler at {} went away."),
     "scheduler stopped": ("scheduler", signal.SIGSTOP, "waited 4 s for the Dask cluster at {}: the scheduler does not"),
     "worker killed": ("worker", signal.SIGKILL, "waited 4 s for the Dask cluster at {}: it has no workers."),
-    "worker stopped": ("worker", signal.SIGSTOP, "waited 4 s for the Dask cluster at {}: none of its workers answers."),
+    "worker stopped": ("worker", signal.SIGSTOP, "waited 4 s for the Dask cluster at {}: none of its workers answer."),
 }
 
 
@@ -74,7 +74,7 @@ def test_a_cluster_that_fails_ends_the_work_and_keeps_what_is_done(
     process = started.scheduler if who == "scheduler" else started.workers[0]
     told, done, _, seconds = end_of(started, lambda: process.send_signal(sign))
     assert told.startswith(message.format(started.address))
-    assert told.endswith("it resumes from the tasks that are finished.")
+    assert told.endswith("it resumes from the finished tasks.")
     assert 2 <= len(done) < 20
     assert seconds < SECONDS + 10
     assert capfd.readouterr().err == ""  # where Dask itself would log

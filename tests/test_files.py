@@ -173,7 +173,7 @@ def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with open(path, "ab") as file:
         path.unlink()
-        with pytest.raises(StrongTicketError, match="another run has just ended in this folder; start this one again"):
+        with pytest.raises(StrongTicketError, match="another run in this folder has just ended; run this one again"):
             lock(file, tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_a_certificate_for_samples() -> None:
     assert repr(found) == f"SampleCertificate({found})"
     page = shown(found)
     assert str(found) in page.words
-    assert "behind each block" in page.words
+    assert "after each block" in page.words
 
 
 def test_a_search_shows_its_curves() -> None:

@@ -120,7 +120,7 @@ def test_an_error_in_a_task_comes_up() -> None:
 
 
 def test_a_dead_worker_process_is_told() -> None:
-    with pytest.raises(StrongTicketError, match="a worker process died: for lack of memory"):
+    with pytest.raises(StrongTicketError, match="a worker process died: it ran out of memory"):
         list(run_tasks(die, range(2), workers=2))
 
 

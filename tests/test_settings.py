@@ -156,9 +156,9 @@ def test_a_run_from_before_a_setting_is_the_same_run(later: Later, old_runs: Pat
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("twisted", "holds a run of other settings (policy.twist: 0.0 there, 0.5 here)"),
-        ("twisted, stopped", "holds a run of other settings (policy.twist: 0.0 there, 0.5 here)"),
-        ("patient", "holds a run of other settings (patience: 0 there, 3 here)"),
+        ("twisted", "holds a run with other settings (policy.twist: 0.0 there, 0.5 here)"),
+        ("twisted, stopped", "holds a run with other settings (policy.twist: 0.0 there, 0.5 here)"),
+        ("patient", "holds a run with other settings (patience: 0 there, 3 here)"),
     ],
 )
 def test_a_run_that_sets_it_is_another(name: str, told: str, later: Later) -> None:

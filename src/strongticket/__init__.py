@@ -1,4 +1,4 @@
-"""Strong lottery tickets: a seed and a bit per weight, no weight is trained."""
+"""Strong lottery tickets: a seed and one bit per weight; no weight is trained."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from strongticket.errors import InfeasibleError as InfeasibleError
 from strongticket.errors import StrongTicketError as StrongTicketError
 from strongticket.errors import TicketFormatError as TicketFormatError
 
-# Twice the same: what type checkers and editors read, and what Python imports once a name is used, so that
+# The names appear twice: for type checkers and editors, and for Python, which imports a name only at first use so that
 # `strongticket -h` does not wait for torch.
 if TYPE_CHECKING:
     from strongticket.construct import construct_attention as construct_attention
@@ -80,7 +80,7 @@ else:
     def __getattr__(name):
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Python asks only for what is missing, so the next use costs nothing.
+        # Python calls this only for missing names, so later uses cost nothing.
         globals()[name] = value = getattr(_import_module(f"{__name__}.{_HOME_OF[name]}"), name)
         return value
 

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with 130 and no traceback, even while it is still being imported."""
+    """Run the command line; Ctrl-C exits with code 130 and no traceback, even during imports."""
     try:
         from strongticket.cli.main import main as run
 
@@ -12,8 +12,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        # An interrupt that met code run from a string, as imports have it, is remembered, and `python -m` would end by
-        # that signal, whatever the exit code. It is forgotten as soon as other such code is run.
+        # Python remembers an interrupt during code run from a string, as in imports, and `python -m` would then end
+        # by that signal, whatever the exit code. Running other such code clears it.
         exec("")
 
 

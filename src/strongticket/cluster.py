@@ -1,6 +1,6 @@
-"""Independent tasks on a Dask cluster the caller brings, which may lose workers, stop answering or die at any moment.
+"""Independent tasks on the caller's Dask cluster, which may lose workers, stop answering or die at any moment.
 
-A worker with another source of this package would return other numbers, so every task is held against the caller's.
+A worker with another version of this package's source could return other numbers, so every task checks it.
 """
 
 import functools
@@ -23,11 +23,11 @@ from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 
 TIMEOUT_SECONDS = 120.0
 CONNECT_SECONDS = 5
-TELL_SECONDS = 10.0  # between lines that say what is waited for
-ASK_SECONDS = 2.0  # between questions to the scheduler, while no task ends
+TELL_SECONDS = 10.0  # between messages about what we are waiting for
+ASK_SECONDS = 2.0  # between requests to the scheduler, while no task finishes
 POLL_SECONDS = 0.02
-RETRIES = 3  # of a task on a cluster that loses workers or connections
-AGAIN = "Run the same command again, on this cluster or another: it resumes from the tasks that are finished."
+RETRIES = 3  # of a task, if the cluster loses workers or connections
+AGAIN = "Run the same command again, on this cluster or another: it resumes from the finished tasks."
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,18 +35,18 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Dask scheduler, and how long to bear with it."""
+    """A Dask scheduler, and how long to wait for it."""
 
     address: str  # for example "tcp://10.0.0.1:8786"
-    timeout: float = TIMEOUT_SECONDS  # seconds without a finished task or a sign of life of any worker
-    tell: Callable[[str], object] = warnings.warn  # called every ten seconds with what is waited for
+    timeout: float = TIMEOUT_SECONDS  # seconds without a finished task or a sign of life from any worker
+    tell: Callable[[str], object] = warnings.warn  # called every ten seconds of waiting with the reason
 
 
 @functools.cache
 def package() -> str:
-    """Name what computes here: this package's version, and the start of a hash over its source and its table.
+    """Identify this package: its version, and the start of a hash of its source and its table.
 
-    Cached, so that a worker answers for the source it has loaded, not for what has taken its place on disk since.
+    Cached, so that a worker reports the source it has loaded, not what has replaced it on disk since.
     """
     root = Path(__file__).parent
     digest = hashlib.sha256()
@@ -64,10 +64,10 @@ def run_on_cluster(function: Callable[[T], R], tasks: Sequence[T], cluster: Clus
             time.sleep(POLL_SECONDS)
         _refuse_other_packages(client, cluster)
         with warnings.catch_warnings():
-            # Each task's numbers go to one worker, once. Dask's advice to scatter them would leave them on workers
-            # alone, and those of a dead one would be lost; with the task, the scheduler can send them again.
+            # Each task's numbers go to one worker, once. If they were scattered, as Dask suggests, they would exist
+            # only on workers and be lost with them; sent with the task, the scheduler can send them again.
             warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-            # Dask starts a dead worker's tasks again by itself; retries cover tasks that fail along with a connection.
+            # Dask itself restarts a dead worker's tasks; retries cover tasks that fail with a lost connection.
             futures = client.map(partial(_with_package, package(), function), tasks, pure=False, retries=RETRIES)
         places = {future.key: index for index, future in enumerate(futures)}
         finished = distributed.as_completed(futures, loop=client.loop, with_results=True)
@@ -81,16 +81,16 @@ def run_on_cluster(function: Callable[[T], R], tasks: Sequence[T], cluster: Clus
 
 
 def _with_package(expected: str, function: Callable[[T], R], task: T) -> R:
-    """Run a task on a worker; one that joined late was not asked before."""
+    """Run a task on a worker; check the package, because a worker that joined late has not been checked."""
     if package() != expected:
         raise StrongTicketError(f"this worker has strongticket {package()}")
     return function(task)
 
 
 def _raise_failure(status: str, result: Any, client: Any, cluster: Cluster) -> None:
-    """Raise what a task raised. Dask hands a failure over as a result: a cancellation, or (type, error, traceback).
+    """Raise what a task raised. Dask returns a failure as a result: a cancellation, or (type, error, traceback).
 
-    The status alone does not tell: a result that is here may be lost on its worker by now.
+    The status alone is not enough: a result that has arrived may since have been lost on its worker.
     """
     match result:
         case BaseException():
@@ -107,21 +107,21 @@ def _lost(cluster: Cluster) -> StrongTicketError:
 
 
 class _Patience:
-    """How long nothing was heard of a cluster's workers; says so now and then, and has an end."""
+    """Track how long a cluster's workers have been silent; report it now and then, and give up in the end."""
 
     def __init__(self, client: Any, cluster: Cluster) -> None:
         self._client, self._cluster = client, cluster
         self._pause = min(ASK_SECONDS, cluster.timeout / 4)
-        self._heartbeats: dict[str, float] = {}  # by worker, as the scheduler's clock has them
-        self._next = self._told = self._heard = time.monotonic()
+        self._heartbeats: dict[str, float] = {}  # by worker, on the scheduler's clock
+        self._next = self._reported = self._heard = time.monotonic()
 
     def renew(self) -> None:
-        """Begin to wait anew, after a task was finished."""
+        """Restart the wait, after a task has finished."""
         self._heard = time.monotonic()
         self._next = self._heard + self._pause
 
     def workers(self) -> bool:
-        """Say whether a worker was there when last looked; look again when it is time, and raise if it is too late."""
+        """Return whether there was a worker at the last check; check again when due, and raise if it is too late."""
         if self._client.status != "running":
             raise _lost(self._cluster)
         if time.monotonic() >= self._next:
@@ -133,7 +133,7 @@ class _Patience:
         return bool(self._heartbeats)
 
     def _missing(self) -> str | None:
-        """Ask the scheduler for workers that live, and say what is wrong if there is none."""
+        """Ask the scheduler for live workers; return what is wrong if there are none."""
         try:
             answer = self._client.sync(
                 self._client.scheduler.identity, callback_timeout=min(TELL_SECONDS, self._cluster.timeout / 4)
@@ -144,20 +144,20 @@ class _Patience:
         self._heartbeats = {worker: about["last_seen"] for worker, about in now.items()}
         if any(heard > before.get(worker, -1.0) for worker, heard in self._heartbeats.items()):
             return None
-        return "none of its workers answers" if now else "it has no workers"
+        return "none of its workers answer" if now else "it has no workers"
 
     def _bear(self, missing: str) -> None:
         now, address, limit = time.monotonic(), self._cluster.address, self._cluster.timeout
         if now - self._heard >= limit:
             raise StrongTicketError(f"waited {limit:g} s for the Dask cluster at {address}: {missing}. {AGAIN}")
-        if now - max(self._told, self._heard) >= TELL_SECONDS:
+        if now - max(self._reported, self._heard) >= TELL_SECONDS:
             self._cluster.tell(f"waiting for the Dask cluster at {address}: {missing} ({now - self._heard:.0f} s)")
-            self._told = now
+            self._reported = now
         self._next = min(now + self._pause, self._heard + limit)
 
 
 def _refuse_other_packages(client: Any, cluster: Cluster) -> None:
-    """Raise if a worker's package is not the caller's: its numbers could be others."""
+    """Raise if a worker's package is not the caller's: its numbers could differ."""
     try:
         answers = _within(cluster.timeout, lambda: client.run(package, on_error="return"))
     except OSError as error:
@@ -165,12 +165,12 @@ def _refuse_other_packages(client: Any, cluster: Cluster) -> None:
             f"workers of the Dask cluster at {cluster.address} do not answer ({first_line(error)}). {AGAIN}"
         ) from None
     for worker, theirs in answers.items():
-        # One that has died meanwhile does no harm, and one that cannot even answer has no release like this.
+        # A worker that has died meanwhile does no harm; one that cannot even answer has another release.
         if theirs != package() and not isinstance(theirs, OSError):
             has = first_line(theirs) if isinstance(theirs, Exception) else theirs
             raise StrongTicketError(
-                f"worker {worker} has another strongticket ({has}) than this machine ({package()}): "
-                "its numbers could be others. Install the same there and start it again."
+                f"worker {worker} has another strongticket ({has}) than this machine ({package()}), "
+                "so its numbers could differ. Install the same version there and restart it."
             )
 
 
@@ -185,7 +185,7 @@ def _connected(cluster: Cluster) -> Iterator[tuple[Any, Any]]:
         try:
             yield distributed, client
         finally:
-            # Closing takes back what nobody waits for. A scheduler that does not answer is left to itself.
+            # Closing cancels tasks that are no longer needed. A scheduler that does not answer is left alone.
             with suppress(OSError):
                 _within(CONNECT_SECONDS, client.close)
 
@@ -195,18 +195,18 @@ def _connect(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = first_line(error)
-    # The half-made client closes itself when it is collected. Left to chance, that can happen while the next client
-    # holds the lock it needs, and both wait for ever.
+    # The half-made client closes itself when it is collected. Collect it now: later, the next client may hold the lock
+    # it needs, and both would wait forever.
     gc.collect()
     raise StrongTicketError(
         f"no Dask scheduler answers at {address!r} ({reason}). "
-        "Start one with `dask scheduler` and give the address it prints."
+        "Start one with `dask scheduler` and use the address it prints."
     )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Dask from writing about lost connections: what they mean for us is an error of ours."""
+    """Silence Dask's messages about lost connections: we raise our own errors."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -219,7 +219,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _within(seconds: float, call: Callable[[], R]) -> R:
-    """Call what may never return; raise a TimeoutError if it takes longer than this."""
+    """Call a function that may never return; raise a TimeoutError if it takes longer than this."""
     outcome: list[R | BaseException] = []
 
     def run() -> None:

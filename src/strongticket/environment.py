@@ -1,4 +1,4 @@
-"""What a run says of its circumstances: machine, software, commit and moment."""
+"""What a run records about its environment: machine, software, commit and time."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ PACKAGES = ("numpy", "numba", "torch", "triton", "scipy", "gurobipy", "ortools")
 
 
 def environment(device: str = "cpu") -> dict[str, object]:
-    """Describe the machine, the software and the moment, as fields of a result row.
+    """Describe the machine, the software and the time, as fields of a result row.
 
     Args:
         device: with "cuda" (or "cuda:1") the row also names the GPU.
@@ -34,7 +34,7 @@ def environment(device: str = "cpu") -> dict[str, object]:
 
 
 def peak_memory(device: str = "cpu") -> int:
-    """Give the most bytes this process has had at any moment: of the GPU, if it runs there; 0 where nobody tells."""
+    """Return this process's peak memory in bytes, on the GPU if it runs there; 0 if unknown."""
     if device.startswith("cuda"):
         import torch
 
@@ -48,7 +48,7 @@ def peak_memory(device: str = "cpu") -> int:
 
 
 def command_line() -> str | None:
-    """What was typed, to be kept beside what it gave: our command, or the script that calls us; None in a session."""
+    """Return the command line, to store with its results: our command, or the calling script; None in a session."""
     program = Path(sys.argv[0])
     if "strongticket" in (program.stem, program.parent.name):  # as installed, or by python -m
         return shlex.join(["strongticket", *sys.argv[1:]])
@@ -57,12 +57,12 @@ def command_line() -> str | None:
 
 @functools.cache
 def commit() -> str:
-    """Name the commit of this source tree, "-dirty" added if the package was edited since.
+    """Return the commit of this source tree, with "-dirty" added if the package was edited since.
 
-    Without git, or outside a checkout, `STRONGTICKET_COMMIT` may say it; else the answer is "unknown".
+    Without git, or outside a checkout, it is taken from `STRONGTICKET_COMMIT`, or else "unknown".
     """
     here = Path(__file__)
-    # An installed copy may lie inside somebody else's repository: only a tracked file speaks for its commit.
+    # An installed copy may be inside someone else's repository: only a tracked file belongs to its commit.
     if _git(here, "ls-files", "--error-unmatch", here.name) is None:
         return os.environ.get("STRONGTICKET_COMMIT", "unknown")
     head = _git(here, "rev-parse", "--short=12", "HEAD")
@@ -71,7 +71,7 @@ def commit() -> str:
 
 
 def _git(beside: Path, *arguments: str) -> str | None:
-    """Run git in a file's folder; None if git is absent or says no."""
+    """Run git in a file's folder; return None if git is absent or fails."""
     try:
         done = subprocess.run(["git", "-C", str(beside.parent), *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -80,11 +80,11 @@ def _git(beside: Path, *arguments: str) -> str | None:
 
 
 def _cpu_name() -> str:
-    """Model name, with family and model number since virtual machines often hide the rest."""
+    """Return the model name, with family and model number because virtual machines often hide the rest."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor() or platform.machine()
-    # The first processor's fields are enough, so later ones must not replace them.
+    # Only the first processor's fields count, so later ones must not replace them.
     fields: dict[str, str] = {}
     for line in info.read_text("utf-8").splitlines():
         key, _, value = line.partition(":")

@@ -4,7 +4,7 @@ from textwrap import shorten
 
 
 class StrongTicketError(Exception):
-    """Base of every error this package raises on purpose, bad arguments (ValueError) aside."""
+    """Base class of every error this package raises on purpose, except bad arguments (ValueError)."""
 
     exit_code = 1
 
@@ -22,7 +22,7 @@ class MissingExtraError(StrongTicketError):
 
 
 def first_line(error: BaseException) -> str:
-    r"""Tell another package's error in one short line; one that says nothing, by its type.
+    r"""Shorten another package's error to one line; use its type if it has no message.
 
     Example:
         >>> first_line(OSError("no such model\ncheck the spelling")), first_line(KeyboardInterrupt())
@@ -31,10 +31,10 @@ def first_line(error: BaseException) -> str:
         'bad configuration: 7 heads'
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    # What ends with a colon is the head of what follows.
+    # A line that ends with a colon introduces the next one.
     return shorten(" ".join(lines[: 1 + lines[0].endswith(":")]), 200, placeholder=" [...]")
 
 
 def printable(text: str) -> str:
-    """Show text from a file as it is, but with control characters spelled out, so that it cannot drive the terminal."""
+    """Escape control characters in text from a file, so that it cannot control the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

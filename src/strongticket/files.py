@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, JSON for people and for hashes, and one run a folder."""
+"""Files that are written completely or not at all, JSON for people and for hashes, and one run per folder."""
 
 import hashlib
 import json
@@ -14,23 +14,23 @@ from strongticket.errors import StrongTicketError
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows has no such locks: two processes there should not share a folder
+except ModuleNotFoundError:  # Windows has no such locks: there, two processes should not share a folder
     fcntl = None  # type: ignore[assignment]
 
 _PART = ".strongticket-{}.part"
-_SEAL = "sha256"  # the field of an object that holds the digest of the others
+_SEAL = "sha256"  # the field of an object that holds the digest of the other fields
 # A JSON value as Python's json module reads and writes it.
 Json = Any
 
 
 @contextmanager
 def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """Open a file that takes `path`'s place only when the block ends well; otherwise nothing is left behind.
+    """Open a file that replaces `path` only if the `with` block succeeds; otherwise nothing is left behind.
 
-    A kill leaves a part, which goes when the folder is written to again. `durable=False` does not wait for the disk:
-    after a power cut the file may be there and damaged.
+    A killed process leaves a partial file, which is removed the next time the folder is written to. `durable=False`
+    does not wait for the disk: after a power cut the file may exist but be damaged.
     """
-    place = Path(os.path.realpath(path))  # a link goes on leading to the file
+    place = Path(os.path.realpath(path))  # a link keeps pointing to the file
     sweep(place.parent)
     with named(path), _locked_part(place) as part:
         with open(part, "r+b") as file:
@@ -43,7 +43,7 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let the system's errors name a file: a full disk names none at all, and a missing folder a part's."""
+    """Make the system's errors name this file: for a full disk they name none, for a missing folder a partial file."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def append_line(file: IO[bytes], content: Json) -> None:
-    """Add a line of JSON to a file without a buffer: all of it, where a disk without room takes a part silently."""
+    """Append a whole line of JSON to an unbuffered file: a full disk may silently write only part of it."""
     line = json.dumps(content, allow_nan=False).encode() + b"\n"
     with named(Path(file.name)):
         while line:
@@ -61,7 +61,7 @@ def append_line(file: IO[bytes], content: Json) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder: at one stroke for whoever looks for it; what a kill leaves of it goes with the next `sweep`."""
+    """Remove a folder atomically, by renaming it first; what a killed process leaves goes with the next `sweep`."""
     part = _part_beside(folder)
     with suppress(FileNotFoundError):
         os.rename(folder, part)
@@ -69,12 +69,12 @@ def discard(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left of `atomic_write` and `discard`; parts of living ones are locked, and stay."""
+    """Remove what killed processes left of `atomic_write` and `discard`; partial files still in use are locked."""
     for part in folder.glob(_PART.format("*")):
         if part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
         elif fcntl is not None:
-            # Written to its end meanwhile, another user's, or on a disk without locks: then it is left alone.
+            # Skip a file that was completed meanwhile, is another user's, or is on a disk without locks.
             with suppress(OSError), open(part, "r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 part.unlink()
@@ -82,14 +82,14 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def _locked_part(place: Path) -> Iterator[Path]:
-    """Make a part beside a file, remove it if the block fails, and hold its lock: `sweep` takes parts nobody holds."""
+    """Make a partial file next to a file, and remove it if the block fails; its lock protects it from `sweep`."""
     while True:
         part = _part_beside(place)
         with open(part, "xb") as holder:
             if fcntl is None:
-                holder.close()  # Windows gives no open file another name
+                holder.close()  # Windows cannot rename an open file
             else:
-                with suppress(OSError):  # a disk without locks: `sweep` cannot take them there either
+                with suppress(OSError):  # a disk without locks: `sweep` cannot lock there either
                     fcntl.flock(holder, fcntl.LOCK_EX)
             if not part.exists():  # swept before it was locked
                 continue
@@ -102,7 +102,7 @@ def _locked_part(place: Path) -> Iterator[Path]:
 
 
 def _part_beside(place: Path) -> Path:
-    return place.with_name(_PART.format(secrets.token_hex(6)))  # short, whatever the length of the name
+    return place.with_name(_PART.format(secrets.token_hex(6)))  # short, even if the name is long
 
 
 def canonical_json(value: Json) -> str:
@@ -111,9 +111,9 @@ def canonical_json(value: Json) -> str:
 
 
 def parse_canonical_json(text: str) -> Json:
-    """Read JSON that `canonical_json` could have written; a ValueError says what is wrong with any other.
+    """Read JSON that `canonical_json` could have written; otherwise raise a ValueError that says what is wrong.
 
-    Writing the value again and comparing rules out repeated keys, NaN, odd numbers and spacing in one stroke.
+    Writing the value again and comparing rules out repeated keys, NaN, odd numbers and spacing all at once.
     """
     try:
         value = json.loads(text)
@@ -123,47 +123,47 @@ def parse_canonical_json(text: str) -> Json:
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
     except UnicodeEncodeError:
-        raise ValueError("JSON holds half a surrogate pair") from None
+        raise ValueError("JSON contains half a surrogate pair") from None
     return value
 
 
 def sealed(content: dict[str, Json]) -> dict[str, Json]:
-    """Add its SHA-256 to what goes into a file, so that `unsealed` sees damage."""
+    """Add the SHA-256 of an object to it, so that `unsealed` detects damage."""
     return {**content, _SEAL: hashlib.sha256(canonical_json(content).encode()).hexdigest()}
 
 
 def unsealed(content: Json) -> Json:
-    """Take the SHA-256 off, or raise a ValueError where it is not that of the rest; what has none stays as it is."""
+    """Remove the SHA-256, or raise a ValueError if it does not fit the rest; an object without one is unchanged."""
     if not isinstance(content, dict) or _SEAL not in content:
         return content
     rest = {key: value for key, value in content.items() if key != _SEAL}
     if sealed(rest) != content:
-        raise ValueError("its SHA-256 is another: it was changed or damaged")
+        raise ValueError("its SHA-256 does not match: it was changed or damaged")
     return rest
 
 
 def as_json(value: object) -> Json:
-    """Give a value as it looks after a trip through a file: tuples are lists, keys are strings."""
+    """Return a value as it would be read back from a file: tuples become lists, keys become strings."""
     return json.loads(json.dumps(value, allow_nan=False))
 
 
 def read_json(path: Path) -> Json | None:
-    """Read a file, or give None if it does not exist."""
+    """Read a file, or return None if it does not exist."""
     if not path.exists():
         return None
     try:
         return unsealed(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
-        raise StrongTicketError(f"{path} is damaged, or no JSON ({error}); move it away and run again.") from None
+        raise StrongTicketError(f"{path} is damaged or not JSON ({error}); move it away and run again.") from None
 
 
 def write_json(path: Path, content: Json) -> None:
-    """Write a file for people: one line for each list of numbers, indents for the rest."""
+    """Write a readable file: one line per list of numbers, indentation for the rest."""
     with atomic_write(path) as file:
         file.write((_lines(content, "") + "\n").encode())
 
 
-_LONGEST = 120  # of a value that is told as it is
+_LONGEST = 120  # characters of a value that is shown in full
 
 
 def difference(theirs: Json, ours: Json, path: str = "") -> str:
@@ -174,7 +174,7 @@ def difference(theirs: Json, ours: Json, path: str = "") -> str:
         'policy.density: 0.3 there, 0.5 here'
     """
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        # What something is called says more than one of its settings.
+        # A name says more than any other setting.
         for key in sorted(theirs.keys() | ours.keys(), key=lambda key: (key != "name", key)):
             if theirs.get(key) != ours.get(key):
                 return difference(theirs.get(key), ours.get(key), f"{path}{'.' if path else ''}{key}")
@@ -191,11 +191,11 @@ def _shortened(text: str) -> str:
 
 
 class BusyError(StrongTicketError):
-    """Another process works in a folder."""
+    """Another process is using a folder."""
 
 
 def lock(file: IO[bytes], folder: Path) -> None:
-    """Keep a second run out of a folder; the lock goes when the process does, however it ends."""
+    """Keep a second run out of a folder; the lock is released when the process ends, however it ends."""
     if fcntl is None:
         return
     try:
@@ -203,12 +203,12 @@ def lock(file: IO[bytes], folder: Path) -> None:
     except BlockingIOError:
         raise BusyError(f"{folder}: another run is working in this folder.") from None
     if not _is_at(file.fileno(), Path(file.name)):
-        raise BusyError(f"{folder}: another run has just ended in this folder; start this one again.")
+        raise BusyError(f"{folder}: another run in this folder has just ended; run this one again.")
 
 
 @contextmanager
 def waiting_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time change what is in a folder; the others wait."""
+    """Let one process at a time change a folder's contents; the others wait."""
     if fcntl is None:
         yield
         return
@@ -222,14 +222,14 @@ def waiting_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Let one process at a time do what a file stands for, which is there meanwhile; the others wait."""
+    """Let one process at a time hold a lock file, which exists meanwhile; the others wait."""
     if fcntl is None:
         yield
         return
     while True:
         with open(path, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_at(file.fileno(), path):  # removed by the one we waited for
+            if not _is_at(file.fileno(), path):  # removed by the process we waited for
                 continue
             try:
                 yield
@@ -239,7 +239,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Say whether an open file is still the one of this name."""
+    """Return whether an open file is still the one at this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What a notebook shows of our objects: a card with facts, tables, pictures and curves, as HTML.
+"""How notebooks show our objects: a card with facts, tables, pictures and curves, as HTML.
 
-All the HTML for notebooks is made here, and everything in it is escaped: the words in a ticket come from a file, which
-anybody may have written. It knows none of our types, and neither torch nor NumPy. Colours are those of the notebook.
+All HTML for notebooks is made here, and everything in it is escaped: the text in a ticket comes from a file that anyone
+may have written. It needs none of our types, and neither torch nor NumPy. Text has the notebook's own colours.
 """
 
 import base64
@@ -14,7 +14,7 @@ from strongticket.errors import printable
 
 Points = Sequence[tuple[float, float]]
 
-ROWS = 20  # of a table that may be long
+ROWS = 20  # shown of a long table
 _LONGEST = 400  # characters of one cell
 _BLUE = b"\x2f\x7f\xc1"
 _COLOURS = ("#2f7fc1", "#d9822b", "#4a9c5d", "#8a63b8")
@@ -29,14 +29,14 @@ class Markup(str):
 
 
 def card(title: str, facts: Mapping[str, str], *parts: Markup) -> str:
-    """Show a title, facts by name, and below them whatever else there is."""
+    """Show a title, facts by name, and other parts below them."""
     rows = "".join(_row((name, fact), "th") for name, fact in facts.items())
     body = f"<table style='border-collapse:collapse'>{rows}</table>" if rows else ""
     return f"<div><strong>{_safe(title)}</strong>{body}{''.join(parts)}</div>"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) -> Markup:
-    """Lay rows out under their columns, and say how many more there are; `ROWS` are enough to read."""
+    """Show rows under their column names, and the number of rows left out; show at most `ROWS`."""
     head = "".join(f"<th style='{_CELL}'>{_safe(column)}</th>" for column in columns)
     body = "".join(map(_row, rows))
     below = f"<div>... and {more:,} more</div>" if more else ""
@@ -44,7 +44,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], more: int = 0) 
 
 
 def picture(cells: Sequence[bytes], words: str, side: int = 48) -> Markup:
-    """Draw rows of cells, each from 0, which is blank, to 255, in a square of so many pixels a side."""
+    """Draw rows of cells, each from 0 (blank) to 255, in a square with sides of this many pixels."""
     data = base64.b64encode(_png(cells)).decode()
     style = "image-rendering:pixelated;outline:1px solid #8888"
     return Markup(
@@ -53,7 +53,7 @@ def picture(cells: Sequence[bytes], words: str, side: int = 48) -> Markup:
 
 
 def curves(lines: Mapping[str, Points], across: str) -> Markup:
-    """Draw lines over one another, each with its name; one without points is left out."""
+    """Draw named lines in one plot; omit those without points."""
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return Markup()
@@ -96,7 +96,7 @@ def _safe(text: str) -> str:
 
 
 def _png(cells: Sequence[bytes]) -> bytes:
-    """Write cells as the opacity of blue pixels, so that they are seen on a dark page as on a light one."""
+    """Encode cells as the opacity of blue pixels, so that they show on dark and light pages alike."""
     lines = b"".join(b"\0" + b"".join(_BLUE + bytes([cell]) for cell in row) for row in cells)
     header = struct.pack(">IIBBBBB", len(cells[0]), len(cells), 8, 6, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))

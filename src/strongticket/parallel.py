@@ -1,7 +1,7 @@
-"""One map over independent tasks: in this process, over local processes, or over a Dask cluster the caller brings.
+"""Map a function over independent tasks: in this process, in local processes, or on the caller's Dask cluster.
 
-Every task runs on one thread, wherever it runs. That keeps processes from fighting over cores, and float sums in one
-order, so results are the same bits for any number of workers.
+Every task runs on one thread, wherever it runs. So processes do not compete for cores, and float sums keep one order:
+results are the same bits for any number of workers.
 """
 
 import multiprocessing
@@ -21,7 +21,9 @@ from strongticket.errors import StrongTicketError
 if TYPE_CHECKING:
     import torch
 
-FEW_WEIGHTS = 1_000_000  # GPT-2 nano on bytes has 0.1 million of them, on GPT-2's tokens 3, the next size 13 or more
+FEW_WEIGHTS = (
+    1_000_000  # GPT-2 nano has 0.1 million with bytes, 3 million with GPT-2's tokens; the next size has 13 or more
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,13 +40,13 @@ def run_tasks(
     """Apply a pure function to every task and yield the results in task order.
 
     Args:
-        function: importable by name, so that other processes find it.
-        tasks: what it is applied to.
-        workers: local processes; 1 runs in this one.
-        dask: a cluster, or the address of its Dask scheduler; `workers` is then not used. It needs the same source of
+        function: importable by name, so that other processes can find it.
+        tasks: the function's arguments.
+        workers: local processes; with 1, tasks run in this process.
+        dask: a cluster, or the address of its Dask scheduler; `workers` is then ignored. It needs the same source of
             this package.
-        progress: called with a task's index and result as soon as it is done, in whatever order that happens: the
-            place to save results, since an interruption may come before their turn.
+        progress: called with a task's index and result as soon as it is done, in any order. Save results here, because
+            an interruption may come before they are yielded.
 
     Example:
         >>> list(run_tasks(abs, [-3, 2]))
@@ -68,9 +70,9 @@ def available_cores() -> int:
 
 
 def numba_threads() -> int:
-    """Count the threads numba is set to use, and leave torch its own number.
+    """Return the number of threads numba is set to use, without changing torch's.
 
-    Both keep it in OpenMP, where numba writes all cores the first time it is asked.
+    Both store it in OpenMP, and numba sets it to all cores the first time it is asked.
     """
     import numba
     import torch
@@ -84,7 +86,7 @@ def numba_threads() -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch and numba use one thread inside the block."""
+    """Let torch and numba use one thread inside the `with` block."""
     import numba
     import torch
 
@@ -98,10 +100,10 @@ def one_thread() -> Iterator[None]:
 
 
 def one_thread_for_small(weights: int, device: "torch.device | str") -> None:
-    """Leave torch one thread for a model whose products are so small that several would only wait for each other.
+    """Limit torch to one thread for a small model, for which several threads would only wait for each other.
 
     Args:
-        weights: how many the model has.
+        weights: the model's number of weights.
         device: where it runs; only a CPU's threads matter.
     """
     import torch
@@ -124,7 +126,7 @@ def _on_one_thread(function: Callable[[T], R], task: T) -> R:
 
 
 def _in_order(finished: Iterable[tuple[int, R]], progress: Callable[[int, R], object] | None) -> Iterator[R]:
-    """Put (index, result) pairs that come in any order back into order."""
+    """Put (index, result) pairs back into order."""
     waiting: dict[int, R] = {}
     turn = 0
     for index, result in finished:
@@ -144,7 +146,7 @@ def _here(function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int,
 
 
 def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) -> Iterator[tuple[int, R]]:
-    # Forking a process in which torch or numba has started threads can hang the child, so workers start afresh.
+    # Forking a process in which torch or numba has started threads can hang the child, so workers are spawned.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
     try:
@@ -160,14 +162,14 @@ def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) 
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
-    """End workers in the middle of their tasks: nobody is left to take the results, and a task may last minutes."""
+    """Stop workers in the middle of their tasks: nothing needs the results, and a task may take minutes."""
     for process in list((pool._processes or {}).values()):  # `terminate_workers` is public from Python 3.14 on
         process.terminate()
 
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Let Ctrl-C come after the block, and never in processes it starts, which would complain while they import."""
+    """Delay Ctrl-C until after the block, and block it in processes started there, which would print tracebacks."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -183,20 +185,20 @@ def _result_of(future: Future[R]) -> R:
         return future.result()
     except BrokenProcessPool:
         raise StrongTicketError(
-            "a worker process died: for lack of memory (try fewer workers), or because a script starts workers outside "
-            "of if __name__ == '__main__'."
+            "a worker process died: it ran out of memory (try fewer workers), or a script started workers outside "
+            "if __name__ == '__main__'."
         ) from None
 
 
 def _start_worker() -> None:
-    """Set a local worker process up: one thread, Ctrl-C left to the parent, and no life after the parent's."""
+    """Set up a local worker process: one thread, Ctrl-C left to the parent, and exit when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _use_one_thread()
 
 
 def _die_with_parent() -> None:
-    # A parent that is killed closes nothing down, and its workers would wait for tasks for ever.
+    # A killed parent does not shut its workers down, and they would wait for tasks forever.
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)

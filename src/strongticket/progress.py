@@ -1,4 +1,4 @@
-"""How far a command is, on stderr: a bar with the time left in a terminal, a line now and then elsewhere."""
+"""A command's progress on stderr: a bar with the time left in a terminal, a line now and then elsewhere."""
 
 import sys
 import threading
@@ -22,14 +22,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
-LINE_SECONDS = 10.0  # until the first line where there is no terminal; each of the next comes twice as late
+LINE_SECONDS = 10.0  # until the first line where there is no terminal; the wait doubles after each line
 MOST_SECONDS = 600.0  # between two lines
 _DESCRIPTION = TextColumn("{task.description}")
 _STEPS = (SpinnerColumn(), _DESCRIPTION, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 
 
 class Lines:
-    """Says what a command is doing where stderr is no terminal: after ten seconds, and then ever more rarely."""
+    """Print what a command is doing if stderr is not a terminal: after ten seconds, then less and less often."""
 
     def __init__(self, title: str, wanted: bool) -> None:
         self._wanted = wanted
@@ -38,19 +38,19 @@ class Lines:
         self._thread = threading.Thread(target=self._say, daemon=True)
 
     def begin(self, title: str) -> None:
-        """Start with another kind of work."""
+        """Start another kind of work."""
         self.title, self._start = title, time.monotonic()
         self._what, self._done, self._total = "", 0, 0
-        self._first: int | None = None  # what was done before, when a run resumes
+        self._first: int | None = None  # the amount already done when a run resumes
 
     def note(self, done: int, total: int, what: str = "") -> None:
-        """Keep how far it is for the next line."""
+        """Record the progress for the next line."""
         self._done, self._total, self._what = done, total, what
         if self._first is None:
             self._first, self._start = done, time.monotonic()
 
     def line(self) -> str:
-        """Say what is known.
+        """Return the line to print.
 
         Example:
             >>> lines = Lines("sums", wanted=False)
@@ -87,7 +87,7 @@ class Lines:
 
 
 class _RateColumn(ProgressColumn):
-    """How many are done per second."""
+    """The number done per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -96,7 +96,7 @@ class _RateColumn(ProgressColumn):
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Say what goes on in a block that cannot tell how far it is."""
+    """Show what a `with` block is doing if its progress is not known."""
     with _bar(SpinnerColumn(), _DESCRIPTION, TimeElapsedColumn()) as shown, Lines(what, shown.disable):
         shown.add_task(what, total=None)
         yield
@@ -104,7 +104,7 @@ def doing(what: str) -> Iterator[None]:
 
 @contextmanager
 def step_bar(total: int, title: str) -> Iterator[Callable[[str], None]]:
-    """Show a bar over named steps; what it gives is called with the name of the step that starts."""
+    """Show a bar over named steps; yield a function to call with the name of each step as it starts."""
     with _bar(*_STEPS) as shown, Lines(title, shown.disable) as lines:
         task = shown.add_task(title, total=total)
         started = 0
@@ -120,7 +120,7 @@ def step_bar(total: int, title: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def count_bar(description: str, columns: Sequence[ProgressColumn] = _STEPS) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar whose length is not known yet; what it gives is called with what is done and the total."""
+    """Show a bar of initially unknown length; yield a function to call with the amount done and the total."""
     with _bar(*columns) as shown, Lines(description, shown.disable) as lines:
         task = shown.add_task(description, total=None)
 
@@ -133,10 +133,10 @@ def count_bar(description: str, columns: Sequence[ProgressColumn] = _STEPS) -> I
 
 @contextmanager
 def rate_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
-    """Show one bar for several kinds of work that follow each other, with how many are done per second.
+    """Show one bar for successive kinds of work, with the number done per second.
 
-    What it gives is called with the name and the amount of a kind of work, and gives what is called with the amount
-    just done.
+    Yield a function that takes the name and amount of a kind of work and returns another, to call with the amount just
+    done.
     """
     columns = (
         _DESCRIPTION,
@@ -170,7 +170,7 @@ def rate_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
 
 @contextmanager
 def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar with how many are done per second; what it gives is called with the amount just done."""
+    """Show a bar with the number done per second; yield a function to call with the amount just done."""
     with rate_bars() as begin:
         advance = begin(description, total)
         advance(0)
@@ -178,8 +178,8 @@ def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _bar(*columns: ProgressColumn) -> Progress:
-    """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
+    """Make a bar that leaves nothing behind and is silent if stderr is not a terminal."""
     stderr = Console(stderr=True)
-    # Amounts come in large steps, so the speed is that of the last minutes rather than of the last step.
+    # Amounts come in large steps, so the speed is averaged over the last minutes.
     silent = not stderr.is_terminal
     return Progress(*columns, console=stderr, transient=True, disable=silent, speed_estimate_period=120.0)

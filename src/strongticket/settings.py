@@ -1,6 +1,6 @@
-"""Settings are declared once: a field says its default, what it does and, where it came later, what runs did before.
+"""Settings are declared once: a field has its default, its help and, if added later, what runs did before it.
 
-The command line's options are made of the fields, and files that are older than a field are read by them.
+The command line's options are made from the fields, which also tell how to read files older than a field.
 """
 
 from dataclasses import MISSING, Field, field, fields, is_dataclass
@@ -22,19 +22,19 @@ def setting(
     shown: str | None = None,
     before: Any = MISSING,
 ) -> T:
-    """Declare a field of a frozen dataclass of settings that is an option of a command, too.
+    """Declare a field of a frozen dataclass of settings that is also a command-line option.
 
     Args:
-        default: of the field.
-        about: the option's help, a line.
-        panel: the heading it stands under.
-        least: the smallest number the command takes.
+        default: the field's default.
+        about: the option's help, one line.
+        panel: the heading of the option in the help.
+        least: the smallest number the command accepts.
         most: the largest.
-        metavar: what help shows in the place of a value, where the type does not say it.
-        shown: what help says of the default ("" for nothing) where the command works it out: unless given, the option
-            is None.
-        before: what runs did before there was this setting, or before its default was changed. Without it, that is
-            the default: whoever changes a default keeps the old one here.
+        metavar: the placeholder for a value in the help, where the type is not enough.
+        shown: the default as shown in the help ("" for nothing) if the command computes it; the option is then None
+            unless given.
+        before: what runs did before this setting existed, or before its default changed; by default, `default`. When
+            you change a default, keep the old one here.
     """
     option = {"help": about, "rich_help_panel": panel, "min": least, "max": most, "metavar": metavar}
     metadata = {"option": {key: value for key, value in option.items() if value is not None}, "shown": shown}
@@ -44,20 +44,20 @@ def setting(
 
 
 def value_before(own: "Field[Any]") -> Any:
-    """Give what a run did before it had a setting, or MISSING where there never was a run without."""
+    """Return what runs did before a setting existed, or MISSING if every run had it."""
     default = own.default if own.default_factory is MISSING else own.default_factory()
     return own.metadata.get("before", default)
 
 
 def filled(found: Json, kind: type[Any]) -> Json:
-    """Spell out settings that a file is too old to have, so that equality of runs is equality of their settings.
+    """Fill in settings that a file is too old to have, so that runs are equal if their settings are.
 
-    Files have all settings of their time in full, whatever the defaults were and are; only one that came later is
-    missing, and then the run did what `value_before` says. A setting that is not known here stays, and makes the run
-    another one. A group of settings that a file does without (a trained model has no policy) is not added.
+    A file has all settings of its time, regardless of defaults; only later ones are missing, for which the run did what
+    `value_before` returns. An unknown setting is kept and makes the run a different one. A missing group of settings
+    (a trained model has no policy) is not added.
 
     Args:
-        found: read from a file.
+        found: settings read from a file.
         kind: the dataclass of the settings.
     """
     if not isinstance(found, dict):
@@ -74,6 +74,6 @@ def filled(found: Json, kind: type[Any]) -> Json:
 
 
 def other_settings(found: Json, ours: Json, kind: type[Any]) -> str | None:
-    """Name the first setting in which a file is of another run than ours, if it is."""
+    """Name the first setting in which a file's run differs from ours, or return None."""
     theirs = filled(found, kind)
     return None if theirs == ours else difference(theirs, ours)

@@ -54,9 +54,9 @@ def test_every_engine_computes_the_same_network(engine: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engines", "abacus"], "engines are bits, mask"),
+        (["--engines", "abacus"], "engines must be among bits, mask"),
         (["--threads", "0"], "threads must be at least 1"),
-        (["--models", "nano", "--prompt", "200"], "nano sees 128 tokens; 200 were asked for"),
+        (["--models", "nano", "--prompt", "200"], "nano has a context of 128 tokens; got 200"),
     ],
 )
 def test_bad_settings_are_named(options: list[str], message: str) -> None:

@@ -69,7 +69,7 @@ def test_half_a_line_left_by_a_killed_peer_is_dropped(tmp_path: Path) -> None:
 def test_names_choose_peers() -> None:
     assert peers.choose(["none"]) == []
     assert peers.choose(["gurobi", "cp-sat", "gurobi"]) == [peers.GUROBI, peers.GUROBI_TIGHT, peers.CP_SAT]
-    with pytest.raises(ValueError, match="unknown peer 'cplex'; known are gurobi, highs, cp-sat, or none"):
+    with pytest.raises(ValueError, match="unknown peer 'cplex'; choose from gurobi, highs, cp-sat, or none"):
         peers.choose(["highs", "cplex"])
 
 

@@ -134,8 +134,8 @@ def test_how_tight_certificates_of_transformers_are() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"fits": 0.0}, "fits is a probability above 0"),
-        ({"fits": 1.5}, "fits is a probability above 0; got 1.5"),
+        ({"fits": 0.0}, "fits must be a probability above 0"),
+        ({"fits": 1.5}, "fits must be a probability above 0; got 1.5"),
         ({"takes": "any"}, "takes must be one of"),
         ({"units": 0}, "units"),
     ],

@@ -510,7 +510,7 @@ def test_an_error_beyond_float64_is_infinite() -> None:
         (lambda: bounds.attention_bound(d_model=1, d_out=1, variant="loose"), "variant must be one of paper, tight"),
         (lambda: bounds.attention_bound(d_model=1, d_out=1).widths(1.0), r"Theorem 9 needs tol in \(0, 1\); got 1.0"),
         (lambda: bounds.attention_bound(d_model=1, d_out=1).error({"key_width": 1}), "needs key_width, value_width"),
-        (lambda: bounds.feedforward_bound([3]), r"dims must name an input and an output size; got \[3\]"),
+        (lambda: bounds.feedforward_bound([3]), r"dims must contain at least an input and an output size; got \[3\]"),
         (lambda: bounds.feedforward_bound([3, 3]).error([]), "Theorem 10 needs widths for 1 parts; got 0"),
     ],
 )

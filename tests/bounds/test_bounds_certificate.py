@@ -380,7 +380,7 @@ def test_an_unknown_score_norm_is_safe() -> None:
         (lambda: LinearNorms(norm=1.0, error=math.nan), "error must be a norm, 0 or more; got nan"),
         (
             lambda: attention_error(1.0, [HeadNorms(qk_error=0.1, vo_error=0.0, vo_norm=0.0)], variant="paper"),
-            'variant "paper" depends on d_model; got none',
+            'variant "paper" needs d_model; got none',
         ),
         (
             lambda: attention_error(

@@ -256,10 +256,10 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     for arguments, code, message in (
         (("wide.npy",), 1, "samples must be (..., 2) with at least one input; got (2, 3)."),
         (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
-        (("words.npy",), 1, "samples are a .npy file of numbers"),
-        (("text.npy",), 1, "samples are a .npy file of numbers"),
-        (("complex.npy",), 1, "samples are a .npy file of numbers"),
-        (("two.safetensors",), 1, "samples are one tensor; the file has 2."),
+        (("words.npy",), 1, "samples must be a .npy file of numbers"),
+        (("text.npy",), 1, "samples must be a .npy file of numbers"),
+        (("complex.npy",), 1, "samples must be a .npy file of numbers"),
+        (("two.safetensors",), 1, "samples must be one tensor; the file has 2."),
         (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
     ):
         done = run(*verify, tmp_path / arguments[0], *arguments[1:])

@@ -145,7 +145,7 @@ def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
     cluster: tuple[str, list["subprocess.Popen[bytes]"]], tmp_path: Path
 ) -> None:
     address, workers = cluster
-    figure = replace(fig4.FIGURE, plan=replace(fig4.FIGURE.plan, sources_a_task=3))  # type: ignore[type-var]
+    figure = replace(fig4.FIGURE, plan=replace(fig4.FIGURE.plan, sources_per_task=3))  # type: ignore[type-var]
     config = fig4.Config(sources=30, widths=(8, 16, 24), inputs=2000, target=UNTRAINED)
     alive_before: list[int] = []
 

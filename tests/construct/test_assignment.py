@@ -15,7 +15,7 @@ from torch import Tensor
 
 import strongticket
 from strongticket.construct import exchange
-from strongticket.construct.assignment import _rounds_a_slot, assign
+from strongticket.construct.assignment import _rounds_per_slot, assign
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
@@ -171,7 +171,7 @@ def test_every_release_chooses_the_same(kind: str) -> None:
 
 
 def test_rounds_grow_as_the_sums_do() -> None:
-    assert [_rounds_a_slot(items) for items in (8, 20, 22, 23, 24, 28, 29, 60)] == [2, 2, 4, 4, 8, 32, 32, 32]
+    assert [_rounds_per_slot(items) for items in (8, 20, 22, 23, 24, 28, 29, 60)] == [2, 2, 4, 4, 8, 32, 32, 32]
 
 
 CHOICES = """

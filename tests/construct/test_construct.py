@@ -212,7 +212,7 @@ def test_certificates_are_for_the_longest_sample_or_the_papers_norm(name: str, d
     assert construct().certificate.input_norm == default
     samples = torch.cat([on_sphere(9, 2, norm=length, seed=0) for length in (3.0, 5.0, 0.1)])
     assert construct(samples=samples).certificate.input_norm == pytest.approx(5.0)
-    with pytest.raises(ValueError, match="give input_norm or samples, not both"):
+    with pytest.raises(ValueError, match="pass input_norm or samples, not both"):
         construct(samples=samples, input_norm=1.0)
     with pytest.raises(ValueError, match=r"samples must be \(\.\.\., 2\) with at least one input"):
         construct(samples=samples.T)
@@ -284,7 +284,7 @@ def test_what_is_no_block_is_refused() -> None:
     with pytest.raises(ValueError, match="block 1 is a Identity"):
         st.construct_transformer(target, key_width=8, value_width=8, hidden_width=8)
     narrow = Transformer([Block(random_attention(1, 2, 1, bias=False, seed=0), FeedForward([torch.ones(2, 2)]))])
-    with pytest.raises(ValueError, match=r"a block keeps its width.* the attention goes from 2 to 1"):
+    with pytest.raises(ValueError, match=r"a block must keep its width.* the attention maps 2 to 1"):
         st.construct_transformer(narrow, key_width=8, value_width=8, hidden_width=8)
     with pytest.raises(ValueError, match="needs a Transformer with blocks"):
         st.construct_transformer(Transformer([]), key_width=8, value_width=8, hidden_width=8)
@@ -371,7 +371,7 @@ def test_whole_numbers_may_come_from_numpy_or_torch() -> None:
         ),
         (
             lambda t: st.construct_linear(torch.ones(2, 2, device="meta"), hidden_width=8),
-            "target is on meta, where tensors have shapes and no numbers",
+            "target is on meta, where tensors have shapes but no numbers",
         ),
         (
             lambda t: st.construct_linear(torch.eye(2).to_sparse(), hidden_width=8),

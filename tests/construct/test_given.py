@@ -242,7 +242,7 @@ def test_maps_that_make_no_attention(change: dict[int, Any], n_heads: Any, got: 
 
 
 def test_attention_is_refused_with_the_way_to_make_one() -> None:
-    with pytest.raises(ValueError, match=r"got ModuleList. Attention.from_linears makes one of four linear maps"):
+    with pytest.raises(ValueError, match=r"got ModuleList. Attention.from_linears builds one from four linear maps"):
         st.construct_attention(nn.ModuleList(projections()), **WIDTHS)  # type: ignore[arg-type]
     maps = projections()
     maps[0].weight.data[0, 0] = torch.nan

@@ -142,7 +142,7 @@ def test_key_width_is_the_tensors_own() -> None:
         certificate=replace(ticket.certificate, error=ticket.certificate.error * 2),
     )
     (failure,) = failures(forgery, target.state_dict())
-    assert failure == "the ticket's architecture.key_width is 240; the target and the tensors make it 60."
+    assert failure == "the ticket's architecture.key_width is 240; the target and the tensors require 60."
     (failure,) = failures(forged(forgery, settings={"key_width": 60}), target.state_dict())
     assert "the masks and the target give" in failure
 
@@ -161,14 +161,14 @@ def test_no_part_of_the_target_can_be_left_out(tensors: str) -> None:
         cut("transformer", "block.1.", {"blocks": blocks[:1]}),
     ]
     if tensors == "kept":
-        assert told[0] == ["the ticket's architecture.n_heads is 1; the target and the tensors make it 2."]
+        assert told[0] == ["the ticket's architecture.n_heads is 1; the target and the tensors require 2."]
         assert told[1] == [
-            "the ticket's architecture.hidden_widths is [48]; the target and the tensors make it [48, 48]."
+            "the ticket's architecture.hidden_widths is [48]; the target and the tensors require [48, 48]."
         ]
         assert told[2][0].startswith("the ticket's architecture.blocks is [{")
     else:
         missing = ("head.1.key", "layer.1.first", "block.1.attention.head.0.key")
-        assert told == [[f"the ticket has no tensor {name}, and the target needs one."] for name in missing]
+        assert told == [[f"the ticket has no tensor {name}, but the target needs one."] for name in missing]
 
 
 @pytest.mark.parametrize("said", [1, [], None, {"attention": 1}])
@@ -182,7 +182,7 @@ def test_tensors_must_be_those_the_target_needs() -> None:
     ticket, target = constructed()["feedforward"]
     more = [*ticket.tensors.values(), st.RandomTensor(name="layer.2.first", mask=st.FullMask((2, 2)))]
     (failure,) = failures(forged(ticket, tensors=more), target)
-    assert failure == "the ticket has a tensor layer.2.first, and the target makes none of that name."
+    assert failure == "the ticket has a tensor layer.2.first, but the target has none of that name."
     wide = [replace(t, mask=st.FullMask((3, 50))) if t.name == "layer.0.second" else t for t in more[:-1]]
     (failure,) = failures(forged(ticket, tensors=wide), target)
     assert failure == "layer.0.second has shape (3, 50); for this target it must be (3, 48)."
@@ -194,11 +194,11 @@ def test_no_tensor_of_the_target_is_passed_over() -> None:
     ticket = st.construct_linear(layer.weight, hidden_width=48)
     certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(layer.state_dict()))
     (failure,) = failures(forged(ticket, certificate=certificate), layer.state_dict())
-    assert "the ticket's architecture.bias is None; the target and the tensors make it True" in failure
+    assert "the ticket's architecture.bias is None; the target and the tensors require True" in failure
     (failure,) = failures(
         forged(ticket, certificate=certificate, architecture={**ticket.architecture, "bias": True}), layer.state_dict()
     )
-    assert "the ticket has no dense tensor bias, and the target has one" in failure
+    assert "the ticket has no dense tensor bias, but the target has one" in failure
 
 
 @pytest.mark.parametrize("name", constructed())
@@ -250,7 +250,7 @@ def test_biases_must_be_the_targets(name: str) -> None:
         (failure,) = failures(forged(ticket, dense=[*dense[:i], short, *dense[i + 1 :]]), target)
         assert failure == f"{bias.name} has shape (1,), the target's {tuple(bias.value.shape)}."
         (failure,) = failures(forged(ticket, dense=dense[:i] + dense[i + 1 :]), target)
-        assert failure == f"the ticket has no dense tensor {bias.name}, and the target has one."
+        assert failure == f"the ticket has no dense tensor {bias.name}, but the target has one."
 
 
 @pytest.mark.parametrize(("name", "added"), [("linear", "bias"), ("matrix", "layer.0.bias")])
@@ -258,7 +258,7 @@ def test_a_target_without_biases_makes_none(name: str, added: str) -> None:
     ticket, target = constructed()[name]
     dense = [st.DenseTensor(name=added, value=torch.full((2,), 100.0))]
     (failure,) = failures(forged(ticket, dense=dense), target)
-    assert failure == f"the ticket has a dense tensor {added}, and the target makes none of that name."
+    assert failure == f"the ticket has a dense tensor {added}, but the target has none of that name."
 
 
 def test_a_merged_bias_may_round_otherwise() -> None:
@@ -280,7 +280,7 @@ def test_units_that_keep_several_inputs_are_refused(mask: st.FullMask | st.Block
     ticket, target = constructed()["feedforward"]
     tensors = [replace(t, mask=mask) if t.name == "layer.0.first" else t for t in ticket.tensors.values()]
     odd = forged(ticket, tensors=tensors)
-    refusal = f"layer.0.first needs a mask that keeps one input for each row; it has one of kind '{mask.kind}'"
+    refusal = f"layer.0.first needs a mask that keeps one input per row; its mask is of kind '{mask.kind}'"
     (failure,) = failures(odd, target)
     assert refusal in failure
     with pytest.raises(StrongTicketError, match=refusal):

@@ -274,10 +274,10 @@ def test_what_cannot_be_certified_is_refused_in_one_line() -> None:
     for changed, message in refused:
         with pytest.raises(ValueError, match=message):
             st.certify(ticket, target, **({"samples": samples[:2]} | changed))
-    with pytest.raises(StrongTicketError, match="the target makes none of that name"):
+    with pytest.raises(StrongTicketError, match="the target has none of that name"):
         st.certify(ticket, Transformer([]), samples)
     pretrained = st.Ticket(seed=0, tensors=ticket.tensors.values(), architecture={"family": "pretrained"})
-    with pytest.raises(StrongTicketError, match=r"not followed through pretrained models: .* `strongticket compare`"):
+    with pytest.raises(StrongTicketError, match=r"cannot be certified for samples: .* `strongticket compare`"):
         st.certify(pretrained, target, samples)
 
 
@@ -285,7 +285,7 @@ def test_words_for_people() -> None:
     target, ticket, samples = four_blocks()
     told = str(st.certify(ticket, target, samples[:1], radius=0.5))
     assert told.startswith("output error at most ")
-    assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs are up to " in told
+    assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs have norms up to " in told
 
 
 def test_numbers_for_machines() -> None:

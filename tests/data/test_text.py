@@ -54,7 +54,7 @@ def test_shapes_for_a_model() -> None:
     [
         (
             (),
-            r"has no train and no valid text; found nothing\. A folder works that has train\.txt and valid\.txt",
+            r"has no train and no valid text; found nothing\. The folder needs train\.txt and valid\.txt",
         ),
         (("notes.txt", "articles.tsv"), r"found articles\.tsv, notes\.txt\."),
         (
@@ -74,15 +74,15 @@ def test_missing_text_says_what_layout_works(tmp_path: Path, files: tuple[str, .
 def test_empty_text_is_named(tmp_path: Path) -> None:
     for name in ("train.txt", "valid.txt"):
         (tmp_path / name).touch()
-    with pytest.raises(StrongTicketError, match=r"train\.txt has no text in it"):
+    with pytest.raises(StrongTicketError, match=r"train\.txt contains no text"):
         load_text(str(tmp_path), tokenizer="bytes")
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("text")
-    with pytest.raises(StrongTicketError, match=r"train\.txt is a file; data is sample, wikitext-103 or a folder"):
+    with pytest.raises(StrongTicketError, match=r"train\.txt is a file; data must be sample, wikitext-103 or a folder"):
         load_text(str(tmp_path / "train.txt"))
-    with pytest.raises(StrongTicketError, match="nowhere does not exist; data is sample"):
+    with pytest.raises(StrongTicketError, match="nowhere does not exist; data must be sample"):
         load_text(str(tmp_path / "nowhere"))
 
 
@@ -127,7 +127,7 @@ def test_rows_become_the_file_they_were_made_from(shared_data: Path, tmp_path: P
 def test_wikitext_without_datasets_says_what_works_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        MissingExtraError, match=r"pip install 'strongticket\[hf\]', or give --data DIR\. A folder works"
+        MissingExtraError, match=r"pip install 'strongticket\[hf\]', or use --data DIR\. The folder needs"
     ):
         load_text("wikitext-103", cache=tmp_path)
 
@@ -136,7 +136,7 @@ def test_wikitext_offline_says_what_works_instead(monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("datasets", reason="datasets is not installed")
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(StrongTicketError, match=r"does not answer: .*; give --data DIR\. A folder works"):
+    with pytest.raises(StrongTicketError, match=r"does not answer: .*; use --data DIR\. The folder needs"):
         load_text("wikitext-103", cache=tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_wikitext_without_hub_and_copy_says_that_the_hub_is_down(
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "datasets", stub_datasets(None))
-    with pytest.raises(StrongTicketError, match=r"\(the Hugging Face hub does not answer: .*\); give --data DIR"):
+    with pytest.raises(StrongTicketError, match=r"\(the Hugging Face hub does not answer: .*\); use --data DIR"):
         fetch_wikitext(tmp_path)
 
 
@@ -208,7 +208,7 @@ def encode_with_gpt2(home: Path) -> str:
 
 def test_gpt2_offline_says_what_works_instead(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    line = r"GPT-2's tokenizer cannot be fetched \(.* does not answer: .*\); give --tokenizer a folder with .*\n"
+    line = r"GPT-2's tokenizer cannot be fetched \(.* does not answer: .*\); set --tokenizer to a folder with .*\n"
     assert re.fullmatch(line, encode_with_gpt2(tmp_path))
 
 

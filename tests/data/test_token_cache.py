@@ -163,7 +163,7 @@ def test_an_entry_without_its_tokenizer_still_has_tokens(data: Path, cache: Path
     text = load_text(str(entry_of(cache)))
     assert text.digest == first.digest
     assert text.tokenizer.vocabulary == 600
-    with pytest.raises(StrongTicketError, match=r"has tokens but no tokenizer\.json; give --tokenizer"):
+    with pytest.raises(StrongTicketError, match=r"has tokens but no tokenizer\.json; use --tokenizer"):
         text.tokenizer.encode("The river")
     assert load_text(str(entry_of(cache)), tokenizer=words).tokenizer.encode("The river")
 
@@ -226,14 +226,14 @@ def test_no_room_is_one_line_and_leaves_nothing(data: Path, cache: Path, words: 
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n" + LOAD
     done = subprocess.run([sys.executable, "-c", limited, data, cache, words], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "StrongTicketError: tokens cannot be kept: [Errno 27] File too large" in done.stderr
+    assert "StrongTicketError: cannot store tokens: [Errno 27] File too large" in done.stderr
     assert "Set STRONGTICKET_CACHE" in done.stderr
     assert not [path for path in (cache / "tokens").iterdir() if path.is_dir()]
 
 
 def test_a_cache_that_cannot_be_made_is_one_line(data: Path, tmp_path: Path, words: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StrongTicketError, match=r"tokens cannot be kept: .*Set STRONGTICKET_CACHE"):
+    with pytest.raises(StrongTicketError, match=r"cannot store tokens: .*Set STRONGTICKET_CACHE"):
         load(data, tmp_path / "file", words)
 
 
@@ -263,5 +263,5 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     for name in ("STRONGTICKET_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(StrongTicketError, match="no home; set STRONGTICKET_CACHE"):
+    with pytest.raises(StrongTicketError, match="no home folder; set STRONGTICKET_CACHE"):
         default_root()

@@ -40,10 +40,10 @@ def test_the_best_that_fits_is_chosen(bytes_: int, strong: bool, loss: float, kn
 
 def test_too_few_bytes_name_the_least_that_do(known: list[Recommended]) -> None:
     with pytest.raises(
-        ValueError, match=r"in 19,999 bytes; the least takes 20,000 \(nano, edge-popup.*: --budget-bytes 20000\."
+        ValueError, match=r"in 19,999 bytes; the smallest takes 20,000 \(nano, edge-popup.*: --budget-bytes 20000\."
     ):
         recommend(19_999, strong=False, known=known)
-    with pytest.raises(ValueError, match="no frontier to choose a search by"):
+    with pytest.raises(ValueError, match="no frontier to choose a search from"):
         recommend(19_999, strong=True, known=known[2:])
 
 
@@ -91,9 +91,9 @@ def test_search_follows_it(known: list[Recommended], tmp_path: Path, monkeypatch
     assert run["found"]["bytes"] < 45_000
     assert "nano, signed:threshold=0, sign, gain 8: loss 3.000 in 30,000 bytes" in done.stderr
     for more, told in (
-        (("--budget-bytes", "10"), "no search on the frontier finds a ticket in 10 bytes; the least takes 20,000"),
-        (("--budget-bytes", "45000", "--density", "0.5"), "--density is for a search without --budget-bytes"),
-        (("--budget-bytes", "45000", "--scales", "block"), "beside it --scales is none"),
+        (("--budget-bytes", "10"), "no search on the frontier finds a ticket in 10 bytes; the smallest takes 20,000"),
+        (("--budget-bytes", "45000", "--density", "0.5"), "--density is for searches without --budget-bytes"),
+        (("--budget-bytes", "45000", "--scales", "block"), "leave out --scales, or give --scales none"),
     ):
         refused = search(*more)
         assert refused.exit_code == 2, refused.output

@@ -67,7 +67,7 @@ def test_a_result_of_another_release_is_named(results: dict[str, Any], name: str
 @pytest.mark.parametrize("name", SMALL)
 def test_the_size_of_tasks_does_not_show(out: Path, results: dict[str, Any], name: str, tmp_path: Path) -> None:
     figure, config = SMALL[name]
-    reproduce_figure(replace(figure, plan=replace(figure.plan, sources_a_task=2)), config, tmp_path)  # type: ignore[type-var]
+    reproduce_figure(replace(figure, plan=replace(figure.plan, sources_per_task=2)), config, tmp_path)  # type: ignore[type-var]
     assert (tmp_path / name / "result.json").read_bytes() == (out / name / "result.json").read_bytes()
 
 

@@ -67,7 +67,7 @@ def test_what_a_number_of_bytes_buys() -> None:
 
 def test_rows_from_before_bytes_were_counted_are_left_out(tmp_path: Path) -> None:
     old = made_up(TICKET, 3.0) | {"found": {"identity": "1" * 64}}
-    with pytest.raises(NothingToDrawError, match="no run yet that says how many bytes"):
+    with pytest.raises(NothingToDrawError, match="no run yet that records the bytes"):
         summarize([old])
     assert len(points(old, row(POPUP, 3.5, 60))) == 1
 

@@ -96,7 +96,7 @@ def test_a_line_that_is_none_of_ours_is_not_used_and_told(tmp_path: Path, line: 
     told: list[str] = []
     with folder.partial(told.append) as partial:
         assert partial.rows == {"a": [1], "c": [3]}
-    assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; what they held is done again."]
+    assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; their work is done again."]
 
 
 def test_another_digit_is_damage(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_another_digit_is_damage(tmp_path: Path) -> None:
     folder.finish({"config": CONFIG, "rows": [0.25]}, {})
     result = tmp_path / "result.json"
     result.write_bytes(result.read_bytes().replace(b"0.25", b"0.35"))
-    with pytest.raises(StrongTicketError, match=r"result.json is damaged, .*\(its SHA-256 is another.*move it away"):
+    with pytest.raises(StrongTicketError, match=r"result.json is damaged .*\(its SHA-256 does not match.*move it away"):
         folder.finished()
 
 
 @pytest.mark.parametrize("content", [b"not json", b"[]", b'{"no": "config"}', b"[" * 100_000])
 def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "result.json").write_bytes(content)
-    with pytest.raises(StrongTicketError, match=r"no JSON|another configuration"):
+    with pytest.raises(StrongTicketError, match=r"not JSON|another configuration"):
         folder_of(tmp_path).finished()
 
 

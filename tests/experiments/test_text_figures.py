@@ -273,7 +273,7 @@ def test_differences_of_the_spread_are_of_one_seed_each() -> None:
 
 def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:
     Rows(tmp_path / "inits").keep(made_up(inits.plan(QUICK)[0], 4.0))
-    with pytest.raises(StrongTicketError, match="no way to draw the weights with a seed at two scales yet"):
+    with pytest.raises(StrongTicketError, match="no init with the same seed at two scales yet"):
         reproduce_figure(inits.FIGURE, QUICK, tmp_path)
 
 

@@ -211,9 +211,7 @@ def test_a_figure_with_fewer_runs_than_before_says_so(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[2:]))
     done = invoke("fig8", "--out", tmp_path, "--json")
     gone = ", ".join(name_of(config) for config in plan[:2])
-    assert (
-        done.stderr == f"fig8 is drawn from {n - 2} runs, the one before from {n}; missing now and not then: {gone}.\n"
-    )
+    assert done.stderr == f"fig8 is drawn from {n - 2} runs, the one before from {n}; newly missing: {gone}.\n"
     assert json.loads(done.stdout)["fig8"]["runs"] == n - 2
     path.write_bytes(b"".join(lines[7:]))
     with pytest.warns(UserWarning, match=rf"from {n - 7} runs, .* {n - 2}; .*, mini-[^,]+, mini-[^,]+ and 2 more\.$"):
@@ -248,7 +246,7 @@ def test_only_and_no_minutes_begin_what_they_say(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--only", "("), "--only '(' is no regular expression"),
+        (("--only", "("), "--only '(' is not a regular expression"),
         (("--models", "huge"), "unknown GPT-2 size 'huge'"),
         (("--device", "tpu"), "tpu"),
     ],
@@ -265,12 +263,12 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
     [
         (
             ("fig7", "--seed", "5", "--init", "xavier"),
-            "--seed and --init are for figures of constructions, fig4 to scans, none of which is asked for",
+            "--seed and --init are for figures of constructions, fig4 to scans, and none was given",
         ),
-        (("fig7", "--only", "small"), "--only is for runs to do, and without --data none is done"),
-        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for runs to do, and without --data none is"),
-        (("fig7", "--quick", "--schedule", "paper"), "--quick is a schedule of its own"),
-        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
+        (("fig7", "--only", "small"), "--only is for new runs, which need --data"),
+        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for new runs, which need --data"),
+        (("fig7", "--quick", "--schedule", "paper"), "--quick has its own schedule"),
+        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, and none was given"),
     ],
 )
 def test_options_that_no_figure_looks_at_are_refused(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
@@ -318,11 +316,11 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("{\n", r"no JSON lines: line 1 \(Expecting property name"),
-        ("\n\n{", "no JSON lines: line 3"),
-        ("[" * 100_000, "no JSON lines"),
-        ("7\n", "line 1 is no finished run, or one of another release"),
-        ('{"config": {}, "text": {"data": "a", "digest": "b"}, "run": {}}\n', "line 1 is no finished run"),
+        ("{\n", r"not JSON lines: line 1 \(Expecting property name"),
+        ("\n\n{", "not JSON lines: line 3"),
+        ("[" * 100_000, "not JSON lines"),
+        ("7\n", "line 1 is not a finished run, or is from another release"),
+        ('{"config": {}, "text": {"data": "a", "digest": "b"}, "run": {}}\n', "line 1 is not a finished run"),
     ],
 )
 def test_broken_rows_are_named(content: str, told: str, tmp_path: Path) -> None:
@@ -337,7 +335,7 @@ def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
     del row["nonzero"]
     Rows(tmp_path / "fig8").keep(row)
     with pytest.raises(
-        StrongTicketError, match=r"fig8/rows\.jsonl: line 1 is no finished run, or one of another release"
+        StrongTicketError, match=r"fig8/rows\.jsonl: line 1 is not a finished run, or is from another release"
     ):
         reproduce_figure(fig7.FIGURE, QUICK, tmp_path)
     assert not (tmp_path / "fig7" / "result.json").exists()
@@ -375,13 +373,13 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
-    path = tmp_path / "out" / "fig8" / ROWS
+    fill(tmp_path / "out" / "quick", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
+    path = tmp_path / "out" / "quick" / "fig8" / ROWS
     rows = [unsealed(json.loads(line)) for line in path.read_text().splitlines()]
     texts = ({**row, "text": {"data": "sample", "digest": load_text("sample").digest}} for row in rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in texts))
     monkeypatch.chdir(tmp_path)
     done = invoke("fig8", "--quick")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
+    assert (tmp_path / "out" / "quick" / "fig8" / "fig8.png").exists()
     assert not (tmp_path / "results").exists()

@@ -34,7 +34,7 @@ def test_a_rate_agrees_with_the_theory_or_is_said_to_be_off(rate: float, said: s
 
 def test_no_rate_is_no_claim() -> None:
     words = rate_in_words({"widths": [24, 64], "slope": None, "predicted": THEORY}, [8])
-    assert words == "There are too few widths to tell the median source’s rate; the theory’s is 0.3466."
+    assert words == "There are too few widths to fit the median source’s rate; the theory’s is 0.3466."
 
 
 def missed(width: int, share: float, carried: float) -> dict[str, float]:
@@ -44,8 +44,8 @@ def missed(width: int, share: float, carried: float) -> dict[str, float]:
 def test_what_unreachable_sources_carry_is_read_where_there_are_some() -> None:
     words = carried_in_words([missed(8, 0.9, 0.99), missed(16, 0.1, 0.6), missed(24, 0.0, 0.0)])
     assert words.startswith("Up to width 16 some sources")
-    assert words.endswith("they carry 60 % or more of the mean error.")
-    assert carried_in_words([missed(8, 1.0, 1.0)]).endswith("they carry 100 % of the mean error.")
+    assert words.endswith("they cause 60 % or more of the mean error.")
+    assert carried_in_words([missed(8, 1.0, 1.0)]).endswith("they cause 100 % of the mean error.")
     assert carried_in_words([missed(8, 0.0, 0.0)]) == ""
 
 

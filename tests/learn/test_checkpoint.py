@@ -76,7 +76,7 @@ def test_where_the_newest_is_damaged_the_one_before_is_used_and_that_is_said(
 
     (told,) = go_on(stopped, text, tmp_path / "run", damage)
     assert "checkpoint.pt cannot be read (" in told
-    assert told.endswith("resumes from the one before it, checkpoint-before.pt.")
+    assert told.endswith("resumes from the previous checkpoint, checkpoint-before.pt.")
 
 
 def test_a_kill_between_the_two_renames_costs_nothing(stopped: Path, text: Text, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_state_that_is_none_is_refused_by_a_line(forged: str, stopped: Path, t
     FORGED[forged](state)
     checkpoint.write(folder / CHECKPOINT, state, keep=False)
     with pytest.raises(
-        StrongTicketError, match=r"checkpoint\.pt (cannot be read|belongs to).* to begin anew"
+        StrongTicketError, match=r"checkpoint\.pt (cannot be read|belongs to).* to start over"
     ) as refused:
         run(TINY, text, folder, Means(share=Share(0, 1, CPU)))
     assert "\n" not in str(refused.value)
@@ -152,5 +152,5 @@ def test_a_module_of_another_size_is_refused(stopped: Path, text: Text, tmp_path
     folder = tmp_path / "run"
     shutil.copytree(stopped / "stopped", folder)
     (folder / "config.json").unlink()
-    with pytest.raises(StrongTicketError, match=r"belongs to a run of other settings \(length"):
+    with pytest.raises(StrongTicketError, match=r"belongs to a run with other settings \(length"):
         run(replace(TINY, length=64), text, folder, Means(share=Share(0, 1, CPU)))

@@ -201,10 +201,10 @@ def test_windows_longer_than_the_model_sees_are_refused(ticket: Ticket, text: Te
 )
 def test_records_that_are_nonsense_are_refused(ticket: Ticket, changes: dict[str, Json]) -> None:
     nonsense = language_ticket({"search": {**ticket.metadata["search"], **changes}})
-    with pytest.raises(StrongTicketError, match="record of its search is not usable"):
+    with pytest.raises(StrongTicketError, match="record of its search is invalid"):
         recorded_of(nonsense)
 
 
 def test_a_record_that_is_no_object_is_refused() -> None:
-    with pytest.raises(StrongTicketError, match="record of its search is not usable"):
+    with pytest.raises(StrongTicketError, match="record of its search is invalid"):
         recorded_of(language_ticket({"search": [1]}))

@@ -219,9 +219,9 @@ def test_small_models_take_one_thread_of_a_cpu(run: Run, ticket_file: Path, argu
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--data", "nowhere"), 1, "nowhere does not exist; data is sample, wikitext-103 or a folder"),
+        (("--data", "nowhere"), 1, "nowhere does not exist; data must be sample, wikitext-103 or a folder"),
         (("--data", "sample", "--split", "test"), 1, "has no test text; found train.txt.xz, valid.txt.xz"),
-        (("--data", "sample", "--tokenizer", "nowhere"), 1, "neither bytes, gpt2 nor a folder"),
+        (("--data", "sample", "--tokenizer", "nowhere"), 1, "must be bytes, gpt2 or a folder"),
         (("--data", "sample", "--length", 100_000), 1, "the valid text has 38,758 tokens, but one sequence"),
         (("--data", "sample", "--length", 129), 1, "sees at most 128 tokens; got length 129"),
         *(

@@ -123,7 +123,7 @@ def test_the_caller_may_group_otherwise() -> None:
     assert {name for name in plain if plain[name] != by_function[name]} == {
         f"transformer.h.{i}.mlp.c_fc.weight" for i in range(2)
     }
-    with pytest.raises(ValueError, match=r"no parameter is called 'h\.\*'; the first is 'transformer\.wte\.weight'"):
+    with pytest.raises(ValueError, match=r"no parameter matches 'h\.\*'; the first is 'transformer\.wte\.weight'"):
         groups_of(model, {"h.*": "mlp"})
     with pytest.raises(ValueError, match=r"group of transformer\.wte\.weight must be one of attention.*got 'input'"):
         groups_of(model, {"*.wte.*": "input"})  # type: ignore[dict-item]

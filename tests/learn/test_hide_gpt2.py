@@ -200,13 +200,13 @@ def test_bad_input_changes_nothing() -> None:
     model = nano()
     before = {name: p.clone() for name, p in model.named_parameters()}
     nothing = Policy(attention="frozen", mlp="trained", embeddings="trained")  # and a tied head
-    with pytest.raises(ValueError, match=r"masks nothing.*2 in embeddings \(trained\), 5 in norms \(frozen\)"):
+    with pytest.raises(ValueError, match=r"masks no tensor.*2 in embeddings \(trained\), 5 in norms \(frozen\)"):
         hide(model, nothing, seed=0)
     with pytest.raises(ValueError, match="seed must be a whole number"):
         hide(model, Policy(), seed=-1)
     with pytest.raises(ValueError, match=r"tokens\.weight is torch\.bfloat16.*use model\.float\(\)"):
         hide(nano().bfloat16(), Policy(), seed=0)
-    with pytest.raises(ValueError, match=r"tokens\.weight has no numbers yet"):
+    with pytest.raises(ValueError, match=r"tokens\.weight has no values yet"):
         hide(GPT2(model.config, device="meta"), Policy(), seed=0)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     hidden = hide(model, Policy(), seed=0)

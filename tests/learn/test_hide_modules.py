@@ -251,14 +251,14 @@ def test_output_gain_goes_into_the_last_norm() -> None:
         louder = hide(hugging_face_gpt2(), Policy(norms=policy.norms, output_gain=gain), seed=3)
         torch.testing.assert_close(output_of(louder.model), gain * output_of(plain.model))
         assert louder.model.transformer.ln_f.weight.unique().tolist() == [gain]
-    with pytest.raises(ValueError, match="carried by the last norm's weight; this Sequential has none"):
+    with pytest.raises(ValueError, match="output_gain multiplies the last norm's weight; this Sequential has none"):
         hide(nn.Sequential(nn.Linear(2, 2)), Policy(output_gain=2.0), seed=0)
 
 
 def test_a_norm_that_counts_from_0_cannot_carry_a_gain() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
     nn.init.zeros_(model[1].weight)
-    with pytest.raises(ValueError, match=r"would multiply 1\.weight, which is 0"):
+    with pytest.raises(ValueError, match=r"cannot multiply 1\.weight, which is 0"):
         hide(model, Policy(output_gain=2.0), seed=0)
     assert hide(model, Policy(), seed=0).describe()[2]["scale"] == 0.0
 
@@ -293,18 +293,19 @@ def test_what_cannot_be_hidden() -> None:
             self.attention = nn.ModuleDict({"mixed": nn.Linear(4, 12), "out": nn.Linear(4, 4)})
 
     with pytest.raises(
-        ValueError, match=r"no query or key is known among.*attention\.mixed\.weight.*Pass policy=Policy\(qk_scale=1\)"
+        ValueError,
+        match=r"no query or key was identified among.*attention\.mixed\.weight.*Pass policy=Policy\(qk_scale=1\)",
     ):
         hide(Odd(), Policy(), seed=0)
     assert len(hide(Odd(), Policy(qk_scale=1), seed=0).supermasks) == 2
     assert len(hide(Odd(), Policy(qk_scale=1.0, mlp="trained", head="trained"), seed=0).supermasks) == 2
     with pytest.raises(ValueError, match="LSTM keeps lists of its weights"):
         hide(nn.LSTM(3, 4), Policy(), seed=0)
-    with pytest.raises(ValueError, match=r"0\.weight has no numbers yet; run a lazy module once"):
+    with pytest.raises(ValueError, match=r"0\.weight has no values yet; run a lazy module once"):
         hide(nn.Sequential(nn.LazyLinear(3)), Policy(), seed=0)
     with pytest.raises(ValueError, match=r"letters, digits, '_' and '-'.*got 'a b\.weight'"):
         hide(nn.ModuleDict({"a b": nn.Linear(2, 2)}), Policy(), seed=0)
-    with pytest.raises(ValueError, match="masks nothing of this module; its tensors: none"):
+    with pytest.raises(ValueError, match="masks no tensor of this module, which has none"):
         hide(nn.ReLU(), Policy(), seed=0)
     with pytest.raises(ValueError, match="the module already has a parametrization"):
         hide(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)), Policy(), seed=0)

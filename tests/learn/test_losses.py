@@ -61,14 +61,14 @@ def test_tokens_have_a_class_each() -> None:
     "y", [torch.randn(6, 3), torch.zeros(6, 3, dtype=torch.long), torch.zeros(5, dtype=torch.long)]
 )
 def test_what_is_no_class_number_is_refused(y: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"loss of batches \(x, y\) is the cross entropy.*Pass another, nn\.MSELoss"):
+    with pytest.raises(ValueError, match=r"loss of batches \(x, y\) is the cross entropy.*Pass another, .*nn\.MSELoss"):
         as_loss(None)(plain(), (X, y))
 
 
 def test_what_is_no_loss_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"loss is a function of the model and a batch.*got 'mse'"):
+    with pytest.raises(ValueError, match=r"loss must be a function of the model and a batch.*got 'mse'"):
         as_loss("mse")
-    with pytest.raises(ValueError, match=r"a batch is \(x, y\); got a dict"):
+    with pytest.raises(ValueError, match=r"needs batches \(x, y\); got a dict"):
         as_loss(nn.MSELoss())(plain(), {"x": X})
 
 

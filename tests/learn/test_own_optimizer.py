@@ -107,7 +107,7 @@ def test_another_optimizer_is_another_search(tmp_path: Path) -> None:
         (partial(Adam, lr=0.5), r'optimizer\.name: "SGD" there, "Adam" here'),
         (None, r'optimizer: \{"name": "SGD", .{,110}\.\.\. there, null here'),
     ):
-        with pytest.raises(st.StrongTicketError, match=rf"a run of other settings \({told}\)\. Choose another out, "):
+        with pytest.raises(st.StrongTicketError, match=rf"a run with other settings \({told}\)\. Choose another out, "):
             search(optimizer=other, out=tmp_path)
 
 
@@ -121,11 +121,11 @@ def test_another_optimizer_is_another_search(tmp_path: Path) -> None:
             {"optimizer": lambda named: SGD([named[0][1]], lr=1)},
             r"must update all 2 parameters .* lacks 2.weight.scores",
         ),
-        ({"optimizer": lambda named: None}, "gives a torch Optimizer; got NoneType"),
+        ({"optimizer": lambda named: None}, "return a torch Optimizer; got NoneType"),
         ({"optimizer": "sgd"}, r"as partial\(torch.optim.SGD, lr=0.1\) does; got str"),
-        ({"optimizer": lambda named: LBFGS([p for _, p in named])}, "LBFGS asks for the loss several times"),
-        ({"rule": 5}, "rule is a name such as edge-popup, or a Rule object; got 5"),
-        ({"rule": st.Rule}, "rule is a name such as edge-popup, or a Rule object; got <class"),
+        ({"optimizer": lambda named: LBFGS([p for _, p in named])}, "LBFGS needs the loss several times"),
+        ({"rule": 5}, "rule must be a name such as edge-popup, or a Rule object; got 5"),
+        ({"rule": st.Rule}, "rule must be a name such as edge-popup, or a Rule object; got <class"),
         ({"optimizer": SLOW_SGD, "schedule": ReduceLROnPlateau}, "needs no loss; got ReduceLROnPlateau"),
     ],
 )

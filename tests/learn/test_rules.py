@@ -162,7 +162,7 @@ def test_frozen_parts_take_no_bits() -> None:
 
 def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
     search("signed", out=tmp_path, steps=2, validate_every=1)
-    told = rf"{tmp_path} holds a run of other settings \(rule.*name: \"?signed\"? there, \"?biprop\"? here\)"
+    told = rf"{tmp_path} holds a run with other settings \(rule.*name: \"?signed\"? there, \"?biprop\"? here\)"
     with pytest.raises(st.StrongTicketError, match=told):
         search("biprop", out=tmp_path, steps=2, validate_every=1)
     with pytest.raises(st.StrongTicketError, match=r"other settings \(rule.*threshold: null there, 0.5 here\)"):
@@ -362,11 +362,11 @@ def test_bad_settings_of_a_rule(rule: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "policy", "told"),
     [
-        ("bernoulli", {"density_steps": 5}, "the rule bernoulli has no use for density_steps; leave it at 0."),
-        ("relaxed", {"scope": "global"}, "the rule relaxed has no use for scope; leave it at 'tensor'."),
-        ("signed", {"signed": True}, "the rule signed has no use for signed; leave it at False."),
-        ("signed:threshold=0.1", {"density_steps": 5}, "the rule signed has no use for density_steps; leave it at 0."),
-        ("gem-miner", {"score_init": "normal"}, "the rule gem-miner has no use for score_init; .*"),
+        ("bernoulli", {"density_steps": 5}, "the rule bernoulli does not use density_steps; leave it at 0."),
+        ("relaxed", {"scope": "global"}, "the rule relaxed does not use scope; leave it at 'tensor'."),
+        ("signed", {"signed": True}, "the rule signed does not use signed; leave it at False."),
+        ("signed:threshold=0.1", {"density_steps": 5}, "the rule signed does not use density_steps; leave it at 0."),
+        ("gem-miner", {"score_init": "normal"}, "the rule gem-miner does not use score_init; .*"),
         (
             "edge-popup",
             {"densities": {"4.*": 1e-20}},
@@ -375,7 +375,7 @@ def test_bad_settings_of_a_rule(rule: str, told: str) -> None:
         (
             "edge-popup",
             {"densities": {"1.*": 0.5}},
-            "densities: no masked tensor is called '1.*'; the first is '0.weight'.",
+            "densities: no masked tensor matches '1.*'; the first is '0.weight'.",
         ),
     ],
 )
@@ -390,7 +390,7 @@ def test_what_a_rule_cannot_do_is_refused_before_anything_changes(rule: str, pol
 
 @ANY_RULE
 def test_a_module_without_a_weight_to_mask_is_refused(rule: str) -> None:
-    with pytest.raises(ValueError, match="the policy masks nothing of this module; its tensors: 2 in norms"):
+    with pytest.raises(ValueError, match="the policy masks no tensor of this module, which has 2 in norms"):
         st.hide(nn.Sequential(nn.LayerNorm(3)), st.Policy(), seed=0, rule=rule)
 
 
@@ -424,8 +424,8 @@ class WrongRule(Rule):
     [
         (lambda w: w[:1], r"the rule wrong turns 0\.weight, torch.float32 \(32, 6\), into torch.float32 \(1, 6\)"),
         (lambda w: w.double(), r"the rule wrong turns 0\.weight, .* into torch.float64"),
-        (lambda w: None, r"the rule wrong turns 0\.weight, .* into NoneType; a rule keeps shape and type"),
-        (lambda w: w / 0, r"192 weights that the rule wrong makes of 0\.weight are not finite"),
+        (lambda w: None, r"the rule wrong turns 0\.weight, .* into NoneType; a rule must keep shape and type"),
+        (lambda w: w / 0, r"192 weights of 0\.weight are not finite under the rule wrong"),
     ],
 )
 def test_weights_of_another_shape_or_no_numbers(turn: Callable[[Tensor], Tensor], told: str) -> None:
@@ -435,9 +435,7 @@ def test_weights_of_another_shape_or_no_numbers(turn: Callable[[Tensor], Tensor]
 
 def test_weights_that_become_no_numbers_are_named_and_not_only_the_loss() -> None:
     rule = WrongRule(lambda w: w * (1 if not torch.is_grad_enabled() else torch.nan))
-    with pytest.raises(
-        st.StrongTicketError, match=r"192 weights that the rule wrong makes of 0\.weight are not finite"
-    ):
+    with pytest.raises(st.StrongTicketError, match=r"192 weights of 0\.weight are not finite under the rule wrong"):
         search(rule, validation=None)
 
 
@@ -489,7 +487,9 @@ def test_a_ticket_that_would_not_rebuild_is_refused(spoil: Callable[[Any], None]
     hidden = st.hide(make(), st.Policy(), seed=0)
     assert hidden.to_ticket().strong
     spoil(hidden.model)
-    with pytest.raises(st.StrongTicketError, match=rf"^{name} computes with other weights than its ticket would bring"):
+    with pytest.raises(
+        st.StrongTicketError, match=rf"^{name} computes with other weights than its ticket would restore"
+    ):
         hidden.to_ticket()
 
 

@@ -270,7 +270,7 @@ def test_other_precisions_go_through() -> None:
 @pytest.mark.parametrize(("layer", "shape"), [(nn.Linear(4, 3), (2, 4)), (nn.Conv1d(4, 3, 2), (4, 5))])
 def test_whole_numbers_are_refused_as_torch_does(layer: nn.Module, shape: tuple[int, ...]) -> None:
     ticket = hide(copy.deepcopy(layer), Policy(init="sign"), seed=0).to_ticket()
-    with pytest.raises(ValueError, match=r"runs from bits takes floats; got torch\.int64\. Use x\.float\(\)\."):
+    with pytest.raises(ValueError, match=r"runs from bits needs floats; got torch\.int64\. Use x\.float\(\)\."):
         attach(layer, ticket, run="bits")(torch.ones(shape, dtype=torch.int64))
 
 

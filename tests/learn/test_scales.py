@@ -146,5 +146,7 @@ def test_any_rule(rule: str) -> None:
 def test_scales_that_do_not_fit_are_refused() -> None:
     tensor = st.RandomTensor(name="w", mask=st.FullMask((2, 3)))
     for wrong in (torch.ones(3, 1), torch.ones(1), torch.ones(0, 1), torch.ones(1, 1, dtype=torch.float64)):
-        with pytest.raises(ValueError, match="the scales of w are float32, 1 to as many as weights along each axis"):
+        with pytest.raises(
+            ValueError, match="the scales of w must be float32, at least 1 and at most one per weight along each axis"
+        ):
             st.Ticket(seed=0, tensors=[tensor], dense=[st.DenseTensor(name="w.scales", value=wrong, trained=True)])

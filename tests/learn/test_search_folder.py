@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 )
 def test_a_folder_of_other_settings_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
     search(out=tmp_path, steps=5)
-    with pytest.raises(st.StrongTicketError, match=rf"holds a run of other settings \({told}"):
+    with pytest.raises(st.StrongTicketError, match=rf"holds a run with other settings \({told}"):
         search(out=tmp_path, steps=5, **change)
 
 
@@ -147,16 +147,16 @@ def test_an_iterator_cannot_be_resumed(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"loss": classify, "steps": 12, "out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         st.search(make(), iter(WHOLE * 12), checkpoint_seconds=0, progress=fail, **settings)
-    with pytest.raises(ValueError, match="cannot go on after step 10: its batches are an iterator"):
+    with pytest.raises(ValueError, match="cannot resume after step 10: its batches are an iterator"):
         st.search(make(), iter(WHOLE * 12), **settings)
-    with pytest.raises(ValueError, match="batches are fewer than when the search began; it cannot go on after step 10"):
+    with pytest.raises(ValueError, match="fewer batches than when the search started; it cannot resume after step 10"):
         st.search(make(), WHOLE, **settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"validation": iter(WHOLE)}, "validation is gone through many times; pass a list"),
+        ({"validation": iter(WHOLE)}, "validation is used many times; pass a list"),
         ({"validate_every": 0}, "validate_every must be at least 1"),
     ],
 )

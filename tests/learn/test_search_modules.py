@@ -177,7 +177,7 @@ def test_nan_is_named_with_its_step() -> None:
     [
         ([], {}, "needs batches; got none"),
         (iter([]), {"steps": 3}, "needs batches; got none"),
-        (iter([IMAGE_BATCH]), {}, "number of steps is not known: this list_iterator has no length. Pass steps"),
+        (iter([IMAGE_BATCH]), {}, "number of steps is unknown: this list_iterator has no length. Pass steps"),
         ([IMAGE_BATCH], {"steps": 0}, "1 step or more"),
         ([IMAGE_BATCH], {"accumulate": 0}, "accumulate must be at least 1"),
         ([IMAGE_BATCH], {"weight_decay": -1}, "weight_decay must be 0 or more"),
@@ -185,7 +185,7 @@ def test_nan_is_named_with_its_step() -> None:
         ([IMAGE_BATCH], {"seed": -1}, "seed"),
         ([IMAGE_BATCH], {"clip": 0}, "clip must be a positive norm"),
         ([IMAGE_BATCH], {"precision": "half"}, "precision must be"),
-        ([IMAGE_BATCH], {"groups": {"no.such.*": "mlp"}}, "no parameter is called"),
+        ([IMAGE_BATCH], {"groups": {"no.such.*": "mlp"}}, "no parameter matches"),
     ],
 )
 def test_what_cannot_work_is_refused_and_the_module_left_alone(

@@ -169,7 +169,7 @@ def ticket_of(make: Maker, **settings: Any) -> Ticket:
         ("qkv", lambda: nn.Sequential(), "this Sequential has no cls_token, which the ticket has"),
         ("ours", lambda: nano(output_gain=2.0), r"ticket's GPT-2 has output_gain=4\.0, this one 2\.0"),
         ("ours", lambda: nano(output_gain=4.0, n_heads=4), "ticket's GPT-2 has n_heads=2, this one 4"),
-        ("ours", lambda: GPT2(nano(output_gain=4.0).config, device="meta"), "make it on cpu or cuda"),
+        ("ours", lambda: GPT2(nano(output_gain=4.0).config, device="meta"), "create it on cpu or cuda"),
         (
             "ours",
             lambda: hide(nano(output_gain=4.0), Policy(), seed=0).model,
@@ -197,7 +197,9 @@ def changed(ticket: Ticket, **architecture: Any) -> Ticket:
 
 
 def test_building_needs_a_family_that_says_how() -> None:
-    with pytest.raises(StrongTicketError, match=r"is of a .*VisionTransformer; make one.*load_ticket\(model, ticket\)"):
+    with pytest.raises(
+        StrongTicketError, match=r"found in a .*VisionTransformer; create one.*load_ticket\(model, ticket\)"
+    ):
         ticket_of(vision_transformer).build()
     with pytest.raises(ValueError, match="build it in its literal form"):
         ticket_of(nano).build("merged")

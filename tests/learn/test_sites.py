@@ -81,7 +81,7 @@ def test_a_fused_map_is_taken_apart_as_the_module_does_it(
 def test_where_nothing_can_be_run_names_decide_and_it_is_said() -> None:
     hidden = st.hide(model_of(head_by_head), seed=0)
     notes = {row["name"]: row.get("note") for row in hidden.describe()}
-    assert notes["qkv.weight.query"] == "by its name, not checked: its inputs are not known; pass some"
+    assert notes["qkv.weight.query"] == "by its name, not checked: its inputs are unknown; pass some"
     assert notes["out.weight"] is None
     wrong = st.hide(model_of(side_by_side), seed=0, inputs=torch.zeros(3, 5, WIDTH + 1))
     assert wrong.describe()[0]["note"] == "by its name, not checked: it could not be run (RuntimeError)"
@@ -98,7 +98,7 @@ def test_a_name_that_does_not_tell_how_it_is_fused_needs_a_check() -> None:
             heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.taken(self.query_key_value(x))]
             return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
 
-    with pytest.raises(ValueError, match=r"query_key_value.*not known: by its name, not checked: its inputs.*Policy\("):
+    with pytest.raises(ValueError, match=r"query_key_value.* a key: by its name, not checked: its inputs.*Policy\("):
         st.hide(InterleavedAttention(), seed=0)
     assert "query_key_value.weight.query" in roles(st.hide(InterleavedAttention(), seed=0, inputs=X))
 
@@ -107,8 +107,8 @@ def test_where_nothing_passes_the_search_stops_before_anything_changes() -> None
     model = model_of(shared)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     line = (
-        r"which part of qkv\.weight \[24, 8\] is a query or a key is not known: outputs move when queries are .*"
-        r"Pass policy=Policy\(qk_scale=1\), which scales none and leaves it whole\."
+        r"cannot tell which part of qkv\.weight \[24, 8\] is a query or a key: outputs change when queries are .*"
+        r"Pass policy=Policy\(qk_scale=1\), which scales nothing and does not split the tensor\."
     )
     with pytest.raises(ValueError, match=line):
         st.hide(model, seed=0, inputs=X)

@@ -64,7 +64,9 @@ def test_a_search_shows_its_progress_where_it_is_asked_to(validated: bool, capsy
 def test_progress_that_is_neither_wanted_nor_a_function() -> None:
     model, before = nn.Linear(2, 2), torch.get_rng_state()
     weight = model.weight.clone()
-    with pytest.raises(ValueError, match="progress is True, False, or a function of a step and its loss; got 'yes'"):
+    with pytest.raises(
+        ValueError, match="progress must be True, False, or a function of a step and its loss; got 'yes'"
+    ):
         st.search(model, [(torch.zeros(1, 2), torch.tensor([0]))], progress="yes")  # type: ignore[arg-type]
     assert torch.equal(model.weight, weight)
     assert torch.equal(torch.get_rng_state(), before)

@@ -16,9 +16,9 @@ def test_feedforward_equals_torch_layers() -> None:
 
 
 def test_layers_must_fit() -> None:
-    with pytest.raises(ValueError, match="one gives 5 numbers, the next takes 4"):
+    with pytest.raises(ValueError, match="one returns 5 numbers, the next takes 4"):
         FeedForward([torch.zeros(5, 3), torch.zeros(2, 4)])
-    with pytest.raises(ValueError, match="a bias or None for each layer; got 1 and 2"):
+    with pytest.raises(ValueError, match="a bias or None for each; got 1 and 2"):
         FeedForward([torch.zeros(5, 3)], [None, None])
 
 

@@ -94,7 +94,7 @@ def test_a_cpu_device_is_refused() -> None:
 
 def test_cuda_asked_for_and_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(nvrtc.CudaError, match="torch sees none on this machine"):
+    with pytest.raises(nvrtc.CudaError, match="torch finds no CUDA device here"):
         nvrtc.kernel(SCALE, "scale", device="cuda")
 
 

@@ -55,12 +55,12 @@ def test_another_folder_is_refused_by_what_differs(gpt2: Path, tmp_path: Path) -
     with pytest.raises(st.StrongTicketError, match=r"heads has other settings .*\(n_head: 4 there, 2 here"):
         st.load_pretrained(ticket, tmp_path / "heads")
     make_bert().save_pretrained(tmp_path / "bert")
-    with pytest.raises(st.StrongTicketError, match=r"made with a GPT2Config; .*bert has a BertConfig"):
+    with pytest.raises(st.StrongTicketError, match=r"needs a GPT2Config; .*bert has a BertConfig"):
         st.load_pretrained(ticket, tmp_path / "bert")
-    with pytest.raises(st.StrongTicketError, match=r"is of a torch\.nn.*Linear, which transformers does not have"):
+    with pytest.raises(st.StrongTicketError, match=r"is for a torch\.nn.*Linear, which transformers does not have"):
         st.load_pretrained(st.hide(nn.Linear(2, 2), seed=0).to_ticket(), gpt2)
     ours = st.Ticket(seed=0, tensors=[], architecture={"family": "linear"})
-    with pytest.raises(st.StrongTicketError, match=r"that of a linear is made by build\(\)"):
+    with pytest.raises(st.StrongTicketError, match=r"for one of family linear, use build\(\)"):
         st.load_pretrained(ours, gpt2)
 
 
@@ -76,7 +76,7 @@ def test_a_constructed_ticket_needs_the_numbers_it_was_made_from(dtype: torch.dt
         loaded.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
     randomize(model.float(), seed=1).save_pretrained(tmp_path / "other")
-    with pytest.raises(st.StrongTicketError, match="Give the model it was made from"):
+    with pytest.raises(st.StrongTicketError, match="Use the model it was made from"):
         st.load_pretrained(ticket, tmp_path / "other")
 
 
@@ -118,8 +118,8 @@ def bring_code(folder: Path) -> None:
     ("spoil", "told"),
     [
         (lose_a_shard, r"cannot be loaded \(.*model-0000"),
-        (quantise, r"the checkpoint is quantised \(bitsandbytes\); give the model it was made from"),
-        (bring_code, "comes with code of its own, which is never run"),
+        (quantise, r"the checkpoint is quantised \(bitsandbytes\); use the model it was made from"),
+        (bring_code, "comes with its own code, which is never run"),
     ],
 )
 def test_bad_folders_are_refused_in_a_line_and_no_code_is_run(

@@ -113,7 +113,7 @@ def test_certificates_hold_for_every_part_and_are_recomputed(llama: nn.Module, t
         description["certificate"]["details"]["parts"][3]["error"] *= 0.999
 
     (failure,) = failures(Ticket.from_bytes(edited(ticket.to_bytes(), boast)), model)
-    assert "of layer.0.attention.output, the masks and the model give" in failure
+    assert "for layer.0.attention.output, the masks and the model give" in failure
 
 
 def test_each_tower_has_layers_of_its_own() -> None:
@@ -147,7 +147,7 @@ def test_a_family_of_ones_own_reaches_the_command_line(tmp_path: Path) -> None:
     folder = save(make_granite(), tmp_path / "granite")
     construct = ("construct", "--model", folder, "--items", 6, "--workers", 1, "--out", out)
     unknown = invoke(*construct)
-    assert "no family 'granite' is known; there are " in str(unknown.exception)
+    assert "unknown family 'granite'; known are " in str(unknown.exception)
     done = invoke(*construct, "--families", own, "--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["parts"]) == 8

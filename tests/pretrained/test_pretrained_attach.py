@@ -115,13 +115,11 @@ def test_tickets_of_other_models_are_refused_by_hash() -> None:
         StrongTicketError, match=f"whose weights have SHA-256 {ticket.certificate.target_sha256}; this bert has"
     ):
         attach(other, ticket)
-    with pytest.raises(
-        StrongTicketError, match="`strongticket construct --model` is needed; this one's family is 'test'"
-    ):
+    with pytest.raises(StrongTicketError, match="`strongticket construct --model`; this one's family is 'test'"):
         attach(other, small_ticket())
     with pytest.raises(ValueError, match="mode must be one of merged, literal; got 'wide'"):
         attach(small("bert"), ticket, "wide")  # type: ignore[arg-type]
-    with pytest.raises(StrongTicketError, match="a linear map was expected"):
+    with pytest.raises(StrongTicketError, match="expected a linear map"):
         attach(attach(small("bert"), ticket), ticket)
 
 
@@ -129,7 +127,7 @@ def test_the_same_weights_scaled_otherwise_are_another_model() -> None:
     """GPT-2 can leave its scores unscaled, which no weight shows."""
     ticket = construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4)
     assert ticket.architecture == construct_pretrained(small("gpt2"), items=4).architecture
-    with pytest.raises(StrongTicketError, match=r"this gpt2 has \w{64}, where the attention's scaling counts too"):
+    with pytest.raises(StrongTicketError, match=r"this gpt2 has \w{64} .the attention's scaling is included"):
         attach(small("gpt2"), ticket)
 
 

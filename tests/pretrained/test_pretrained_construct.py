@@ -99,7 +99,7 @@ def test_an_interrupted_run_goes_on_at_the_head(
     (folder / f"{names[1]}.npz").write_bytes(b"")
     solved_now.clear()
     stop_after = 99
-    with pytest.warns(UserWarning, match=r"head\.\d\.npz is damaged \(another SHA-256\); it is solved again"):
+    with pytest.warns(UserWarning, match=r"head\.\d\.npz is damaged \(wrong SHA-256\); it is solved again"):
         assert construct() == bert_ticket
     assert solved_now == [names[0], names[1], *names[3:]]
     solved_now.clear()
@@ -115,18 +115,18 @@ def test_the_folder_may_be_given_as_text(tmp_path: Path) -> None:
 def test_unfinished_work_of_another_kind_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "x.partial"
     construct_pretrained(small("vit"), items=4, checkpoint=folder)
-    with pytest.raises(StrongTicketError, match=r"holds unfinished work of another kind \(items: 4 there, 5 here\)"):
+    with pytest.raises(StrongTicketError, match=r"unfinished work with other settings \(items: 4 there, 5 here\)"):
         construct_pretrained(small("vit"), items=5, checkpoint=folder)
-    with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
+    with pytest.raises(StrongTicketError, match=r"other settings \(target_sha256: "):
         construct_pretrained(randomize(make_vit(), seed=3), items=4, checkpoint=folder)
 
 
 def test_the_same_weights_in_other_heads_or_scaled_otherwise_are_other_work(tmp_path: Path) -> None:
     folder = tmp_path / "x.partial"
     construct_pretrained(small("gpt2"), items=4, checkpoint=folder)
-    with pytest.raises(StrongTicketError, match=r"another kind \(n_heads: 4 there, 2 here\)"):
+    with pytest.raises(StrongTicketError, match=r"other settings \(n_heads: 4 there, 2 here\)"):
         construct_pretrained(randomize(make_gpt2(n_head=2)), items=4, checkpoint=folder)
-    with pytest.raises(StrongTicketError, match=r"another kind \(target_sha256: "):
+    with pytest.raises(StrongTicketError, match=r"other settings \(target_sha256: "):
         construct_pretrained(randomize(make_gpt2(scale_attn_weights=False)), items=4, checkpoint=folder)
 
 

@@ -38,11 +38,11 @@ def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
     for place in ("layer.1.attention", "layer.0.mlp.up", "layer.1.mlp.down"):
         boasting = Ticket.from_bytes(edited(data, lambda d, place=place: boast(place, d)))
         (failure,) = failures(boasting, small(family))
-        assert f"of {place}, the masks and the model give" in failure
+        assert f"for {place}, the masks and the model give" in failure
     worst = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(error=1e-9)))
-    assert "of the worst part" in failures(worst, small(family))[-1]
+    assert "for the worst part" in failures(worst, small(family))[-1]
     silent = Ticket.from_bytes(edited(data, lambda d: d["certificate"]["details"]["parts"].pop()))
-    assert failures(silent, small(family)) == ["the certificate says nothing of layer.1.mlp.down"]
+    assert failures(silent, small(family)) == ["the certificate does not mention layer.1.mlp.down"]
     empty = Ticket.from_bytes(edited(data, lambda d: d["certificate"].update(details={"parts": [3]})))
     assert failures(empty, small(family))[0].startswith("the certificate does not list its parts")
 
@@ -63,9 +63,9 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
     # An attention and two maps in each of two layers, and the certificate itself.
     assert len(told(1e9)) == 7
     (failure,) = told(1e9, "layer.1.attention")
-    assert "speaks of inputs of norm 1.000000e+09 to layer.1.attention, the model gives" in failure
-    assert "to all parts" in told(1e9, "all")[0]
-    assert "norm nan to layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
+    assert "covers inputs of norm 1.000000e+09 for layer.1.attention, the model gives" in failure
+    assert "for all parts" in told(1e9, "all")[0]
+    assert "norm nan for layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
     assert told(0.5) == [], "who claims less is right"
 
 
@@ -85,7 +85,7 @@ def test_a_norm_whose_last_bit_rounds_otherwise_is_no_failure(there: str, monkey
     bounded_by(above if there == "below" else below)
     assert failures(ticket, model) == []
     bounded_by(42.0)
-    assert "speaks of inputs of norm 4.2500" in failures(ticket, model)[-1]
+    assert "covers inputs of norm 4.2500" in failures(ticket, model)[-1]
 
 
 def test_parts_that_are_not_there_cannot_be_certified() -> None:
@@ -96,7 +96,7 @@ def test_parts_that_are_not_there_cannot_be_certified() -> None:
         parts.append({**parts[0], "part": "layer.9.attention"})
 
     (failure,) = failures(Ticket.from_bytes(edited(data, repeat)), small("bert"))
-    assert failure == "the certificate lists 3 parts, and the model has 2"
+    assert failure == "the certificate lists 3 parts, but the model has 2"
 
 
 def test_masks_of_another_kind_are_a_failure() -> None:
@@ -107,7 +107,7 @@ def test_masks_of_another_kind_are_a_failure() -> None:
     ]
     same = {"dense": ticket.dense.values(), "architecture": ticket.architecture, "certificate": ticket.certificate}
     (failure,) = failures(Ticket(seed=ticket.seed, tensors=tensors, **same), small("bert"))
-    assert "head.0.key needs one coordinate for each unit; its mask is of kind 'ones'" in failure.replace("\\", "")
+    assert "needs a mask with one coordinate per unit; its mask is of kind 'ones'" in failure.replace("\\", "")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -127,7 +127,7 @@ def test_biases_must_be_the_models(family: str) -> None:
         (failure,) = failures(forged([*dense[:i], shifted, *dense[i + 1 :]]), model)
         assert failure.startswith(f"{bias.name} is not the target's: entries differ by up to 1.0")
     without = forged([])
-    missing = "the ticket has no dense tensor layer.0.attention.output_bias, and the target has one."
+    missing = "the ticket has no dense tensor layer.0.attention.output_bias, but the target has one."
     assert failures(without, model) == [missing]
     with pytest.raises(StrongTicketError, match=missing):
         attach(model, without)

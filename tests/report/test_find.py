@@ -18,7 +18,7 @@ def left_out(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["result.json", "results.jsonl", "x.ticket"])
 def test_a_pipe_is_named_and_not_waited_for(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
-    assert left_out(tmp_path) == {name: "cannot be read: it is no regular file"}
+    assert left_out(tmp_path) == {name: "cannot be read: it is not a regular file"}
 
 
 def test_links_to_nothing_and_to_themselves_are_named_each(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_lines_that_are_no_rows_are_counted_and_the_others_kept(tmp_path: Path) 
     found = find([tmp_path])
     assert [timed.row.median for timed in found.benchmarks[0].sums] == [2.0]
     assert found.benchmarks[0].steps == []
-    assert found.left_out[0][1] == "2 of 4 lines are no JSON objects"
+    assert found.left_out[0][1] == "2 of 4 lines are not JSON objects"
 
 
 def test_a_search_whose_result_is_a_folder_is_not_finished(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_page_is_not_written_over_a_result(name: str, tmp_path: Path) -> None:
 
 def test_a_page_is_not_written_over_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "report.html")
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         write_report([tmp_path], tmp_path / "report.html")
     assert (tmp_path / "report.html").is_fifo()
 

@@ -244,7 +244,7 @@ def test_broken_rows_and_tickets_are_named(tmp_path: Path, out: Path) -> None:
     reasons = {Path(left["file"]).name: left["reason"] for left in summary["left_out"]}
     assert "torn.ticket" in reasons
     assert "results.jsonl" in reasons
-    assert any("2 of 3 lines are no JSON objects" in left["reason"] for left in summary["left_out"])
+    assert any("2 of 3 lines are not JSON objects" in left["reason"] for left in summary["left_out"])
 
 
 def test_each_gpu_has_its_own_line(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_budget_for_pictures_is_kept() -> None:
     ticket, budget = Ticket(seed=0, tensors=tensors), tickets.Budget(pictures=3)
     shown = [tickets._draw(ticket, tensor, budget) for tensor in tensors]
     assert ["grid" in each for each in shown] == [True, True, True, False, False]
-    assert shown[-1]["note"] == "the page has room for no more"
+    assert shown[-1]["note"] == "the page has no room for more"
 
 
 @pytest.mark.parametrize(

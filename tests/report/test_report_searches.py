@@ -260,7 +260,7 @@ def test_losses_on_different_texts_are_not_ranked(runs: Path, tmp_path: Path) ->
     path.write_text(json.dumps(result))
     write_report([tmp_path], tmp_path / "report.html")
     shown = (tmp_path / "report.html").read_text()
-    assert "2 runs, on several texts: their losses are not to be compared" in shown
+    assert "2 runs on several texts; their losses cannot be compared" in shown
     assert "on another text" in shown
 
 

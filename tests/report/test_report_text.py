@@ -132,7 +132,7 @@ def test_ablation_compares_what_has_its_base_there(visit: Visit, tmp_path: Path)
 def test_ablation_of_single_runs_says_so(visit: Visit, tmp_path: Path) -> None:
     page, _ = page_of(figure_of("ablation", lambda config: config.seed == 0, tmp_path))
     section = visit.open(page).section("ablation")
-    assert "one seed each. Where nothing else is said: scale " in section.inner_text()
+    assert "one seed each. Unless stated otherwise: scale " in section.inner_text()
     assert "Single runs have no interval" in section.inner_text()
     assert re.search(r"lowest final loss: .*: 4\.\d{3} \(one seed\)", visit.page.inner_text("body"))
     rows = section.locator("figure.comparison").nth(1).locator("tbody tr").all()

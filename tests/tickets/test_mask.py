@@ -75,7 +75,7 @@ def test_padding_is_0_to_the_last_bit(numel: int) -> None:
 
 
 def test_only_bool_becomes_a_mask() -> None:
-    with pytest.raises(ValueError, match=r"made from a bool tensor; got torch.float32. Compare first"):
+    with pytest.raises(ValueError, match=r"needs a bool tensor; got torch.float32. Compare first"):
         PackedMask.from_bool(torch.tensor([0.5]))
     with pytest.raises(ValueError, match=r"a mask must be .* a list of True and False, .*; got \[1, 0\]"):
         PackedMask.from_bool([1, 0])

@@ -84,13 +84,13 @@ def symbols(owners: list[int], coordinates: int) -> Symbols:
     [
         (lambda: owner_mask((2, 3, 4), 0, torch.zeros(2).int()), "owners need a matrix and unit_axis 0 or 1"),
         (lambda: owner_mask((2, 3), 2, torch.zeros(2).int()), "owners need a matrix and unit_axis 0 or 1"),
-        (lambda: owner_mask((2, 3), 0, torch.zeros(3).int()), r"2 units need as many owners; got torch.int32 of shape"),
-        (lambda: owner_mask((2, 3), 0, torch.zeros(2)), "2 units need as many owners; got torch.float32"),
-        (lambda: owner_mask((2, 3), 0, torch.tensor([0, 3])), "owners are -1 or one of 3 coordinates; got 0 to 3"),
-        (lambda: owner_mask((2, 3), 0, torch.tensor([0, -2])), "owners are -1 or one of 3 coordinates; got -2 to 0"),
-        (lambda: OwnerMask((2, 3), 0, symbols([0, 1], 3)), "are a BlockMask"),
+        (lambda: owner_mask((2, 3), 0, torch.zeros(3).int()), "2 units need 2 owners, .*; got torch.int32 of shape"),
+        (lambda: owner_mask((2, 3), 0, torch.zeros(2)), "2 units need 2 owners, whole numbers; got torch.float32"),
+        (lambda: owner_mask((2, 3), 0, torch.tensor([0, 3])), "owners must be -1 to 2; got 0 to 3"),
+        (lambda: owner_mask((2, 3), 0, torch.tensor([0, -2])), "owners must be -1 to 2; got -2 to 0"),
+        (lambda: OwnerMask((2, 3), 0, symbols([0, 1], 3)), "must be a BlockMask"),
         (lambda: OwnerMask((2, 3), 0, symbols([1, 0], 4)), "2 units of 3 coordinates need .*; got 2 below 5"),
-        (lambda: OwnerMask((2, 3), 1, symbols([1, 0], 2)), "3 units of 2 coordinates need as many owners"),
+        (lambda: OwnerMask((2, 3), 1, symbols([1, 0], 2)), "3 units of 2 coordinates need 3 symbols below 3"),
     ],
 )  # fmt: skip
 def test_wrong_owners_are_refused(make: Callable[[], object], message: str) -> None:

@@ -45,7 +45,7 @@ def test_wrong_symbols_are_refused() -> None:
     with pytest.raises(ValueError, match="5 symbols below 4 need 2 bytes"):
         Symbols(4, 5, np.zeros(1, np.uint8))
     for alphabet in (0, 2**32 + 1):
-        with pytest.raises(ValueError, match=r"symbols are below 1 to 2\^32"):
+        with pytest.raises(ValueError, match=r"an alphabet must have 1 to 2\^32 symbols"):
             Symbols.pack(np.zeros(0, np.int64), alphabet)
 
 

@@ -275,8 +275,8 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     save, load, save_memory, load_memory = map(float, run.stdout.split())
-    assert save < 5
-    assert load < 5
+    assert save < 15  # 3 s each on a quiet core
+    assert load < 15
     assert save_memory <= 2
     assert load_memory <= 2
 
@@ -284,21 +284,24 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomTensor(name="../x", mask=FullMask((1,))), r"a tensor's name has letters.*got '\.\./x'"),
+        (lambda: RandomTensor(name="../x", mask=FullMask((1,))), r"a tensor's name must be letters.*got '\.\./x'"),
         (lambda: RandomTensor(name="", mask=FullMask((1,))), "got ''"),
         (lambda: RandomTensor(name="w", mask=FullMask((2**21, 2**20))), r"at most 16 dimensions and 2\^40 elements"),
         (lambda: RandomTensor(name="w", mask=FullMask((1,)), distribution="cauchy"), "w: distribution must be one of"),
         (lambda: RandomTensor(name="w", mask=FullMask((1,)), scale=-1), "scale must be between"),
         (
             lambda: DenseTensor(name="b", value=torch.zeros(2, dtype=torch.int64)),
-            "b: a dense tensor is float16.*got torch.int64",
+            "b: a dense tensor must be float16.*got torch.int64",
         ),
         (lambda: DenseTensor(name="b", value="zeros"), r"b: a dense tensor must be a tensor, .*; got 'zeros'"),
         (
             lambda: DenseTensor(name="b", value=torch.zeros(2, device="meta")),
-            "b: .* all entries stored; got one on meta",
+            "b: .* must store all its entries; got one on meta",
         ),
-        (lambda: DenseTensor(name="b", value=torch.eye(2).to_sparse()), "all entries stored; got torch.sparse_coo"),
+        (
+            lambda: DenseTensor(name="b", value=torch.eye(2).to_sparse()),
+            "must store all its entries; got torch.sparse_coo",
+        ),
         (lambda: DenseTensor(name="b", value=torch.zeros(2), trained=1), "b: trained must be True or False; got 1"),
         (lambda: RandomTensor(name="w", mask=torch.ones(2) > 0), "w: mask must be a PackedMask.*got Tensor"),
         (lambda: RandomTensor(name="w", mask=FullMask((0, 2**40, 2))), "zeros counted as ones"),
@@ -306,7 +309,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
         (lambda: Ticket(seed=0, tensors=[], metadata={"a": "\ud800"}), "half a surrogate pair"),
         (lambda: Ticket(seed=0, tensors=[], metadata={"a": 2**64}), "metadata.a .*; got int 18446744073709551616"),
         (lambda: Ticket(seed=0, tensors=[], metadata=["a"]), "metadata must be a mapping; got list"),
-        (lambda: DenseTensor(name="b", value=torch.zeros([1] * 17)), "b: a shape has at most 16 dimensions"),
+        (lambda: DenseTensor(name="b", value=torch.zeros([1] * 17)), "b: a shape may have at most 16 dimensions"),
         (lambda: Ticket(seed=-1, tensors=[]), "seed must be a whole number"),
         (lambda: Ticket(seed=True, tensors=[]), "seed must be a whole number"),
         (lambda: Ticket(seed=1.0, tensors=[]), "seed must be a whole number"),
@@ -327,7 +330,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
             lambda: Certificate(error=-1.0, input_norm=1.0, target_sha256="0" * 64),
             "error must be finite and at least 0",
         ),
-        (lambda: Certificate(error=1.0, input_norm=1.0, target_sha256="xyz"), "64 hex digits in lower case; got 'xyz'"),
+        (lambda: Certificate(error=1.0, input_norm=1.0, target_sha256="xyz"), "64 lowercase hex digits; got 'xyz'"),
         (lambda: PackedMask.random((3,), 70, seed=0), r"density must be in \(0, 1\]; got 70. It is the fraction kept"),
         (lambda: PackedMask.random((3,), 0, seed=0), r"density must be in \(0, 1\]; got 0"),
     ],

@@ -111,7 +111,7 @@ def test_a_second_way_to_write_the_same_header_is_refused() -> None:
     refused(put_together(header, text.replace('"output_gain":4.0', '"output_gain":1' + "0" * 5000), payload), "digits")
     refused(put_together(header, "[" * 100_000, payload), "nested too deeply")
     more = {**header, "__metadata__": {**header["__metadata__"], "format": "pt"}}
-    refused(put_together(more, text, payload), "metadata has keys beside 'strongticket'")
+    refused(put_together(more, text, payload), "metadata has keys other than 'strongticket'")
     length = int.from_bytes(DATA[:8], "little") + 8
     padded = length.to_bytes(8, "little") + DATA[8:length] + b" " * 8 + DATA[length:]
     refused(sealed(padded), "padded with spaces")
@@ -127,9 +127,9 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: d["content"]["tensors"].append(dict(tensor(d, 0))), "must be unique; got 'head.0.query' twice"),
         (lambda d: d["content"]["dense"][0].update(name="norm"), "must be unique; got 'norm' twice"),
         (lambda d: d["content"]["dense"][0].update(name="other"), "table of tensors does not fit"),
-        (lambda d: tensor(d, 0).update(name="../../etc/passwd"), "a tensor's name has letters"),
-        (lambda d: tensor(d, 0).update(name="/etc/passwd"), "a tensor's name has letters"),
-        (lambda d: tensor(d, 0).update(name="a/b"), "a tensor's name has letters"),
+        (lambda d: tensor(d, 0).update(name="../../etc/passwd"), "a tensor's name must be letters"),
+        (lambda d: tensor(d, 0).update(name="/etc/passwd"), "a tensor's name must be letters"),
+        (lambda d: tensor(d, 0).update(name="a/b"), "a tensor's name must be letters"),
         (lambda d: tensor(d, 0).update(name="a" * 1000), "at most 200 characters"),
         (lambda d: tensor(d, 4).update(shape=[2**41]), r"from 0 to 2\^40"),
         (lambda d: tensor(d, 4).update(shape=[2**40, 2**40]), r"at most 16 dimensions and 2\^40 elements"),
@@ -148,7 +148,7 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: tensor(d, 4).update(shape=[True]), r"from 0 to 2\^40"),
         (lambda d: tensor(d, 2).update(shape=[2**39]), "cannot be 549755813888 symbols"),
         (lambda d: tensor(d, 0).update(distribution="orthogonal"), "distribution must be one of"),
-        (lambda d: tensor(d, 0).update(dtype="F64"), "dtype is F32; got 'F64'"),
+        (lambda d: tensor(d, 0).update(dtype="F64"), "dtype must be F32; got 'F64'"),
         (lambda d: tensor(d, 0).update(scale=0.1), "content is not in canonical form"),
         (lambda d: tensor(d, 0).update(scale=-1.0), "scale must be between"),
         (lambda d: tensor(d, 0).update(scale=1), "scale is a int"),
@@ -172,10 +172,10 @@ def tensor(description: dict[str, Any], index: int) -> dict[str, Any]:
         (lambda d: d["content"]["dense"][0].update(shape=[2**40]), "does not fit"),
         (lambda d: d["content"]["dense"][0].update(trained=1), "trained is a int"),
         (lambda d: d["certificate"].update(error=-0.5), "error must be finite"),
-        (lambda d: d["certificate"].update(target_sha256="../x"), "64 hex digits"),
+        (lambda d: d["certificate"].update(target_sha256="../x"), "64 lowercase hex digits"),
         (lambda d: d.update(certificate=[]), "certificate is a list"),
         (lambda d: d["sha256"].update(extra="x"), "sha256 needs the fields masks, weights"),
-        (lambda d: d["sha256"].update(weights="zz"), "64 hex digits"),
+        (lambda d: d["sha256"].update(weights="zz"), "64 lowercase hex digits"),
         (lambda d: d.update(version=True), "no version"),
         (lambda d: d.pop("version"), "no version"),
         (lambda d: d.update(extra=1), "the description needs the fields"),
@@ -248,7 +248,7 @@ def reshape(description: dict[str, Any], name: str, shape: list[int]) -> None:
         (lambda d: mask(d, "signed").update(table=[]), "a table has 1 to 16 codes; got 0"),
         (lambda d: mask(d, "signed").update(table=[[1.0, k] for k in range(17)]), "a table has 1 to 16 codes; got 17"),
         (lambda d: mask(d, "signed").update(table=[[1.0, 0]] * 40_000), "a table has 1 to 16 codes; got 17"),
-        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, 0]]), "codes of a table differ"),
+        (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, 0]]), "codes of a table must differ"),
         (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0]]), "a list of pairs"),
         (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1, 0]]), "a list of pairs"),
         (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [1.0, True]]), "a list of pairs"),
@@ -258,12 +258,12 @@ def reshape(description: dict[str, Any], name: str, shape: list[int]) -> None:
         (lambda d: mask(d, "signed").update(table=[[0.0, 0], [1.0, 0], [0.1, 0]]), "content is not in canonical form"),
         (lambda d: mask(d, "signed").update(table=[[-0.0, 0], [1.0, 0], [2.0, 0]]), "content is not in canonical form"),
         (lambda d: mask(d, "signed").update(table=[[0.0, 4], [1.0, 0], [2.0, 0]]), "content is not in canonical form"),
-        (lambda d: mask(d, "binary").update(table=[[0.0, 0], [1.0, 0]]), "keeps or drops is a PackedMask"),
+        (lambda d: mask(d, "binary").update(table=[[0.0, 0], [1.0, 0]]), "keeps or drops must be a PackedMask"),
         (lambda d: mask(d, "fixed").update(frozen={"seed": 0}), "frozen needs the fields seed, shares"),
         (lambda d: mask(d, "fixed")["frozen"].update(seed=-1), "seed must be"),
-        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4]), "frozen shares are 2 floats"),
-        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4] * 40_000), "frozen shares are 2 floats"),
-        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0, 0.5]), "frozen shares are 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4]), "frozen shares must be 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.4] * 40_000), "frozen shares must be 2 floats"),
+        (lambda d: mask(d, "fixed")["frozen"].update(shares=[0, 0.5]), "frozen shares must be 2 floats"),
         (lambda d: mask(d, "fixed")["frozen"].update(shares=[-0.0, 0.5]), "."),
         (lambda d: mask(d, "fixed")["frozen"].update(shares=[0.5, 0.5]), "at most 255/256"),
         (lambda d: mask(d, "fixed")["frozen"].update(seed=1), "."),
@@ -288,7 +288,7 @@ def test_wrong_codes_are_refused(edit: Callable[[dict[str, Any]], object], reaso
         (lambda d: mask(d, "first").pop("unit_axis"), "a mask of kind owners needs the fields kind, unit_axis"),
         (lambda d: reshape(d, "first", [60, 7, 1]), "owners need a matrix"),
         (lambda d: reshape(d, "first", [60, 6]), "symbols must be below 7; got larger ones|a payload"),
-        (lambda d: reshape(d, "first", [60, 2**33]), r"symbols are below 1 to 2\^32"),
+        (lambda d: reshape(d, "first", [60, 2**33]), r"an alphabet must have 1 to 2\^32 symbols"),
         (lambda d: reshape(d, "wide", [70_000, 900]), "."),
         (lambda d: reshape(d, "wide", [300, 2**30]), "cannot be 1073741824 symbols"),
     ],
@@ -330,7 +330,7 @@ def test_owners_in_order_are_blocks() -> None:
         entry["data_offsets"] = [offset + 2 for offset in entry["data_offsets"]]
     owners = Symbols.pack(np.array([1, 1, 2, 2, 3, 0, 0]), 4).packed.tobytes()
     header["mask.head.0.query"] = {"data_offsets": [0, len(owners)], "dtype": "U8", "shape": [len(owners)]}
-    refused(put_together(dict(sorted(header.items())), description, owners + payload), "are a BlockMask")
+    refused(put_together(dict(sorted(header.items())), description, owners + payload), "must be a BlockMask")
 
 
 def test_long_names_are_cut_in_what_is_told() -> None:

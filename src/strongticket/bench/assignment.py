@@ -1,10 +1,10 @@
-r"""What it is worth to choose the input of each hidden unit: the same sources, with equal blocks and adaptive units.
+r"""The value of choosing each hidden unit's input: the same sources, with equal blocks and with adaptive units.
 
 Each row is one case and one assignment: medians over the seeds of the error's spectral norm and of its largest entry,
-entries out of reach, and how many times more units there are than any masks whatever need for that largest entry, by
-counting (`docs/theory.md`, section 7). Figures 4 to 6 have both assignments, too.
+entries out of reach, and how many times more units there are than any masks need for that largest entry, by counting
+(`docs/theory.md`, section 7). Figures 4 to 6 also have both assignments.
 
-Before a row is kept every product is multiplied out from the ticket's masks: it must err as was said.
+Before a row is kept, every product is multiplied out from the ticket's masks: its error must be as reported.
 """
 
 import statistics
@@ -62,7 +62,7 @@ def scores(items: int) -> Product:
     return head_products("head.0", D, D, D, items * D, items * D, "theory")[0]
 
 
-# name, units for each input, the product, its target, and what issue 20 asks of adaptive units.
+# Name, units per input, the product, its target, and the goal for adaptive units.
 CASES: tuple[tuple[str, int, Callable[[int], Product], Callable[[int], Tensor], float], ...] = (
     ("behind a ReLU", 20, behind_relu, linear_weight, 3e-4),
     ("behind a ReLU", 24, behind_relu, linear_weight, 3e-5),
@@ -106,7 +106,7 @@ def products(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
-    """Multiply out what the masks keep, and hold it against the error that was said."""
+    """Multiply out the kept weights, and compare with the reported error."""
     weights = Ticket(seed=seed, tensors=pruned.tensors).materialize()
     blocked, free = (
         weights[m.name].double().T if m.unit_axis == 0 else weights[m.name].double()
@@ -115,7 +115,7 @@ def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
     signs = [blocked.clamp(min=0), blocked.clamp(max=0)][: product.signs.slots] if product.relu else [blocked]
     error = torch.cat([free @ sign.T / product.divisor - target for sign in signs], dim=1)
     if (error - pruned.error).abs().max() > 1e-12:
-        raise WrongAnswerError("the masks do not err as was said")
+        raise WrongAnswerError("the error of the masks is not the reported one")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Tokens a second of GPT-2 from bits, beside torch's ways to run the same network.
+"""Tokens per second of GPT-2 from bits, beside torch's ways to run the same network.
 
-Every engine is a process of its own, so that its memory is its own. All of them wait for their turns, so that a slow
-spell of the machine falls on all alike.
+Every engine runs in its own process, so that its memory is its own. They take turns, so that a slow moment of the
+machine affects all alike.
 """
 
 import ctypes
@@ -31,10 +31,10 @@ from strongticket.tickets.mask import PackedMask
 from strongticket.tickets.tensors import RandomTensor
 from strongticket.tickets.ticket import Ticket
 
-CHECKED = 12  # tokens whose logits are held against float64's
-LARGEST_ERROR = 1e-4  # of logits, where float32 is computed in
+CHECKED = 12  # tokens whose logits are compared with float64's
+LARGEST_ERROR = 1e-4  # of logits, in float32
 FIRST_TURNS = 3  # a long prompt takes longer than many tokens
-READ = 1 << 28  # bytes that are read to learn the bandwidth
+READ = 1 << 28  # bytes read to measure the bandwidth
 GPU_READ = 1 << 32
 
 
@@ -54,7 +54,7 @@ def count_steps(settings: DecodeSettings) -> int:
 
 
 def random_ticket(size: str) -> Ticket:
-    """Make a GPT-2 of signed constants, every other weight kept, as a search would begin with."""
+    """Make a GPT-2 of signed constants with half of the weights kept, as at the start of a search."""
     config, generator = gpt2_config(size), np.random.default_rng(0)
     shapes = {name: tuple(parameter.shape) for name, parameter in GPT2(config, device="meta").named_parameters()}
     tensors = [
@@ -76,7 +76,7 @@ def tokens_of(count: int, vocabulary: int) -> list[int]:
 
 
 def _reference(size: str) -> Tensor:
-    """Give logits as float64 has them, (V,)."""
+    """Return the logits in float64, (V,)."""
     model = random_ticket(size).build(dtype=torch.float64).eval()
     assert isinstance(model, GPT2)
     return Decoder(model, room=CHECKED).feed(tokens_of(CHECKED, model.config.vocabulary))
@@ -90,7 +90,7 @@ def _measure(
         begun = {name: stack.enter_context(_Engine(name, size, settings, threads)) for name in settings.engines}
         engines = {}
         for name, engine in begun.items():
-            progress(f"{where}: {name} gets ready")
+            progress(f"{where}: preparing {name}")
             if engine.wait():
                 engines[name] = engine
         errors = {name: _error(engine.ask("logits"), expected) for name, engine in engines.items()}
@@ -131,7 +131,7 @@ def _measure(
 
 
 def check(errors: dict[str, float], where: str) -> None:
-    """Refuse to time what computes another network; how other precisions round is only reported."""
+    """Refuse to time an engine that computes another network; the rounding of other precisions is only reported."""
     for name, error in errors.items():
         if name in (*OWN_ENGINES, "float32") and not error <= LARGEST_ERROR:
             raise WrongAnswerError(f"{where}: logits of {name} differ by {error:.1e} of the largest.")
@@ -149,7 +149,7 @@ def _times(seconds: dict[str, list[float]], name: str) -> float | None:
 
 
 class _Engine:
-    """A process that runs one network one way, and does what it is asked."""
+    """A process that runs one network in one way, and answers requests."""
 
     def __init__(self, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -160,10 +160,10 @@ class _Engine:
         self._process.start()
         os.environ.pop("OMP_NUM_THREADS") if before is None else os.environ.update(OMP_NUM_THREADS=before)
         there.close()
-        self.ready: dict[str, int] = {}  # and stays so if this torch cannot do it here
+        self.ready: dict[str, int] = {}  # stays empty if torch cannot do it here
 
     def wait(self) -> bool:
-        """Wait until it is ready, or gives up."""
+        """Wait until it is ready or has failed; return whether it is ready."""
         self.ready = self._here.recv()
         return bool(self.ready)
 
@@ -182,17 +182,17 @@ class _Engine:
 
 
 def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
-    """Build the network, then answer until nobody asks any more."""
+    """Build the network, then answer requests until the pipe closes."""
     import numba
 
-    warnings.simplefilter("ignore")  # torch's, of quantisation that is to move elsewhere
+    warnings.simplefilter("ignore")  # torch's, about moving its quantisation elsewhere
     numba.set_num_threads(min(threads, numba.get_num_threads()))
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     device = settings.device
     try:
         first = Decoder(_built(name, "nano", device))
-        first.feed([1, 2]), first.feed([3])  # so that all libraries are loaded
+        first.feed([1, 2]), first.feed([3])  # loads all libraries
         del first
         begin = _memory(device)
         model = _built(name, size, device)
@@ -204,14 +204,14 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
         for token in tokens[: settings.tokens]:  # compiled, cached and, on a GPU, captured
             decoder.feed([token])
         Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt])
-    except Exception as error:  # whatever a compiler or a quantiser of this torch says
+    except Exception as error:  # torch's compiler and quantiser can raise anything
         if name in OWN_ENGINES:
             raise
         print(f"{name} cannot be run here: {error!s:.200}", file=sys.stderr)
         pipe.send({})
         return
     numbers = sum(tensor.numel for tensor in random_ticket(size).tensors.values())
-    # Of embeddings a token reads one row, unless they are the head.
+    # A token reads one row of the embeddings, unless they are the head.
     read = nn.ModuleList([model.blocks, model.final_norm, cast(nn.Module, model.head)])
     pipe.send(
         {
@@ -259,7 +259,7 @@ def _static(name: str) -> bool | None:
 
 
 def _built(name: str, size: str, device: str) -> GPT2:
-    """Build the network as an engine has it."""
+    """Build the network as an engine runs it."""
     ticket = random_ticket(size)
     if name in OWN_ENGINES:
         return cast(GPT2, ticket.build(run="bits", resident="mask" if name == "mask" else "planes", device=device))
@@ -275,14 +275,14 @@ def _built(name: str, size: str, device: str) -> GPT2:
 
 
 def _weight_bytes(model: nn.Module) -> int:
-    """Count the memory of all weights, those that torch has packed into modules of its own included."""
+    """Count the memory of all weights, including those torch has packed into its own modules."""
     packed: list[Any] = [module for module in model.modules() if callable(getattr(module, "weight", None))]
     hidden: int = sum(module.weight().nbytes for module in packed)
     return weight_bytes(model) + hidden
 
 
 def _memory(device: str) -> int:
-    """Give the bytes this process has now, on the device it runs on; memory that is free again does not count."""
+    """Return the bytes this process now holds on its device; freed memory does not count."""
     gc.collect()
     if device != "cpu":
         return torch.cuda.memory_allocated()

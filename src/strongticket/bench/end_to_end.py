@@ -1,10 +1,10 @@
-r"""How far a bound for given sentences gets through all-MiniLM-L6-v2, and what stops it, part by part.
+r"""How far a bound for given sentences gets through all-MiniLM-L6-v2, and which parts stop it.
 
     python -m strongticket.bench.end_to_end --model FOLDER --ticket TICKET --text TEXT --out FILE
 
-TICKET is one of the attention. The recursion of `docs/theory.md`, section 10, follows the sentences through the layers:
-attention, LayerNorm, MLP, LayerNorm. Beside the bound stand what each part adds and by how much it multiplies what
-comes in, by the bound and, for the MLPs, by the Jacobians at the tokens; and the error that is there, by running both.
+TICKET holds the attention. The recursion of `docs/theory.md`, section 10, follows the sentences through the layers:
+attention, LayerNorm, MLP, LayerNorm. The table has the bound, what each part adds and by how much it multiplies its
+input's error (by the bound and, for MLPs, by the Jacobians at the tokens), and the actual error, by running both.
 """
 
 import argparse
@@ -30,20 +30,20 @@ from strongticket.pretrained.text import read_sentences
 from strongticket.tickets.ticket import Ticket
 
 GELU_SLOPE = 1.13  # its largest, rounded up
-SMALL = 1e-9  # an error of inputs at which the slope of a bound is taken
+SMALL = 1e-9  # input error at which the slope of a bound is taken
 JACOBIANS = 50  # of tokens
-READ = 1000  # sentences, of which the shortest are taken
+READ = 1000  # sentences; the shortest are used
 
 
 def main() -> None:
-    """Follow the sentences, keep what was found, and print the table of `docs/scale.md`."""
+    """Follow the sentences, save the results, and print the table of `docs/scale.md`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "ticket", "text", "out"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--sentences", type=int, default=100)
     arguments = parser.parse_args()
     model, ticket = load_model(arguments.model).double(), Ticket.load(Path(arguments.ticket))
-    # Short ones, which favour a bound: in longer ones more tokens can be off.
+    # Short ones favour a bound: in longer ones more tokens can be off.
     texts = sorted(read_sentences(Path(arguments.text), READ), key=len)[: arguments.sentences]
     batch = dict(load_tokenizer(arguments.model)(texts, padding=True, return_tensors="pt"))
     layers = list(follow(model, ticket, batch))
@@ -55,7 +55,7 @@ def main() -> None:
 
 @torch.no_grad()
 def follow(model: nn.Module, ticket: Ticket, batch: dict[str, Tensor]) -> Iterator[dict[str, Json]]:
-    """Give what becomes of the bound in each layer."""
+    """Yield the bound in each layer."""
     real, own = batch["attention_mask"].bool(), Target(copy.deepcopy(model).float())
     outputs = [
         run(**batch, output_hidden_states=True).hidden_states for run in (model, attach(model, ticket, "merged"))
@@ -68,7 +68,7 @@ def follow(model: nn.Module, ticket: Ticket, batch: dict[str, Tensor]) -> Iterat
     for index, (name, (layer, part)) in enumerate(own.parts.items()):
         module = backbone.encoder.layer[index]
         merged, pruned = _read(work[name], part.biases(layer)["output_bias"], ticket)
-        # By itself: with inputs that are exact, or off by very little.
+        # By itself: with exact inputs, or with a very small error.
         sure = torch.zeros_like(place.error)
         added = through_attention(Place(place.centre, sure, sure), merged, pruned, attends).error
         moved = through_attention(Place(place.centre, sure, sure + SMALL), merged, pruned, attends).error
@@ -94,7 +94,7 @@ def follow(model: nn.Module, ticket: Ticket, batch: dict[str, Tensor]) -> Iterat
 
 
 def start(embedded: Tensor, real: Tensor) -> Place:
-    """Begin behind the embeddings, which both networks have alike; padding repeats a sentence's last token."""
+    """Start after the embeddings, equal in both networks; padding repeats a sentence's last token."""
     last = real.sum(dim=1) - 1
     repeated = embedded[torch.arange(len(embedded)), last][:, None].expand_as(embedded)
     centre = torch.where(real[..., None], embedded, repeated)
@@ -103,7 +103,7 @@ def start(embedded: Tensor, real: Tensor) -> Place:
 
 
 def _read(heads: Any, bias: Tensor, ticket: Ticket) -> tuple[MergedAttention, dict[str, Pruned]]:
-    """Give the target's heads, merged, and the errors that the ticket makes of them."""
+    """Return the target's heads, merged, and the ticket's errors on them."""
     targets, pruned = [head.targets() for head in heads], {}
     for j, (head, target) in enumerate(zip(heads, targets, strict=True)):
         for name, product in head.products().items():
@@ -114,14 +114,14 @@ def _read(heads: Any, bias: Tensor, ticket: Ticket) -> tuple[MergedAttention, di
 
 
 def _norm(place: Place, norm: nn.LayerNorm) -> tuple[Place, float]:
-    """Go through a LayerNorm; give the largest slope it has at the tokens, too."""
+    """Pass a LayerNorm; also return its largest slope at the tokens."""
     small = Place(place.centre, torch.zeros_like(place.radius), torch.full_like(place.error, SMALL))
     slope = through_norm(small, norm.weight, norm.bias, norm.eps, centred=True).error.max().item() / SMALL
     return through_norm(place, norm.weight, norm.bias, norm.eps, centred=True), slope
 
 
 def _largest_jacobian(tokens: Tensor, up: nn.Linear, down: nn.Linear) -> float:
-    """Give the largest norm of the MLP's Jacobian over some tokens, evenly chosen."""
+    """Return the largest norm of the MLP's Jacobian over some evenly spaced tokens."""
     some = tokens[:: max(1, len(tokens) // JACOBIANS)]
     h = up(some).double()
     # gelu'(h) = Phi(h) + h phi(h)
@@ -130,7 +130,7 @@ def _largest_jacobian(tokens: Tensor, up: nn.Linear, down: nn.Linear) -> float:
 
 
 def table(layers: list[dict[str, Json]]) -> str:
-    """Lay the layers out as Markdown."""
+    """Format the layers as a Markdown table."""
     keys = [key for key in layers[0] if key != "layer"]
     lines = [f"| layer | {' | '.join(keys)} |", f"| ---: |{' ---: |' * len(keys)}"]
     lines += [f"| {row['layer']} | {' | '.join(f'{row[key]:.2g}' for key in keys)} |" for row in layers]

@@ -1,9 +1,9 @@
-"""Is every answer of the CPU kernel the optimum, ties included? `make bench-exact` asks 100,000 seeded problems.
+"""Is every answer of the CPU kernel the optimum, ties included? `make bench-exact` tries 100,000 seeded problems.
 
 Three judges, of which only bisection uses the sorting network, for other numbers:
     the reference itself, on all rows up to 12 items and on some up to 20;
     bisection in float64, exact by the monotony of rounding, on every row: masks must be equal, ties included;
-    plain float64 Horowitz-Sahni, on every row: no error may be worse than its.
+    plain float64 Horowitz-Sahni, on every row: no error may be larger than its.
 Four in five rows are products of two U[-1, 1] float32 weights; the fifth has weights in eighths, full of ties.
 """
 
@@ -31,7 +31,7 @@ def rows_for(n: int) -> int:
     return 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
 
 
-# What counts as a miss, of the fields of a row.
+# Fields of a row that count as misses.
 MISSES = ("unlike_reference", "unlike_bisection", "worse_than_horowitz_sahni")
 
 

@@ -1,14 +1,14 @@
-"""Pretrained models into tickets on a GPU: seconds, sums per second, and the identities to hold against the CPU's.
+"""Tickets of pretrained models on a GPU: seconds, sums per second, and identities to compare with the CPU's.
 
     python -m strongticket.bench.gpu_pretrained --model FOLDER [--device cuda] [--expect IDENTITY] [--out FILE]
     python -m strongticket.bench.gpu_pretrained --model llama --runs attention+mlp:16,attention+mlp:16
 
-FOLDER is all-MiniLM-L6-v2: config.json, and layers.safetensors with the tensors of the layers alone; embeddings play no
-part in it. "llama" is a Llama of 100 million parameters, made by its configuration. First one layer of it is
-constructed on the GPU and on the CPU, and must be the same ticket.
-Every row is one construction: seconds until all parts are solved, until the ticket with the digest of its weights is
-there, and for writing the file. The first row of each kind is a warm-up that compiles. With `python -m cProfile -s
-tottime -m` instead of `python -m` it says where the time goes.
+FOLDER is all-MiniLM-L6-v2: config.json, and layers.safetensors with only the layers' tensors; embeddings are not used.
+"llama" is a Llama of 100 million parameters, made from its configuration. First, one layer of it is constructed on the
+GPU and on the CPU, and the tickets must be equal.
+Every row is one construction: seconds until all parts are solved, until the ticket with its weights' digest is ready,
+and for writing the file. The first row of each kind is a warm-up that compiles. To see where the time goes, use `python
+-m cProfile -s tottime -m` instead of `python -m`.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def load(folder: Path) -> nn.Module:
 
 def llama(**sizes: Any) -> nn.Module:
     """Make a Llama with the same weights on every machine, as large as trained ones."""
-    maker: Any = LlamaForCausalLM  # which has no types
+    maker: Any = LlamaForCausalLM  # untyped
     model: nn.Module = maker(LlamaConfig(**{**LLAMA, **sizes})).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -60,10 +60,10 @@ def llama(**sizes: Any) -> nn.Module:
 
 
 def check_on_cpu(model: nn.Module, device: str, items: int) -> None:
-    """Construct a small model on both devices; the tickets must be the same."""
+    """Construct a small model on both devices; the tickets must be equal."""
     here, there = (construct_pretrained(model, items=items, what="attention+mlp", device=d) for d in (device, "cpu"))
     if here.identity != there.identity:
-        raise WrongAnswerError(f"one layer is {here.identity} on {device}, and {there.identity} on the CPU")
+        raise WrongAnswerError(f"one layer is {here.identity} on {device}, but {there.identity} on the CPU")
 
 
 def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) -> Row:
@@ -113,7 +113,7 @@ def digest_rate() -> float:
 
 
 def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Row]:
-    """Construct what `runs` name, such as attention:20; `expect` is the identity of that one."""
+    """Construct each of `runs`, such as attention:20; `expect` is the identity of that one."""
     if model == "llama":
         check_on_cpu(llama(num_hidden_layers=1), device, int(runs[0].partition(":")[2]))
     loaded = llama() if model == "llama" else load(Path(model))

@@ -2,9 +2,9 @@
 
     python -m strongticket.bench.gpu_subset_sum [--items 12,16,20,24] [--out FILE]
 
-Every mask, error and status of the checked rows has to be the CPU's; otherwise nothing is timed and the exit status is
-1. Rates are problems a second of wall time, median of seven runs in turns with the peer, and include allocating the
-result and bringing problems left open to the CPU.
+Every mask, error and status of the checked rows must equal the CPU's; otherwise nothing is timed and the exit status is
+1. Rates are problems per second of wall time, the median of seven runs in turns with the peer, and include allocating
+the result and sending unsolved problems to the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from strongticket.bench.peers import torch_sort
 from strongticket.bench.script import Row, run_script
 from strongticket.ops.subset_sum import SubsetSumResult, cpu, cuda
 
-CHECKED_SUMS = 1 << 27  # the CPU sees about this many sums for each number of items
+CHECKED_SUMS = 1 << 27  # the CPU checks about this many sums per number of items
 TIMED_SUMS = 1 << 31
 PEER_SUMS = 1 << 28
 PEER_ITEMS = range(12, 25)  # the peer's memory and patience

@@ -2,8 +2,8 @@
 
     python -m strongticket.bench.gpu_supermask [--sizes mini,small] [--out FILE]
 
-All masks of a model, each tensor ranked by itself and all together, beside a torch.sort or a torch.kthvalue for each
-tensor (which leave the ties open). Masks that differ from the reference end the run with exit status 1. Whole steps:
+All masks of a model, each tensor ranked by itself and all together, beside a torch.sort or a torch.kthvalue per tensor
+(which do not resolve ties). If masks differ from the reference, the exit status is 1. For whole steps, use
 `strongticket bench search`.
 """
 
@@ -57,7 +57,7 @@ def times(*, sizes: tuple[str, ...], repeats: int) -> Iterator[Row]:
 
         runs: dict[str, Callable[[], object]] = {"tensor": refresh, "global": together, "sort": by_sort}
         seconds = time_alternating(runs, warmup=1, repeats=repeats, synchronize=torch.cuda.synchronize)
-        # Patience ends earlier with this one.
+        # Fewer repeats: this one is slow.
         seconds |= {"kthvalue": time_runs(by_kthvalue, repeats=2, synchronize=torch.cuda.synchronize)}
         for engine, values in seconds.items():
             # In seconds.

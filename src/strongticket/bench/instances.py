@@ -1,4 +1,4 @@
-"""The problems every engine is measured on: products of two uniform numbers, as a random network gives them."""
+"""The problems every engine is measured on: products of two uniform numbers, as in a random network."""
 
 from dataclasses import dataclass
 
@@ -26,10 +26,10 @@ class Problems:
         return torch.from_numpy(self.targets).to(device), torch.from_numpy(self.items).to(device)
 
     def errors(self, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """What masks (rows, n) achieve: |target - sum|, summed in float64 in item order."""
+        """The errors of masks (rows, n): |target - sum|, summed in float64 in item order."""
         sums = np.zeros(len(self))
         for item, kept in zip(self.items.T, masks.T, strict=True):
-            # Skipped, not added as zero times the item: the meaning of the operation to the last bit.
+            # Skipped, not added as zero times the item: the operation's exact definition.
             np.add(sums, item, out=sums, where=kept)
         return np.abs(self.targets - sums)
 
@@ -44,7 +44,7 @@ def draw(rows: int, n: int, *, low: float = -0.5, high: float = 0.5, seed: int =
 
     The same (rows, n, seed) give the same problems on every machine: numpy's PCG64 stream is fixed.
     Sums of 8 such items reach +-1 on average, so few targets of the default range are unreachable (8 % at
-    n = 8, below 0.1 % from n = 20 on).
+    n = 8, below 0.1 % for n >= 20).
     """
     generator = np.random.default_rng([seed, n])
     targets = generator.uniform(low, high, rows)

@@ -14,7 +14,7 @@ Name = TypeVar("Name")
 
 
 class WrongAnswerError(StrongTicketError):
-    """What is measured computes something else than it should, so its speed means nothing."""
+    """An engine computes the wrong result, so its speed means nothing."""
 
 
 def time_runs(
@@ -28,11 +28,11 @@ def time_runs(
     """Time `run` and return the seconds of each repeat.
 
     Args:
-        run: what to time; its result is dropped.
+        run: the function to time; its result is discarded.
         warmup: untimed calls first (compilation, caches, clocks).
         repeats: timed calls.
         synchronize: waits for queued device work, for example `torch.cuda.synchronize`.
-        clock: gives seconds; see `clock_for`.
+        clock: returns seconds; see `clock_for`.
 
     Example:
         >>> len(time_runs(lambda: sum(range(1000)), repeats=3))
@@ -49,10 +49,10 @@ def time_alternating(
     synchronize: Callable[[], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Name, list[float]]:
-    """Time several functions in turn, so that a slow spell of the machine falls on all of them alike.
+    """Time several functions in turn, so that a slow moment of the machine affects all of them alike.
 
     Returns:
-        The seconds of each repeat, by name; ratios between names are trustworthy even where the seconds are not.
+        The seconds of each repeat, by name; ratios between names are reliable even if the seconds are not.
     """
     wait = synchronize or (lambda: None)
     seconds: dict[Name, list[float]] = {name: [] for name in runs}
@@ -68,24 +68,24 @@ def time_alternating(
 
 
 def waiting_for(device: str) -> Callable[[], object] | None:
-    """Give what waits for the work queued on a device; a CPU queues none."""
+    """Return a function that waits for the work queued on a device; None for a CPU."""
     import torch
 
     return torch.cuda.synchronize if device.startswith("cuda") else None
 
 
 def clock_for(threads: int, device: str = "cpu") -> tuple[str, Callable[[], float]]:
-    """Choose the clock that says what an engine costs, and its name for the result row.
+    """Return the name, for the result row, and the function of the clock that measures an engine's cost.
 
-    One thread on the CPU is charged its CPU time: on an idle core that is the wall time, and on a shared one it does
-    not grow with what the neighbours do. Several threads and GPUs are charged wall time, since waiting counts there.
+    One thread on the CPU is charged CPU time: on an idle core that is the wall time, and on a shared one it does not
+    depend on other processes. Several threads and GPUs are charged wall time, since waiting counts there.
     """
     alone = threads == 1 and not device.startswith("cuda")
     return ("cpu", time.process_time) if alone else ("wall", time.perf_counter)
 
 
 class Percentiles(TypedDict):
-    """The middle of some values, and how far it can be trusted; fields of every row."""
+    """The median of some values, and their spread; fields of every row."""
 
     p20: float
     median: float
@@ -104,14 +104,14 @@ def percentiles(values: Iterable[float]) -> Percentiles:
 
 
 def append_row(path: Path, /, **fields: object) -> None:
-    """Append one result to a JSON-lines file, making its folder if need be.
+    """Append one result to a JSON-lines file, creating its folder if needed.
 
-    NaN and infinity are refused: other readers of JSON could not open the file again.
+    NaN and infinity are refused: other JSON readers could not open the file.
 
     Example:
         append_row(Path("results.jsonl"), op="subset_sum", n=16, **percentiles(rates), **environment())
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One unbuffered write in append mode: rows of two runs at once cannot mix within a line.
+    # One unbuffered write in append mode, so that rows of concurrent runs cannot mix.
     with path.open("ab", buffering=0) as file:
         append_line(file, fields)

@@ -11,7 +11,7 @@ from strongticket.bench.settings import PUBLISHED_WEIGHTS, PensiaSettings
 
 CANDIDATES = 21
 LOW, HIGH = -0.464, 0.541  # the range of the trained weights
-PUBLISHED_SECONDS = 77_266  # by the log published with the paper, Gurobi
+PUBLISHED_SECONDS = 77_266  # of Gurobi, from the log published with the paper
 PUBLISHED_CORES = 36
 
 
@@ -26,11 +26,11 @@ class Outcome(NamedTuple):
     median: float
     p80: float
     median_error: float
-    worst_error: float  # of the targets that can be reached
+    worst_error: float  # of reachable targets
     unreachable: int
     worst_unreachable_error: float  # 0.0 if there is none
     checked: int  # weights compared with the reference
-    times_less_time: float  # their seconds a weight over ours
+    times_less_time: float  # their seconds per weight over ours
     times_less_core_time: float | None  # the same in core-seconds; a GPU has no cores to compare
     published_weights: int = PUBLISHED_WEIGHTS
     published_seconds: int = PUBLISHED_SECONDS

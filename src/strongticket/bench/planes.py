@@ -2,8 +2,9 @@
 
     python -m strongticket.bench.planes [--device cuda] [--threads 1] [--sizes 50257x768] [--vectors 1,256]
 
-Every product is held to the bound of float32 sums first. A rate is weights times vectors a second, median of runs in
-turns with the others. On CUDA a run is a graph of calls with copies of the matrix that do not fit the cache together.
+Every product is first checked against the bound of float32 sums. A rate is weights times vectors per second, the median
+of runs in turns with the others. On CUDA a run is a graph of calls with copies of the matrix that together exceed the
+cache.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numba
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
 from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles, time_alternating, waiting_for
@@ -22,13 +23,13 @@ from strongticket.ops.planes import Planes, multiply, pack, unpack
 from strongticket.ops.rng import stream_of
 
 SIZES = ("768x768", "3072x768", "50257x768", "8192x8192")
-CACHE = 200 << 20  # bytes of copies on CUDA, several times what its cache holds
+CACHE = 200 << 20  # bytes of copies on CUDA, several times its cache
 MOST_COPIES = 16
 Call = Callable[[], object]
 
 
 def check(planes: Planes, x: Tensor, codes: Tensor) -> None:
-    """Refuse to time products that are further off than float32 sums may be."""
+    """Refuse to time products with a larger error than float32 sums may have."""
     product, exact = multiply(planes, x), x.double() @ codes.double().T
     bound = 2.0**-24 * (planes.columns + 8) * (x.double().abs() @ codes.double().abs().T)
     if wrong := int((~((product - exact).abs() <= bound)).sum()):
@@ -36,7 +37,7 @@ def check(planes: Planes, x: Tensor, codes: Tensor) -> None:
 
 
 def times_of(device: str, calls: list[Call]) -> tuple[Call, int]:
-    """What to time, and how many calls that is."""
+    """Return the function to time, and its number of calls."""
     if device == "cpu":
         return calls[0], 1
     for call in calls:
@@ -89,7 +90,7 @@ def measure(
         size = {"rows": rows, "columns": columns, "vectors": count, "threads": threads, "clock": name_of_clock}
         for name, rate in rates.items():
             against = {f"against_{peer}": rate["median"] / rates[peer]["median"] for peer in dense}
-            # In billions of weights a second.
+            # In billions of weights per second.
             yield {"engine": name, **size, **rate, **against}
 
 
@@ -97,7 +98,7 @@ def rates(
     *, device: str, threads: int, sizes: tuple[str, ...], vectors: tuple[int, ...], repeats: int
 ) -> Iterator[Row]:
     numba.set_num_threads(threads)
-    torch.set_num_threads(threads)  # last: numba writes its own number where torch keeps it
+    torch.set_num_threads(threads)  # last: numba overwrites torch's number with its own
     for size in sizes:
         rows, columns = map(int, size.split("x"))
         yield from measure(rows, columns, device, threads, vectors, repeats)

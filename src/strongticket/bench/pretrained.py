@@ -2,8 +2,8 @@
 
     python -m strongticket.bench.pretrained --model FOLDER --text TEXT --out out/minilm [--items 8 12]
 
-runs `strongticket construct` and `strongticket compare` once for each number of items and keeps what they print in
-OUT/<what>-<items>.json; what is there is not run again.
+runs `strongticket construct` and `strongticket compare` once per number of items and saves their output in
+OUT/<what>-<items>.json; finished runs are not repeated.
 
     python -m strongticket.bench.pretrained --collect results/pretrained --out out/minilm
 
@@ -28,14 +28,14 @@ from strongticket.files import write_json
 D_MODEL = 384
 # Of the merged matrices of all heads: |W_QK| with the row of the query bias, and |W_VO|.
 LARGEST_ENTRY = 0.7911986839574201
-# The folders of one machine would tell others nothing.
+# The folders of one machine mean nothing elsewhere.
 COMMAND = (
     "python -m strongticket.bench.pretrained --model MODEL --text TEXT --out FOLDER [--what attention+mlp --items 20]"
 )
 
 
 def run_json(*arguments: object) -> tuple[dict[str, Any], dict[str, float]]:
-    """Run one command of the package and give its JSON, and what it cost."""
+    """Run one command of the package; return its JSON and its cost."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "strongticket", *map(str, arguments), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
@@ -56,20 +56,20 @@ def measure(model: str, text: Path, what: str, items: int, workers: int, folder:
     settings = ("--items", items, "--what", what, "--workers", workers)
     constructed, cost = run_json("construct", "--model", model, "--out", ticket, *settings)
     compared, compare_cost = run_json("compare", "--model", model, "--ticket", ticket, "--text", text)
-    # Neither a machine's paths nor its load belong among the numbers.
+    # A machine's paths and load do not belong in the results.
     del constructed["file"]
     run = {"construct": cost, "compare": compare_cost, "workers": workers, **about}
     out.write_text(json.dumps({"what": what, "items": items, "ticket": constructed, "compare": compared, "run": run}))
 
 
 def information_limit(error: float) -> float:
-    """Hidden units a 385 x 384 matrix needs at least: a unit has 385 + 384 bits, an entry log2(range / (2 error))."""
+    """Return the fewest units for a 385 x 384 matrix: 385 + 384 bits per unit, log2(range / (2 error)) per entry."""
     rows, columns = D_MODEL + 1, D_MODEL
     return rows * columns / (rows + columns) * math.log2(2 * LARGEST_ENTRY / (2 * error))
 
 
 def collect(folder: Path, results: Path) -> None:
-    """Put the runs together."""
+    """Collect the runs."""
     runs = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     runs.sort(key=lambda run: (run["what"], run["items"]))
     results.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def collect(folder: Path, results: Path) -> None:
 
 
 def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
-    """Lay the runs out as Markdown."""
+    """Format the runs as a Markdown table."""
     lines: list[str] = []
     for run, spent in zip(runs, cost, strict=True):
         ticket, compared = run["ticket"], run["compare"]
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--what", default="attention")
     parser.add_argument("--items", type=int, nargs="+", default=[12, 16, 20])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--collect", type=Path, help="put finished runs together instead")
+    parser.add_argument("--collect", type=Path, help="collect finished runs instead")
     arguments = parser.parse_args()
     if arguments.collect:
         collect(arguments.out, arguments.collect)

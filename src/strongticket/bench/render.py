@@ -13,7 +13,7 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
-    """Rates, errors and shares of true optima, number of items by number of items."""
+    """Rates, errors and shares of true optima, by number of items."""
     numbers = ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster")
     rows = [(str(each.n), *_cells(measured)) for each in comparisons for measured in each.measurements]
     minor = ("p20", "p80", "rows", "true optima")
@@ -70,7 +70,7 @@ def search_table(measured: Sequence[SearchSteps], title: str) -> Table:
 
 
 def _cells(measured: SubsetSums) -> tuple[str, ...]:
-    # Problems cut off by the time limit would have taken longer still.
+    # Problems stopped by the time limit would have taken longer.
     under, over = ("under ", "over ") if measured.timeouts else ("", "")
     ratio = "" if measured.engine == OURS else over + times(measured.times_slower)
     return (
@@ -99,5 +99,5 @@ def short(value: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """How many decimals show three digits."""
+    """Return the number of decimals that show three digits."""
     return max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

@@ -1,4 +1,4 @@
-"""Random weights a second against torch.rand and torch.randn: the same device, threads and run.
+"""Random weights per second against torch.rand and torch.randn, on the same device and threads, in the same run.
 
 python -m strongticket.bench.rng [--device cuda] [--threads 1] [--weights 16777216]
 """
@@ -38,7 +38,7 @@ def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[
     speeds = {name: percentiles(weights / second for second in times) for name, times in seconds.items()}
     for name, speed in speeds.items():
         against = speed["median"] / speeds[PEERS[name]]["median"] if name in PEERS else None
-        # Weights a second, and the ratio of the medians.
+        # Weights per second, and the ratio of the medians.
         yield {"engine": name, "weights": weights, "threads": threads, **speed, "against_torch": against}
 
 

@@ -1,8 +1,8 @@
-"""Every rule on handwritten digits: how good the tickets are, how large, and how long they take to find.
+"""Every rule on handwritten digits: accuracy and size of the tickets, and the time to find them.
 
-1,797 images of 8 x 8 pixels from scikit-learn, 360 of them to test on. Each network is drawn as `st.search` does it by
-default, each rule has the learning rate that was best for it in a first look, and all have as many steps. `trained` is
-the same network with all its weights trained, biases included, stored in float32.
+1,797 images of 8 x 8 pixels from scikit-learn, 360 of them for testing. Each network is drawn as `st.search` does by
+default, each rule has its best learning rate of a first trial, and all have the same number of steps. `trained` is the
+same network with all its weights trained, biases included, stored in float32.
 """
 
 import time
@@ -30,23 +30,22 @@ Task = tuple[str, str, float, int, int]  # network, rule, density, seed and step
 Batch = tuple[Tensor, Tensor]
 
 BATCH, TEST, RATE = 64, 360, 1e-2
-# AdamW's learning rate, where it is not the usual one: the best of five for 48-24 at density 0.3, on images held out of
-# those to learn from.
+# AdamW's learning rate, if not the default: the best of five for 48-24 at density 0.3, on held-out training images.
 RATES = {
     "edge-popup": 3e-3, "biprop": 3e-3, "partially-frozen": 3e-3, "iterand": 3e-2, "signed": 3e-2, "gem-miner": 3e-2,
     "relaxed": 3e-2, "bernoulli": 1.0,
 }  # fmt: skip
-# What a rule is told besides; some have to know how long a run is.
+# Other settings of a rule; some depend on the length of a run.
 SETTINGS = {
     "iterand": "iterand:every={tenth},rate=0.1",
     "relaxed": "relaxed:steps={steps}",
     "bernoulli": "bernoulli:final=threshold",
 }
-TIMED, TURNS = 10, 9  # steps in a turn, and turns
+TIMED, TURNS = 10, 9  # steps per turn, and turns
 
 
 def run(settings: RulesSettings, done: Iterable[RuleRun], keep: Keep) -> list[RuleRun]:
-    """Do the runs that are not done yet; each is kept as soon as it is finished."""
+    """Do the remaining runs; each is saved as soon as it is finished."""
     kept = {(row.network, row.rule, row.density, row.seed, row.steps): row for row in done}
     asked = tasks_of(settings)
     tasks = [task for task in asked if task not in kept]
@@ -57,7 +56,7 @@ def run(settings: RulesSettings, done: Iterable[RuleRun], keep: Keep) -> list[Ru
 
 
 def tasks_of(settings: RulesSettings) -> list[Task]:
-    """List all runs: every density of every rule, and the trained network once a seed."""
+    """List all runs: every density of every rule, and the trained network once per seed."""
     cases = [(TRAINED, 1.0), *product(settings.chosen_rules, settings.densities)]
     seeds = range(settings.seeds)
     return [
@@ -77,9 +76,9 @@ def run_task(task: Task) -> RuleRun:
         kept = numbers = sum(parameter.numel() for parameter in model.parameters())
         size = 4 * numbers
     else:
-        told = SETTINGS.get(rule, rule).format(steps=steps, tenth=max(1, steps // 10))
+        chosen = SETTINGS.get(rule, rule).format(steps=steps, tenth=max(1, steps // 10))
         ramp = steps // 2 if rule == "gem-miner" else 0
-        policy = replace(default_policy(model), density=density, rule=told, density_steps=ramp)
+        policy = replace(default_policy(model), density=density, rule=chosen, density_steps=ramp)
         hidden = search(model, batches, policy=policy, seed=seed, loss=_loss, steps=steps, lr=RATES.get(rule, RATE))
         ticket = hidden.to_ticket()
         kept, numbers, size = ticket.kept(), ticket.numel, len(ticket.to_bytes())
@@ -115,7 +114,7 @@ def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
 
 @cache
 def digits() -> tuple[Batch, Batch]:
-    """Read the images, from 0 to 1, and the labels; to learn from and to test on."""
+    """Read the images, from 0 to 1, and the labels, for training and testing."""
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
@@ -127,7 +126,7 @@ def digits() -> tuple[Batch, Batch]:
 
 
 class Shuffled:
-    """Batches of some data, in another order each time they are gone through."""
+    """Batches of some data, in another order at each pass."""
 
     def __init__(self, data: Batch) -> None:
         self._x, self._y = data
@@ -168,9 +167,9 @@ def _accuracy(model: nn.Module, test: Batch) -> float:
 
 
 def step_times() -> list[RuleStep]:
-    """Time steps of a search beside a dense one and one as edge-popup's authors have it, in turns on one thread.
+    """Time steps of a search, of dense training, and of published edge-popup code, in turns on one thread.
 
-    All rules on the first network, the default one on the others.
+    All rules on the first network, the default rule on the others.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -245,7 +244,7 @@ def _adam(model: nn.Module) -> torch.optim.AdamW:
 
 
 class Published(nn.Module):
-    """Edge-popup as scripts have it: all scores are sorted in every forward pass."""
+    """Edge-popup as in published scripts: all scores are sorted in every forward pass."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()

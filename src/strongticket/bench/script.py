@@ -1,4 +1,4 @@
-"""What the measurements behind the documents share: options, a table on the terminal, rows in a file."""
+"""Shared by the measurements behind the documents: options, a table on the terminal, rows in a file."""
 
 import argparse
 import sys
@@ -26,14 +26,14 @@ def run_script(
 
     Args:
         doc: for --help.
-        measure: takes the options and gives rows, fields by name, each after it was checked.
-        op: what the rows are of, for their readers.
-        out: default of --out; None keeps no rows.
+        measure: takes the options and yields checked rows, fields by name.
+        op: the operation measured, for readers of the rows.
+        out: default of --out; None saves no rows.
         on: the device, unless --device is one of the options.
         defaults: the other options by name; a tuple is a list separated by commas.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=out, help="file the rows are appended to")
+    parser.add_argument("--out", type=Path, default=out, help="append rows to this file")
     for name, default in defaults.items():
         kind = _list_of(type(default[0])) if isinstance(default, tuple) else type(default)
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"default: {default}")

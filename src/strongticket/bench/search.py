@@ -1,9 +1,9 @@
-"""What a search step of GPT-2 costs beside a training step, once both are known to compute the right thing.
+"""The cost of a search step of GPT-2 beside a training step, after checking that both are correct.
 
-Several kinds of steps, in turns in one process. `search` masks every matrix of a GPT-2 without biases by edge-popup and
-leaves its norms at 1; a kind with another rule's name does so by that rule. `dense` trains the same tensors of the same
-network, so that the ratio of the two is the price of the masks and of nothing else. `gpt2` is the network as published,
-every bias and norm trained.
+Several kinds of steps take turns in one process. `search` masks every matrix of a GPT-2 without biases by edge-popup
+and leaves its norms at 1; a kind with another rule's name uses that rule. `dense` trains the same tensors of the same
+network, so that the ratio of the two is the cost of the masks alone. `gpt2` is the network as published, with every
+bias and norm trained.
 """
 
 import gc
@@ -29,30 +29,30 @@ Batch = tuple[Tensor, Tensor]
 
 DENSITY, OUTPUT_GAIN = 0.3, 4.0
 WARM_UP = 5  # steps; their masks are the ones checked
-STEPS = 3  # a timing, so that waiting for the GPU at its end weighs little
-# How far a step may be from eager float32, as a fraction. bfloat16 has 8 bits: a gradient is good to about its last two
-# (GPT-2 mini to medium: 0.7 to 0.9 %), a loss, the mean over all tokens, to far more (0.0005 % at most).
+STEPS = 3  # per timing, so that waiting for the GPU at its end matters little
+# Allowed relative error to eager float32. bfloat16 has 8 bits: a gradient is off by about the last two (GPT-2 mini to
+# medium: 0.7 to 0.9 %), a loss, the mean over all tokens, by far less (0.0005 % at most).
 TOLERANCES = {"loss": {"bfloat16": 2e-4, "float32": 1e-5}, "gradient": {"bfloat16": 3e-2, "float32": 1e-3}}
 
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[list[SearchSteps]]:
-    """Measure one model after the other; each gives its kinds, `dense` first.
+    """Measure one model after another; yields the kinds of each, `dense` first.
 
     Raises:
         WrongAnswerError: masks differ from the published rule, or a loss or a gradient from eager float32.
     """
     for model in settings.sizes:
-        # One network compiled for each kind; beyond eight, torch would run the rest eagerly.
+        # One compiled network per kind; beyond eight, torch would run the rest eagerly.
         with torch._dynamo.config.patch(recompile_limit=len(settings.kinds) + 1):
             measured = _measure(model, settings, progress)
         yield measured
-        # The next model's memory is measured without this one's compiled code holding on to any.
+        # So that this model's compiled code holds no memory when the next is measured.
         torch.compiler.reset()
         gc.collect()
 
 
 def count_steps(settings: Settings) -> int:
-    """How often `run` reports progress."""
+    """Count the calls of `progress`."""
     return len(settings.sizes) * (len(settings.kinds) + 1)
 
 
@@ -75,15 +75,15 @@ class Trial:
         for _ in range(WARM_UP):
             self._step(self._batches)
         self._refuse_wrong_masks(model)
-        self._resident = self._allocated() - before  # between steps: parameters, optimizer, batches
+        self._resident = self._allocated() - before  # held between steps: parameters, optimizer, batches
 
     def __call__(self) -> None:
-        """Take some steps, without waiting for the device."""
+        """Do some steps, without waiting for the device."""
         for _ in range(STEPS):
             self._step(self._batches)
 
     def peak_bytes(self) -> int | None:
-        """Find the most memory of its own that one step has allocated at any moment."""
+        """Return the peak memory that one step allocates."""
         if not self._device.startswith("cuda"):
             return None
         others = self._allocated() - self._resident
@@ -96,10 +96,10 @@ class Trial:
         return torch.cuda.memory_allocated(self._device) if self._device.startswith("cuda") else 0
 
     def _errors(self, settings: Settings) -> tuple[float, float]:
-        """Compare loss and gradient of the first micro-batch with eager float32; then forget the gradients."""
+        """Compare loss and gradient of the first micro-batch with eager float32; then discard the gradients."""
         precision = settings.step.precision
         actual = _loss_and_gradient(self.model, self._step.loss, [self._batches[0]])
-        # A sequence at a time: eager float32 takes many times the memory of a compiled step.
+        # One sequence at a time: eager float32 takes many times the memory of a compiled step.
         alone = [(x[None], y[None]) for x, y in zip(*self._batches[0], strict=True)]
         expected = _loss_and_gradient(self.model, lambda batch: self.model(*batch), alone)
         errors = [float((a - e).norm() / e.norm()) for a, e in zip(actual, expected, strict=True)]
@@ -121,7 +121,7 @@ class Trial:
 
 
 def build(model: str, kind: str, device: str) -> tuple[GPT2, Sequence[Supermask], Callable[[], object]]:
-    """Make a GPT-2 that is searched or trained; also edge-popup's masks, and what brings masks up to date."""
+    """Make a GPT-2 to search or train; also return edge-popup's masks, and a function that updates masks."""
     gpt2 = GPT2(gpt2_config(model, bias=kind == "gpt2", output_gain=OUTPUT_GAIN), device=device)
     if kind == "gpt2":
         return gpt2, (), lambda: None
@@ -143,7 +143,7 @@ def random_batches(vocabulary: int, settings: Settings) -> list[Batch]:
 
 
 def _loss_and_gradient(model: GPT2, loss_of: Callable[[Batch], Tensor], batches: Sequence[Batch]) -> list[Tensor]:
-    """Mean loss, and its whole gradient in one row."""
+    """Return the mean loss, and its whole gradient in one row."""
     total = torch.zeros((), device=batches[0][0].device)
     for batch in batches:
         loss = loss_of(batch) / len(batches)

@@ -1,4 +1,4 @@
-"""What `strongticket bench` can be told; without torch, which only the measurements need."""
+"""The settings of `strongticket bench`; without torch, which only the measurements need."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from strongticket.models.gpt2_sizes import gpt2_config
 from strongticket.parallel import available_cores
 from strongticket.settings import setting
 
-ITEMS = range(2, 33)  # beyond 32 the optimum is not known
+ITEMS = range(2, 33)  # beyond 32 the optimum is unknown
 PUBLISHED_WEIGHTS = 784 * 500 + 500 * 10  # of the network of Pensia et al.
 
 _THREADS, _SEED = "CPU threads for every engine.", "Seed of the random problems."
@@ -50,9 +50,9 @@ class PensiaSettings:
     seed: int = setting(0, _SEED, least=0)
 
 
-SEARCH = "search"  # what rows call a step of the default rule
-TRAINED = "trained"  # beside the rules: all weights are
-# Widths of the layers, from the 64 pixels of an image to ten digits; the convolutional one has its own.
+SEARCH = "search"  # the default rule's steps, in rows
+TRAINED = "trained"  # beside the rules: all weights trained
+# Layer widths, from the 64 pixels of an image to ten digits; the convolutional network has its own.
 NETWORKS: dict[str, tuple[int, ...]] = {"300-100": (64, 300, 100, 10), "48-24": (64, 48, 24, 10), "conv": ()}
 
 
@@ -71,7 +71,7 @@ class RulesSettings:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.networks if name not in NETWORKS]:
-            raise ValueError(f"networks are {', '.join(NETWORKS)}; got {unknown[0]!r:.40}.")
+            raise ValueError(f"networks must be among {', '.join(NETWORKS)}; got {unknown[0]!r:.40}.")
         for rule in self.rules:
             name_of_rule(rule)
         for density in self.densities:
@@ -79,11 +79,11 @@ class RulesSettings:
 
     @property
     def chosen_rules(self) -> tuple[str, ...]:
-        """The rules that are tried."""
+        """The rules to try."""
         return self.rules or tuple(RULES)
 
 
-# How a network is run: from planes of bits and signs, from masks with signs drawn anew, and torch's ways.
+# How a network is run: from planes of bits and signs, from masks with redrawn signs, and torch's ways.
 ENGINES = ("bits", "mask", "float32", "bfloat16", "int8", "compiled")
 OWN_ENGINES = ENGINES[:2]
 
@@ -103,17 +103,17 @@ class DecodeSettings:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.engines if name not in ENGINES]:
-            raise ValueError(f"engines are {', '.join(ENGINES)}; got {unknown[0]!r:.40}.")
+            raise ValueError(f"engines must be among {', '.join(ENGINES)}; got {unknown[0]!r:.40}.")
         if min(self.threads, default=1) < 1:
             raise ValueError(f"threads must be at least 1; got {min(self.threads)}.")
         timed = self.context + self.tokens * (self.repeats + 1)
         for size in self.models:
             if max(self.prompt, timed) > (sees := gpt2_config(size).context):
-                raise ValueError(f"{size} sees {sees} tokens; {max(self.prompt, timed)} were asked for.")
+                raise ValueError(f"{size} has a context of {sees} tokens; got {max(self.prompt, timed)}.")
 
     @property
     def chosen_threads(self) -> tuple[int, ...]:
-        """The numbers of threads that are tried; a GPU is fed by one."""
+        """The numbers of threads to try; a GPU needs one."""
         if self.device != "cpu":
             return (1,)
         return self.threads or tuple(dict.fromkeys((1, available_cores())))
@@ -123,7 +123,7 @@ class DecodeSettings:
 class SearchSettings:
     """Steps of a search beside steps of training.
 
-    On a GPU they are those the figures in the documentation speak of; on a CPU just enough to see the command work.
+    On a GPU, as in the documentation; on a CPU, just enough to see the command work.
     """
 
     models: tuple[str, ...] = setting(
@@ -152,7 +152,7 @@ class SearchSettings:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """The models that are measured."""
+        """The models to measure."""
         return self.models or (("mini", "small") if self.on_gpu else ("nano",))
 
     @property
@@ -162,5 +162,5 @@ class SearchSettings:
 
     @property
     def batch(self) -> tuple[int, int, int]:
-        """Micro-batches of a step, sequences in each of them, and tokens in each of those."""
+        """Micro-batches per step, sequences per micro-batch, tokens per sequence."""
         return (4, 32, 1024) if self.on_gpu else (2, 4, 64)

@@ -1,4 +1,4 @@
-"""Rates of the subset-sum engine beside its peers, on identical problems, once every answer is known to be right."""
+"""Rates of the subset-sum engine and its peers, on the same problems, after checking every answer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from strongticket.bench.settings import SubsetSumSettings as Settings
 from strongticket.parallel import one_thread
 from strongticket.report.records import SubsetSums
 
-# (targets, items) -> mask, all of them tensors on one device.
+# (targets, items) -> mask, all tensors on one device.
 Solver = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[str], None]
 
 OURS = "strongticket"
 RUN_SECONDS = 0.5  # a batched engine gets as many rows as it solves in about this time
-GROUPS = 5  # runs that the rows of a one-at-a-time peer are dealt into
+GROUPS = 5  # runs that the rows of a one-at-a-time peer are divided into
 
 
 class Engine(NamedTuple):
-    """What a row says of an engine beside its numbers."""
+    """Description of an engine in a row."""
 
     engine: str
     label: str
@@ -38,11 +38,11 @@ class Engine(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What one engine did with the first rows of the problems."""
+    """One engine's rates and answers on the first rows of the problems."""
 
     of: Engine
-    rates: NDArray[np.float64]  # (runs,) problems a second
-    masks: NDArray[np.bool_]  # (rows, n); of a batched engine from one run, of a one-at-a-time peer from all
+    rates: NDArray[np.float64]  # (runs,) problems per second
+    masks: NDArray[np.bool_]  # (rows, n); from one run of a batched engine, from all of a one-at-a-time peer
     timeouts: int = 0
 
 
@@ -52,13 +52,13 @@ class Comparison:
 
     n: int
     drawn: int  # problems
-    unreachable: int  # of them, targets outside what the items can sum to
+    unreachable: int  # problems whose items cannot reach the target
     measurements: list[SubsetSums]
     notes: list[str]  # peers that ended early, and why
 
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[Comparison]:
-    """Compare all engines, one number of items after the other.
+    """Compare all engines, one number of items after another.
 
     Raises:
         WrongAnswerError: an answer of ours is worse than that of the reference or of a peer.
@@ -69,12 +69,12 @@ def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterat
 
 
 def count_steps(settings: Settings) -> int:
-    """How often `run` reports progress."""
+    """Count the calls of `progress`."""
     return len(settings.items) * (2 + len(milp.choose(settings.peers)))
 
 
 def use_threads(threads: int) -> None:
-    """Hold numba and torch to a number of threads."""
+    """Limit numba and torch to a number of threads."""
     import numba
 
     available: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba starts
@@ -90,7 +90,7 @@ def default_rows(n: int, device: str) -> int:
 
 
 def rows_to_check(n: int) -> int:
-    """Rows the reference solves in about ten seconds: by brute force up to 12 items, then 2^(n/2) sums a row."""
+    """Rows the reference solves in about ten seconds: by brute force up to 12 items, then 2^(n/2) sums per row."""
     return 1 << (14 if n <= 12 else min(12, 22 - (n + 1) // 2))
 
 
@@ -102,10 +102,10 @@ def solve_ours(targets: Tensor, items: Tensor) -> Tensor:
 
 
 def least_errors(problems: Problems) -> NDArray[np.float64]:
-    """Find the optimum of each row by the code that defines the operation."""
+    """Find the optimum of each row with the reference."""
     from strongticket.ops.subset_sum import reference
 
-    # A part at a time, since brute force holds every sum of every row.
+    # In parts, since brute force holds every sum of every row.
     parts = (problems[start : start + 1024].to("cpu") for start in range(0, len(problems), 1024))
     return torch.cat([reference.subset_sum(*part).error for part in parts]).numpy()
 
@@ -157,7 +157,7 @@ def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
 
 
 def _batched_engines(settings: Settings, clock: str) -> dict[Engine, Solver]:
-    """Ours first, then plain numba on a CPU, torch operations on a GPU; of several threads also what one does."""
+    """Ours first, then plain numba on a CPU or torch operations on a GPU; with several threads, also ours on one."""
     from strongticket.bench.peers import torch_sort
 
     def engine(name: str, label: str, threads: int = 1) -> Engine:
@@ -196,7 +196,7 @@ def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sa
 
 
 def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Callable[[], object] | None) -> int:
-    """How many rows an engine solves in RUN_SECONDS, judged by a pilot run."""
+    """Return how many rows an engine solves in RUN_SECONDS, estimated by a pilot run."""
     rows = len(tensors[0])
     pilot = max(1, rows // 256)
     part = (tensors[0][:pilot], tensors[1][:pilot])
@@ -205,7 +205,7 @@ def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Ca
 
 
 def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sample:
-    """Deal the rows into a few runs: single problems take times too unlike for their median to mean a rate."""
+    """Divide the rows into a few runs: times of single problems vary too much for their median to be a rate."""
     groups = min(GROUPS, len(answers.seconds))
     rates = np.array([len(run) / run.sum() for run in (answers.seconds[i::groups] for i in range(groups))])
     label = f"{peer.label}, on the CPU" if settings.device.startswith("cuda") else peer.label

@@ -1,4 +1,4 @@
-"""Bytes of masks against their entropy, and the time to code, save and load them; more than 2 % above it ends the run.
+"""Bytes of masks against their entropy (more than 2 % above is an error), and the time to code, save and load them.
 
 python -m strongticket.bench.tickets [--weights 100000000]
 """
@@ -22,7 +22,7 @@ from strongticket.tickets.table import Table
 
 LIMIT = 1.02  # times the entropy of independent symbols, beyond 64 bytes of table and states
 COATS: Table = ((0.0, 0), (1.0, 0), (2.0, 0), (3.0, 0))
-# What becomes of weights by the rules of a search at density 0.5: the code's meaning, and how often it occurs.
+# Codes of the search rules at density 0.5: their table, and how often each occurs.
 CODES: dict[str, tuple[Table, tuple[float, ...]]] = {
     "signed": (((0.0, 0), (1.0, 0), (-1.0, 0)), (0.5, 0.25, 0.25)),
     "multicoated, 3 coats": (COATS, (0.5, 0.3, 0.12, 0.08)),
@@ -40,7 +40,7 @@ def masks(weights: int) -> Iterator[tuple[str, Mask]]:
     for name, (table, shares) in CODES.items():
         edges = torch.tensor(2 * np.cumsum(shares)[:-1] - 1, dtype=torch.float32)
         yield name, coded_mask(torch.bucketize(random_weights(1, name, (weights,)), edges, out_int32=True), table)
-    # As many units for each of 768 coordinates, in any order; in the second every third keeps nothing.
+    # Equally many units for each of 768 coordinates, in any order; in the second, every third keeps nothing.
     for name, none in (("owners, 768 x 16", 0), ("owners and none", 6_144)):
         units = torch.cat([torch.arange(768).repeat(16), torch.full((none,), -1)])
         order = random_weights(1, name, (len(units),)).argsort()
@@ -59,24 +59,24 @@ def sizes(*, weights: int, repeats: int) -> Iterator[Row]:
             path = Path(folder) / "a.ticket"
             save = percentiles(time_runs(partial(ticket.save, path), repeats=repeats))
             if Ticket.load(path) != ticket:
-                raise WrongAnswerError(f"{name}: what was read is not what was written")
+                raise WrongAnswerError(f"{name}: the mask read differs from the one written")
             load = percentiles(time_runs(partial(Ticket.load, path), repeats=repeats))
         encoding = percentiles(time_runs(partial(encode, symbols), repeats=repeats))
         decoding = percentiles(time_runs(partial(_decode, coding, data, symbols), repeats=repeats))
         bits, entropy = 8 * len(data) / symbols.count, _entropy(symbols)
         if len(data) - 64 > LIMIT * entropy * symbols.count / 8:
-            raise WrongAnswerError(f"{name}: {bits:.4f} bits a symbol, the limit is {LIMIT * entropy:.4f}")
+            raise WrongAnswerError(f"{name}: {bits:.4f} bits per symbol, the limit is {LIMIT * entropy:.4f}")
         over = 100 * (bits / entropy - 1)
         coded, decoded = (symbols.count / each["median"] for each in (encoding, decoding))
         yield {
             "mask": name,
             "symbols": symbols.count,
             "bits_a_symbol": bits,
-            "entropy": entropy,  # what no code of independent symbols can go below
-            "over": over,  # by how much the bits are above it, in percent
+            "entropy": entropy,  # the lower limit for codes of independent symbols
+            "over": over,  # bits above it, in percent
             "encoded_a_second": coded,  # symbols
             "decoded_a_second": decoded,
-            "save_s": save["median"],  # the whole ticket, its weights drawn for their digest
+            "save_s": save["median"],  # the whole ticket, weights drawn for their digest
             "load_s": load["median"],
         }
 

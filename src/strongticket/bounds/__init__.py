@@ -1,10 +1,10 @@
-"""The theorems as functions: how wide for an error, what error for a width, and the certificate of a pruned network.
+"""The theorems as functions: the width for an error, the error for a width, and the certificate of a pruned network.
 
 - `theorems`: the paper's existence theorems, before anything is drawn; they hold with some probability, and for a
   constant C whose value is not known.
-- `perturbation`: the lemmas between them, on how errors pass through softmax, attention and blocks.
-- `adaptive`: units that are shared out after looking at them.
-- `certificate`: the error of one pruned network, from the norms of its actual errors; it holds for certain.
+- `perturbation`: the lemmas they use, on how errors pass through softmax, attention and blocks.
+- `adaptive`: units that are assigned after their weights are known.
+- `certificate`: the error of one pruned network, from the norms of its actual errors; it holds with certainty.
 """
 
 from strongticket.bounds.adaptive import counting_width as counting_width

@@ -1,6 +1,6 @@
-r"""Hidden units shared out after looking at them: how often quotas cannot be met, and what no masks can do.
+r"""Hidden units assigned after their weights are known: how often quotas cannot be met, and what no masks can do.
 
-Both are proved in `docs/theory.md`, section 7.
+`docs/theory.md`, section 7, proves both.
 """
 
 import math
@@ -12,17 +12,18 @@ Takes = Literal["either", "positive", "own"]
 
 
 def quota_failure(*, units: int, coordinates: int, quota: int, takes: Takes, fits: float = 1.0) -> float:
-    r"""Bound the chance that not every slot can have its quota of units, each unit in one slot at most.
+    r"""Bound the probability that not every slot can have its quota of units, with each unit in at most one slot.
 
-    By Hall's theorem it takes a set $A$ of slots that fewer than $q |A|$ units fit; so at most
-    $\sum_A \Pr[\mathrm{Bin}(n, p_A) > n - q |A|]$, where $p_A$ is the chance that a unit fits no slot of $A$.
+    By Hall's theorem, this requires a set $A$ of slots that fewer than $q |A|$ units fit. So the probability is at most
+    $\sum_A \Pr[\mathrm{Bin}(n, p_A) > n - q |A|]$, where $p_A$ is the probability that a unit fits no slot of $A$.
 
     Args:
         units: $n$.
         coordinates: $d$.
-        quota: $q$, of every slot.
-        takes: a coordinate is one slot for units of "either" sign or for "positive" ones, or two, each for its "own".
-        fits: the chance $p$ that a unit's weight to a coordinate has a wanted size, whatever its sign.
+        quota: $q$, for every slot.
+        takes: a coordinate is one slot for units of "either" sign or for "positive" ones, or two, one for each sign
+            ("own").
+        fits: the probability $p$ that a unit's weight to a coordinate has a wanted size, regardless of sign.
 
     Example:
         >>> quota_failure(units=640, coordinates=32, quota=20, takes="positive") < 2e-7
@@ -30,12 +31,12 @@ def quota_failure(*, units: int, coordinates: int, quota: int, takes: Takes, fit
     """
     check_counts(units=units, coordinates=coordinates, quota=quota)
     if not 0 < fits <= 1:
-        raise ValueError(f"fits is a probability above 0; got {fits}.")
+        raise ValueError(f"fits must be a probability above 0; got {fits}.")
     if takes not in ("either", "positive", "own"):
         raise ValueError(f"takes must be one of either, positive, own; got {takes!r}.")
     total = 0.0
     for single in range(coordinates + 1):
-        # Of coordinates with two slots a set may have one slot or both.
+        # A set may contain one or both slots of a coordinate with two.
         for double in range(coordinates - single + 1 if takes == "own" else 1):
             miss = (1 - fits if takes == "either" else 1 - fits / 2) ** single * (1 - fits) ** double
             log_sets = _log_choose(coordinates, single) + _log_choose(coordinates - single, double)
@@ -45,10 +46,10 @@ def quota_failure(*, units: int, coordinates: int, quota: int, takes: Takes, fit
 
 
 def counting_width(*, d_model: int, d_out: int, largest: float, tol: float) -> float:
-    r"""Give the width below which no two masks bring most targets within `tol` at each entry, whatever the source.
+    r"""Return the width below which, for any source, no two masks bring most targets within `tol` at each entry.
 
     $n = \frac{d_1 d_2}{d_1 + d_2} \log_2 (\sigma / \varepsilon)$, for targets uniform on $[-\sigma, \sigma]$: there are
-    $2^{n (d_1 + d_2)}$ pairs of masks, each of which serves the share $(\varepsilon / \sigma)^{d_1 d_2}$ of them.
+    $2^{n (d_1 + d_2)}$ pairs of masks, and each serves a fraction $(\varepsilon / \sigma)^{d_1 d_2}$ of the targets.
 
     Args:
         d_model: $d_1$.
@@ -66,7 +67,7 @@ def counting_width(*, d_model: int, d_out: int, largest: float, tol: float) -> f
 
 
 def _log_tail(n: int, p: float, least: int) -> float:
-    """Bound log P[Bin(n, p) >= least]: by the sets of so many that all succeed, and by Chernoff."""
+    """Bound log P[Bin(n, p) >= least] by a union bound over sets of `least` successes, and by Chernoff."""
     if least <= 0:
         return 0.0
     if least > n or p == 0:

@@ -1,8 +1,8 @@
-r"""The certificate: how far a pruned source is from its target, from norms that are known once it is pruned.
+r"""The certificate: how far a pruned source is from its target, computed from norms known after pruning.
 
 Nothing here is random and no constant is unknown. Sections 3 and 4 of `docs/theory.md` prove each step. All norms are
-upper bounds of spectral norms (of Euclidean norms, for vectors), and so are the results: they are rounded up.
-They speak of real arithmetic; evaluating a network in float32 adds its own rounding.
+upper bounds on spectral norms (for vectors, Euclidean norms), and so are the results: they are rounded up.
+They refer to real arithmetic; evaluating a network in float32 adds its own rounding.
 """
 
 import math
@@ -15,7 +15,7 @@ from strongticket.bounds.upward import Up
 
 
 class _Norms:
-    """Checks that every number of a dataclass can be a norm."""
+    """Check that every number in a dataclass can be a norm."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class _Norms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadNorms(_Norms):
-    r"""One attention head, by its merged matrices $W_{QK}$ and $W_{VO}$ and the source's errors in them.
+    r"""The norms of one attention head: of its merged matrices $W_{QK}$ and $W_{VO}$ and the source's errors in them.
 
     A query bias is the last row $w_b$ of $W_{QK}$ for the input $[x; 1]$; a key bias changes nothing.
     """
@@ -34,14 +34,14 @@ class HeadNorms(_Norms):
     qk_error: float  # ||E_QK||, without the bias row
     vo_error: float  # ||E_VO||
     vo_norm: float  # ||W_VO|| of the target
-    qk_norm: float = math.inf  # ||W_QK|| of the target; counts once the inputs are off, so unknown is safe
+    qk_norm: float = math.inf  # ||W_QK|| of the target; matters only if inputs have errors, so infinity is safe
     query_bias_error: float = 0.0  # ||e_b||
     query_bias_norm: float = 0.0  # ||w_b||
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionNorms(_Norms):
-    """All heads, and the output bias with the value biases in it."""
+    """All heads, and the output bias, which includes the value biases."""
 
     heads: tuple[HeadNorms, ...]
     bias_norm: float = 0.0
@@ -52,8 +52,8 @@ class AttentionNorms(_Norms):
 class LinearNorms(_Norms):
     r"""One layer of a feed-forward network.
 
-    The source multiplies the positive parts of its input by $W + E^+$ and the negative ones by $W + E^-$. `error` is
-    $\|[E^+ E^-]\|$; behind a ReLU nothing is negative, and $\|E^+\|$ is enough.
+    The source multiplies the positive parts of its input by $W + E^+$ and the negative parts by $W + E^-$. `error` is
+    $\|[E^+ E^-]\|$; after a ReLU nothing is negative, and $\|E^+\|$ is enough.
     """
 
     norm: float  # ||W|| of the target
@@ -72,7 +72,7 @@ class BlockNorms:
 
 @dataclass(frozen=True, slots=True)
 class Envelope(_Norms):
-    """What is known of one place in both networks."""
+    """Bounds at one place in both networks."""
 
     norm: float  # no vector of the target is longer
     error: float = 0.0  # no vector of the source is farther from the target's
@@ -81,16 +81,16 @@ class Envelope(_Norms):
 def attention_error(
     input_norm: float, heads: Sequence[HeadNorms], *, variant: Variant = "tight", d_model: int | None = None
 ) -> float:
-    r"""Bound the distance of two attentions on the same inputs.
+    r"""Bound the distance between two attentions on the same inputs.
 
     $\alpha \sum_j [ 2 \tanh(s_j / 2) \|W_{VO}^{(j)}\| + \|E_{VO}^{(j)}\| ]$, where
-    $s_j = \alpha (\alpha \|E_{QK}^{(j)}\| + \|e_b^{(j)}\|)$: for every token of every sequence of any length, under
-    any attention mask.
+    $s_j = \alpha (\alpha \|E_{QK}^{(j)}\| + \|e_b^{(j)}\|)$. It holds for every token of every sequence of any length,
+    under any attention mask.
 
     Args:
         input_norm: $\alpha$, at least the norm of every input.
         heads: the norms of each head.
-        variant: "tight", or "paper" to put $\sqrt{d_1} (e^{2s} - 1)$ of Lemma 8 in the place of $2 \tanh(s/2)$.
+        variant: "tight", or "paper" to use $\sqrt{d_1} (e^{2s} - 1)$ of Lemma 8 instead of $2 \tanh(s/2)$.
         d_model: $d_1$; only the paper's form needs it.
 
     Example:
@@ -105,9 +105,9 @@ def attention_error(
 def propagate_attention(
     inputs: Envelope, attention: AttentionNorms, *, variant: Variant = "tight", d_model: int | None = None
 ) -> Envelope:
-    r"""Bound norm and error behind an attention, the residual not yet added.
+    r"""Bound norm and error after an attention, before the residual is added.
 
-    With inputs of norm at most $a$, off by at most $\delta$, and $a' = a + \delta$:
+    With inputs of norm at most $a$ and error at most $\delta$, and $a' = a + \delta$:
     $s_j = \delta ((a + a') \|W_{QK}\| + \|w_b\|) + a' (a' \|E_{QK}\| + \|e_b\|)$, and the error is
     $\sum_j [ 2 a \tanh(s_j / 2) \|W_{VO}\| + \delta \|W_{VO}\| + a' \|E_{VO}\| ]$.
     """
@@ -123,9 +123,9 @@ def propagate_attention(
 
 
 def propagate_feedforward(inputs: Envelope, layers: Sequence[LinearNorms]) -> Envelope:
-    r"""Bound norm and error behind $W_L \mathrm{ReLU}(\dots \mathrm{ReLU}(W_1 x + b_1) \dots) + b_L$ (Theorem 10).
+    r"""Bound norm and error after $W_L \mathrm{ReLU}(\dots \mathrm{ReLU}(W_1 x + b_1) \dots) + b_L$ (Theorem 10).
 
-    Layer by layer $A \to \|W\| A + \|b\|$ and $\delta \to \|W\| \delta + \|[E^+ E^-]\| (A + \delta) + \|e_b\|$.
+    Layer by layer, $A \to \|W\| A + \|b\|$ and $\delta \to \|W\| \delta + \|[E^+ E^-]\| (A + \delta) + \|e_b\|$.
 
     Example:
         >>> layers = [LinearNorms(norm=1.0, error=0.01), LinearNorms(norm=1.0, error=0.01)]
@@ -142,7 +142,7 @@ def propagate_feedforward(inputs: Envelope, layers: Sequence[LinearNorms]) -> En
 def propagate_block(
     inputs: Envelope, block: BlockNorms, *, variant: Variant = "tight", d_model: int | None = None
 ) -> Envelope:
-    """Bound norm and error behind a block, residuals included."""
+    """Bound norm and error after a block, residuals included."""
     middle = _add(inputs, propagate_attention(inputs, block.attention, variant=variant, d_model=d_model))
     return _add(middle, propagate_feedforward(middle, block.feedforward))
 
@@ -150,7 +150,7 @@ def propagate_block(
 def propagate_transformer(
     inputs: Envelope, blocks: Sequence[BlockNorms], *, variant: Variant = "tight", d_model: int | None = None
 ) -> list[Envelope]:
-    """Bound norm and error behind each block of a stack, the last one being the transformer's output.
+    """Bound norm and error after each block of a stack; the last is the transformer's output.
 
     Example:
         >>> head = HeadNorms(qk_norm=0.5, qk_error=0.0, vo_norm=1.0, vo_error=0.01)

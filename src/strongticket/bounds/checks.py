@@ -1,4 +1,4 @@
-"""What every function of this package asks of its arguments."""
+"""Checks that all functions of this package apply to their arguments."""
 
 import math
 from typing import Literal, get_args
@@ -13,21 +13,21 @@ def check_variant(variant: str) -> None:
 
 
 def check_counts(**counts: int) -> None:
-    """Refuse dimensions and numbers of things below 1."""
+    """Refuse dimensions and counts below 1."""
     for name, count in counts.items():
         if count < 1:
             raise ValueError(f"{name} must be at least 1; got {count}.")
 
 
 def check_positive(**numbers: float) -> None:
-    """Refuse what is not a positive finite number."""
+    """Refuse anything but a positive finite number."""
     for name, number in numbers.items():
         if not (math.isfinite(number) and number > 0):
             raise ValueError(f"{name} must be positive and finite; got {number}.")
 
 
 def check_norms(**norms: float) -> None:
-    """Refuse what cannot be a norm; infinity passes, it says that nothing is known."""
+    """Refuse what cannot be a norm; infinity is allowed and means that nothing is known."""
     for name, norm in norms.items():
         if not norm >= 0:
             raise ValueError(f"{name} must be a norm, 0 or more; got {norm}.")

@@ -1,7 +1,7 @@
 r"""How far an output moves when something inside moves: Lemmas 5/8, 12 and 13, and their inverses.
 
-Everything here is proved in `docs/theory.md`, sections 2 to 4. Results are rounded up, inverses down. The target's
-matrices have norm at most 1 in Lemmas 12 and 13, as in the paper; `certificate.py` takes the norms as they are.
+`docs/theory.md`, sections 2 to 4, proves everything here. Results are rounded up, inverses down. In Lemmas 12 and 13
+the target's matrices have norm at most 1, as in the paper; `certificate.py` uses their actual norms.
 """
 
 import math
@@ -15,7 +15,7 @@ from strongticket.bounds.upward import LIBRARY_SLACK, Up, up_expm1, up_sqrt, up_
 def softmax_shift(score_error: float) -> float:
     r"""Bound how far attention weights move, in 1-norm, when no score moves by more than $s$.
 
-    $\|p - p'\|_1 \le 2 \tanh(s/2)$, whatever the scores, their number and the attention mask. Two scores attain it.
+    $\|p - p'\|_1 \le 2 \tanh(s/2)$, for any number of scores and any attention mask. Two scores attain it.
 
     Example:
         >>> 1.5231 < softmax_shift(2.0) < 1.5232
@@ -28,7 +28,7 @@ def softmax_shift(score_error: float) -> float:
 def softmax_error(score_error: float, *, input_norm: float, d_model: int, variant: Variant = "tight") -> float:
     r"""Bound how far $\sigma(\cdot) X$ moves when no score moves by more than $s$ (Lemma 8).
 
-    tight: $2 \alpha \tanh(s/2)$. paper: $\sqrt{d_1} \alpha (e^{2s} - 1)$, which up to $s = 1/2$ is at most the
+    tight: $2 \alpha \tanh(s/2)$. paper: $\sqrt{d_1} \alpha (e^{2s} - 1)$, which for $s \le 1/2$ is at most the
     $4 \sqrt{d_1} \alpha s$ of Lemma 5.
 
     Args:
@@ -45,7 +45,7 @@ def softmax_error(score_error: float, *, input_norm: float, d_model: int, varian
 def small_softmax_error(score_error: float, *, input_norm: float, d_model: int) -> float:
     r"""Bound the same by $4 \sqrt{d_1} \alpha s$, which holds for $s \le 1/2$ (Lemma 5).
 
-    Arguments as in `softmax_error`.
+    Arguments are as in `softmax_error`.
     """
     check_norms(score_error=score_error, input_norm=input_norm)
     check_counts(d_model=d_model)
@@ -55,7 +55,7 @@ def small_softmax_error(score_error: float, *, input_norm: float, d_model: int) 
 
 
 def largest_score_error(tol: float, *, input_norm: float, d_model: int, variant: Variant = "tight") -> float:
-    r"""Give the score error $s$ at which `softmax_error` reaches `tol`, rounded down; infinity if none does.
+    r"""Return the score error $s$ at which `softmax_error` reaches `tol`, rounded down; infinity if none does.
 
     tight: $2 \operatorname{artanh}(\varepsilon / 2 \alpha)$. paper: $\log(1 + \varepsilon / \sqrt{d_1} \alpha) / 2$.
     """
@@ -68,7 +68,7 @@ def largest_score_error(tol: float, *, input_norm: float, d_model: int, variant:
         s = 2 * math.atanh(tol / (2 * input_norm))
     else:
         return math.inf
-    # artanh is steep near 1: there a rounded argument costs more than the slack, and the last digits are searched.
+    # artanh is steep near 1, where rounding the argument costs more than the slack; the last digits are then searched.
     s /= LIBRARY_SLACK**4
     forward = softmax_error(s, input_norm=input_norm, d_model=d_model, variant=variant)
     if forward <= tol:
@@ -101,8 +101,8 @@ def block_drift(
 ) -> float:
     r"""Bound how far a target's block moves when each of its inputs moves by at most $\delta$ (Lemma 13).
 
-    Twice what `attention_drift` gives, plus $2 \delta$: the paper's proof ends with this factor 2, its statement
-    lacks it. Arguments as in `attention_drift`.
+    Twice `attention_drift` plus $2 \delta$: the paper's proof ends with this factor 2, but its statement omits it.
+    Arguments are as in `attention_drift`.
     """
     check_norms(input_error=input_error, input_norm=input_norm)
     check_counts(d_model=d_model, n_heads=n_heads)
@@ -113,7 +113,7 @@ def block_drift(
 def largest_attention_input_error(
     tol: float, *, d_model: int, n_heads: int, input_norm: float, variant: Variant = "tight"
 ) -> float:
-    """Give the largest input error that keeps `attention_drift` within `tol`; by bisection."""
+    """Find by bisection the largest input error that keeps `attention_drift` within `tol`."""
     check_positive(tol=tol, input_norm=input_norm)
     drift = partial(attention_drift, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant)
     return largest(drift, tol)
@@ -122,30 +122,30 @@ def largest_attention_input_error(
 def largest_block_input_error(
     tol: float, *, d_model: int, n_heads: int, input_norm: float, variant: Variant = "tight"
 ) -> float:
-    """Give the largest input error that keeps `block_drift` within `tol`; by bisection."""
+    """Find by bisection the largest input error that keeps `block_drift` within `tol`."""
     check_positive(tol=tol, input_norm=input_norm)
     drift = partial(block_drift, d_model=d_model, n_heads=n_heads, input_norm=input_norm, variant=variant)
     return largest(drift, tol)
 
 
 def up_shift(s: Up) -> Up:
-    """Give 2 tanh(s/2), rounded up."""
+    """Return 2 tanh(s/2), rounded up."""
     return Up(min(s.value, 2 * up_tanh(s * 0.5).value))
 
 
 def up_softmax(s: Up, variant: Variant, d_model: int | None) -> Up:
-    """Give what multiplies the input norm in Lemma 8, rounded up: 2 tanh(s/2), or the paper's form."""
+    """Return the factor of the input norm in Lemma 8, rounded up: 2 tanh(s/2), or the paper's form."""
     check_variant(variant)
     if variant == "tight":
         return up_shift(s)
     if d_model is None:
-        raise ValueError('variant "paper" depends on d_model; got none. Pass d_model=..., or use variant "tight".')
+        raise ValueError('variant "paper" needs d_model; got none. Pass d_model=..., or use variant "tight".')
     check_counts(d_model=d_model)
     return up_sqrt(d_model) * up_expm1(2 * s)
 
 
 def largest(function: Callable[[float], float], tol: float) -> float:
-    """Give the largest float x with function(x) <= tol, for a function that grows from 0 and passes tol."""
+    """Find the largest float x with function(x) <= tol, for a function that increases from 0 to above tol."""
     low, high = 0.0, tol
     while function(high) <= tol:
         low, high = high, 2 * high

@@ -1,15 +1,15 @@
-r"""The paper's existence theorems, each as a `Bound` or `Stack` that can be asked either way.
+r"""The paper's existence theorems, each as a `Bound` or `Stack` that answers both questions.
 
-"paper" is the paper's statement with the gaps of its proof closed, which leaves the widths as they are; "tight" follows
-from the same corollary with the softmax lemma $2 \tanh(s/2)$, spectral norms in place of $\sqrt{d}$ times largest
-entries, and error and probability kept apart. `docs/theory.md`, sections 5 and 6, proves both and says what C is not.
+"paper" is the paper's statement; closing the gaps of its proof does not change the widths. "tight" follows from the
+same corollary with the softmax lemma $2 \tanh(s/2)$, spectral norms in place of $\sqrt{d}$ times largest entries, and
+error and probability kept apart. `docs/theory.md`, sections 5 and 6, proves both and rules out values of C.
 
-Arguments are the same throughout:
+All functions share these arguments:
     d_model, d_out: $d_1$ and $d_2$; blocks map $d_1$ to $d_1$.
     n_heads, layers, blocks: $H$, the layers $L$ of a target's feed-forward network, the blocks $B$ of a transformer.
-    hidden: the size of that network's hidden layers, $d_1$ if it is left out.
+    hidden: the size of that network's hidden layers; by default $d_1$.
     input_norm: $\alpha$. The paper's theorems assume a large one; a smaller one is raised to that, and a note says so.
-    constant: $C$. Its value is not known; left out, it is the least that is not ruled out for each width.
+    constant: $C$. Its value is not known; by default, the smallest one that is not ruled out for each width.
 """
 
 import math
@@ -24,7 +24,7 @@ from strongticket.bounds.widths import LEAST_CONSTANT_LINEAR, LEAST_CONSTANT_REL
 
 
 def linear_bound(*, d_model: int, d_out: int, constant: float | None = None) -> Bound:
-    r"""Lemmas 4 and 7: two random matrices, pruned, against one; $n \ge d_1 C \log(d_1 d_2 / \varepsilon)$.
+    r"""Lemmas 4 and 7: two pruned random matrices for one matrix; $n \ge d_1 C \log(d_1 d_2 / \varepsilon)$.
 
     No entry is off by more than $\varepsilon / d_1 d_2$, hence $\|W - S\| \le \varepsilon / \sqrt{d_1 d_2}$.
 
@@ -44,9 +44,9 @@ def linear_bound(*, d_model: int, d_out: int, constant: float | None = None) -> 
 def relu_bound(
     *, d_model: int, d_out: int, input_norm: float = 1.0, variant: Variant = "paper", constant: float | None = None
 ) -> Bound:
-    r"""Lemma 2: two random layers with a ReLU between them against one layer; $\|F_S(x) - F_T(x)\| \le \varepsilon$.
+    r"""Lemma 2: two random layers with a ReLU between them for one layer; $\|F_S(x) - F_T(x)\| \le \varepsilon$.
 
-    paper: $n \ge d_1 C \log(2 d_1 d_2 \alpha / \varepsilon)$, where $\alpha < 1$ counts as 1, the lemma's own form.
+    paper: $n \ge d_1 C \log(2 d_1 d_2 \alpha / \varepsilon)$, where $\alpha < 1$ counts as 1, as in the lemma.
     tight: $n \ge d_1 C \log(\max(\alpha \sqrt{d_1 d_2}, 2 d_1 d_2) / \varepsilon)$.
     """
     check_counts(d_model=d_model, d_out=d_out)
@@ -62,14 +62,14 @@ def relu_bound(
 def feedforward_bound(
     dims: Sequence[int], *, input_norm: float = 1.0, variant: Variant = "paper", constant: float | None = None
 ) -> Stack:
-    r"""Theorem 10: a network of $2L$ random layers against one of $L$ layers, of sizes `dims` $d_1, \dots, d_{L+1}$.
+    r"""Theorem 10: a network of $2L$ random layers for one of $L$ layers, of sizes `dims` $d_1, \dots, d_{L+1}$.
 
     paper: $n_l \ge d_l C \log(4 L d_l d_{l+1} / \varepsilon')$ for an error of $e^{\alpha \varepsilon' / 2} - 1$, where
     $\alpha \ge 1$.
     tight: $n_l \ge d_l C \log(L \max((\alpha + 1) \sqrt{d_l d_{l+1}}, 2 d_l d_{l+1}) / \varepsilon)$.
     """
     if len(dims) < 2:
-        raise ValueError(f"dims must name an input and an output size; got {list(dims)}. A layer joins two sizes.")
+        raise ValueError(f"dims must contain at least an input and an output size; got {list(dims)}.")
     check_counts(**{f"dims[{i}]": d for i, d in enumerate(dims)})
     check_positive(input_norm=input_norm)
     alpha, notes = _covered_norm(input_norm, 1.0, "Theorem 10", variant)
@@ -93,7 +93,7 @@ def attention_bound(
     variant: Variant = "paper",
     constant: float | None = None,
 ) -> Bound:
-    r"""Theorems 3 and 9: a random attention, pruned, against any attention with weights of norm at most 1.
+    r"""Theorems 3 and 9: a pruned random attention for any attention with weights of norm at most 1.
 
     paper: $n_K \ge d_1 C \log(8 H \alpha^3 d_1^{3/2} / \varepsilon)$ and
     $n_V \ge d_1 C \log(2 H \alpha d_1 \sqrt{d_2} / \varepsilon)$, where $\alpha \ge \max(\sqrt{d_1}, \sqrt{d_2})$.
@@ -124,10 +124,10 @@ def block_bound(
     variant: Variant = "paper",
     constant: float | None = None,
 ) -> Bound:
-    r"""Theorem 11: a random block against a target block without normalisation.
+    r"""Theorem 11: a random block for a target block without normalisation.
 
-    The paper has a feed-forward network all of whose sizes are $d_1$; `hidden` $h$ is another size of its hidden
-    layers, as in $d \to 4d \to d$. Then $d_1^2$ of the last line is the largest $d_l d_{l+1}$, and the width is cut
+    In the paper, all sizes of the feed-forward network are $d_1$; `hidden` $h$ sets another size of its hidden
+    layers, as in $d \to 4d \to d$. Then $d_1^2$ in the last line is the largest $d_l d_{l+1}$, and the width is divided
     into $\max(d_1, h)$ blocks.
 
     paper: $n_{MHA} \ge d_1 C \log(32 \alpha^3 H d_1^{3/2} / \varepsilon)$ for key and value, and
@@ -154,9 +154,9 @@ def transformer_bound(
     variant: Variant = "paper",
     constant: float | None = None,
 ) -> Stack:
-    r"""Theorems 6 and 14: a random transformer against a target one without normalisation; Theorem 11 for each block.
+    r"""Theorems 6 and 14: a random transformer for a target without normalisation; Theorem 11 for each block.
 
-    Block $b$ is held to a share of $\varepsilon$, since the blocks behind it magnify its error.
+    Block $b$ may use only a share of $\varepsilon$, because the blocks after it magnify its error.
     paper: inputs of norm $\beta_1 = \alpha$, then $2 \beta_b$ with $\beta_b = \alpha (4 H \sqrt{d_1})^{b-1}$; share
     $1 / 2 \prod_{j > b} 32 H \sqrt{d_1} \beta_j^2$ (twice that for the first block).
     tight: inputs of norm $a_1 = \alpha$, then $a_b + 1/8$ with $a_b = \alpha (2 + 2 H)^{b-1}$; each factor of the
@@ -174,7 +174,7 @@ def transformer_bound(
     for b in range(B):
         log_input, log_share = log_norms[b], sum(log_factors[b + 1 :])
         if b > 0:
-            # The first block sees exact inputs; all others share their error with what the inputs were off by.
+            # The first block has exact inputs; the others must divide their error with that of their inputs.
             log_input = log(2) + log_input if variant == "paper" else _log_sum(log_input, log(1 / 8))
             log_share += log(2)
         lines = _block_lines(sizes, H, log_input, variant, constant)
@@ -184,7 +184,7 @@ def transformer_bound(
 
 
 def _line(name: str, least: float, *, blocks: int, sums: int, log_scale: float, constant: float | None) -> Requirement:
-    """Fill in C; left out, it is the least that is not ruled out."""
+    """Fill in C; by default, the smallest value that is not ruled out."""
     C = least if constant is None else constant
     check_positive(constant=C)
     return Requirement(name=name, blocks=blocks, sums=sums, log_scale=log_scale, constant=C)
@@ -224,7 +224,7 @@ def _block_lines(
         for line in _attention_lines(d, d, H, log_alpha, variant, constant)
     )
     if variant == "paper":
-        # The paper takes one n_MHA for both; what the keys ask for is the larger.
+        # The paper uses one n_MHA for both; the keys require the larger one.
         value = replace(value, log_scale=key.log_scale)
         log_hidden = log(24 * L * H) + log_alpha + 0.5 * log(d) + log(max(layers))
     else:
@@ -234,7 +234,7 @@ def _block_lines(
 
 
 def _log_magnification(d: int, H: int, log_norm: float, variant: Variant) -> float:
-    """Give the logarithm of what divides the error allowed before a block, against that allowed behind it."""
+    """Return the logarithm of the ratio of the error allowed after a block to that allowed before it."""
     if variant == "paper":
         return log(32 * H * math.sqrt(d)) + 2 * log_norm
     log_pair = log_norm + _log_sum(log(2) + log_norm, log(1 / 8))
@@ -242,7 +242,7 @@ def _log_magnification(d: int, H: int, log_norm: float, variant: Variant) -> flo
 
 
 def _covered_norm(input_norm: float, least: float, statement: str, variant: Variant) -> tuple[float, tuple[str, ...]]:
-    """Give the norm to compute with, and a note if the paper's statement needs a larger one than asked for."""
+    """Return the norm to compute with, and a note if the paper's statement needs a larger one than requested."""
     check_variant(variant)
     if variant == "tight" or input_norm >= least:
         return input_norm, ()
@@ -250,6 +250,6 @@ def _covered_norm(input_norm: float, least: float, statement: str, variant: Vari
 
 
 def _log_sum(log_x: float, log_y: float) -> float:
-    """Give log(x + y) from log(x) and log(y), without leaving float64."""
+    """Return log(x + y) from log(x) and log(y), without overflow."""
     low, high = sorted((log_x, log_y))
     return high + math.log1p(math.exp(low - high))

@@ -1,22 +1,22 @@
-"""Float64 arithmetic that only errs upwards, so that a bound stays a bound after rounding."""
+"""Float64 arithmetic that errs only upwards, so that a bound stays a bound after rounding."""
 
 import decimal
 import math
 from dataclasses import dataclass
 
-# Libraries compute tanh, exp and log to a few units in the last place, not to half a unit as IEEE 754 asks of
-# + - * / and sqrt. Results are stretched by eight units, which leaves room for the least careful of them.
+# Libraries compute tanh, exp and log to a few units in the last place, not to half a unit as IEEE 754 requires of
+# + - * / and sqrt. Results are increased by eight units, which is enough for the least accurate library.
 LIBRARY_SLACK = 1 + 2.0**-49
 
 
 def next_up(x: float) -> float:
-    """Give the least float64 above x."""
+    """Return the smallest float64 above x."""
     return math.nextafter(x, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A number of at least 0 that is known from above; `+` and `*` give such a number again.
+    """An upper bound on a nonnegative number; `+` and `*` give upper bounds again.
 
     Rounding to nearest errs by less than one step between floats, so one step up after each operation is enough.
     Infinity stands for a finite number that is too large or not known: hence 0 times infinity is 0, never NaN.
@@ -41,7 +41,7 @@ class Up:
 
 
 def up_digits(x: float, digits: int = 6) -> float:
-    """Give the least float64 with so many decimal digits that is not below x; x itself where float64 ends.
+    """Return the smallest float64 with this many decimal digits that is not below x; x itself if that overflows.
 
     The last bits of a norm depend on the machine; its first six digits hardly ever do.
 
@@ -50,23 +50,23 @@ def up_digits(x: float, digits: int = 6) -> float:
         (0.123457, 0.123457, 123457000.0)
     """
     with decimal.localcontext(prec=digits, rounding=decimal.ROUND_CEILING):
-        # `repr` rounds to x, and rounding keeps order, so what is not below it does not round below x.
+        # `repr` rounds to x, and rounding is monotonic, so a decimal that is not below it does not round below x.
         rounded = float(+decimal.Decimal(repr(x)))
     return rounded if math.isfinite(rounded) else x
 
 
 def up_sqrt(x: float) -> Up:
-    """Give the square root, rounded up."""
+    """Return the square root, rounded up."""
     return Up(next_up(math.sqrt(x)))
 
 
 def up_tanh(x: Up) -> Up:
-    """Give tanh, rounded up; it is never above its argument, nor above 1."""
+    """Return tanh, rounded up; it never exceeds its argument or 1."""
     return Up(min(x.value, 1.0, math.tanh(x.value) * LIBRARY_SLACK))
 
 
 def up_expm1(x: Up) -> Up:
-    """Give exp(x) - 1, rounded up; infinity where float64 ends."""
+    """Return exp(x) - 1, rounded up; infinity on overflow."""
     if x.value == 0:
         return Up(0.0)
     try:

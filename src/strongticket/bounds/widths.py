@@ -1,9 +1,9 @@
-r"""What every a-priori bound has in common: sums of $n'$ random items come within $e = \exp(-n'/C)$ of their target.
+r"""The common part of all a-priori bounds: sums of $n'$ random items come within $e = \exp(-n'/C)$ of their target.
 
-That is the corollary of Lueker (1998) all theorems rest on: it holds for one sum with probability at least $1 - e$. A
-theorem adds how many sums there are, into how many blocks a width is cut, and which $e$ its error $\varepsilon$ asks
-for: the scale in $n \ge d_1 C \log($scale$/\varepsilon)$. Scales are kept as logarithms, since that of a deep
-transformer does not fit a float.
+All theorems rest on this corollary of Lueker (1998), which holds for one sum with probability at least $1 - e$. A
+theorem adds how many sums there are, into how many blocks a width is divided, and which $e$ its error $\varepsilon$
+requires: the scale in $n \ge d_1 C \log($scale$/\varepsilon)$. Scales are kept as logarithms, because that of a deep
+transformer does not fit into a float.
 """
 
 import math
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from strongticket.bounds.checks import check_counts, check_positive
 
-# C is not known. These are what no value below can be, by the sums that miss the target 1 because too few of their
-# items are positive (docs/theory.md, section 6): for products u v, and for u^+ v as behind a ReLU.
+# C is not known, but it cannot be smaller than these values, or too many sums would miss the target 1 because too few
+# of their items are positive (docs/theory.md, section 6): for products u v, and for u^+ v as behind a ReLU.
 LEAST_CONSTANT_LINEAR = 7.0
 LEAST_CONSTANT_RELU = 14.6
 
@@ -25,44 +25,44 @@ class Requirement:
     r"""One line of a theorem: width $\ge$ blocks $\cdot C \log($scale$/\varepsilon)$."""
 
     name: str  # "key_width", "value_width" or "hidden_width"
-    blocks: int  # the width is cut into so many blocks, one an input coordinate
-    sums: int  # so many subset sums are taken from it
+    blocks: int  # the width is divided into this many blocks, one per input coordinate
+    sums: int  # the number of subset sums
     log_scale: float
     constant: float  # C
     growth: float | None = None  # Theorem 10 promises exp(growth eps / 2) - 1 where others promise eps
 
     def miss(self, width: int) -> float:
-        """Give e for the items a width has in each block: how far one sum misses, and how often it misses by more."""
+        """Return e for a width's items per block: how far one sum misses, and how often it misses by more."""
         return math.exp(-(width // self.blocks) / self.constant)
 
     def error(self, width: int) -> float:
-        """Give the least error this line allows; infinity where it would be 1 or more and the theorem is silent."""
+        """Return the error this line guarantees; infinity if it would be 1 or more, where the theorem says nothing."""
         log_eps = self.log_scale - (width // self.blocks) / self.constant
         if log_eps >= 0:
             return math.inf
         eps = math.exp(log_eps)
-        # Never 0: where float64 ends, its least positive number is still a bound.
+        # Never 0: on underflow, the smallest positive float64 is still a bound.
         return max(eps if self.growth is None else _expm1(self.growth * eps / 2), math.ulp(0.0))
 
     def width(self, tol: float) -> int:
-        """Give the least width, a multiple of the blocks, whose error is at most tol."""
+        """Return the smallest width, a multiple of the blocks, whose error is at most tol."""
         log_eps = math.log(tol)
         if self.growth is not None:
             log_eps = math.log(2) + math.log(math.log1p(tol)) - math.log(self.growth)
-        # Two items too few at first, so that rounding in the logarithm cannot cost or add one.
+        # Start two items too low, so that rounding in the logarithm cannot change the result.
         items = max(1, math.ceil(self.constant * (self.log_scale - min(log_eps, 0.0))) - 2)
         while self.error(items * self.blocks) > tol:
-            items += 1 + (items >> 40)  # from 2^40 items on, a step that a float can still see
+            items += 1 + (items >> 40)  # from 2^40 items on, a step large enough for a float
         return items * self.blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A lemma or theorem with its numbers filled in, to be asked either way: `widths` for an error, or `error`."""
+    """A lemma or theorem with its numbers filled in: `widths` for an error, or `error` for widths."""
 
     statement: str  # "Theorem 9"
     requirements: tuple[Requirement, ...]
-    input_norm: float = 1.0  # as used, that is after raising it to what the statement assumes
+    input_norm: float = 1.0  # as used, after raising it to what the statement assumes
     notes: tuple[str, ...] = ()
 
     @property
@@ -71,17 +71,17 @@ class Bound:
         return {line.name: line.constant for line in self.requirements}
 
     def widths(self, tol: float) -> dict[str, int]:
-        """Give the least widths that promise an error of at most `tol`, each a multiple of its blocks."""
+        """Return the smallest widths that guarantee an error of at most `tol`, each a multiple of its blocks."""
         self._check_tol(tol)
         return {line.name: line.width(tol) for line in self.requirements}
 
     def error(self, widths: Widths) -> float:
-        """Give the least error promised for these widths: the largest any line allows, infinity if one is silent."""
+        """Return the error guaranteed for these widths: the largest over all lines, infinity if one says nothing."""
         self._check_widths(widths)
         return max(line.error(widths[line.name]) for line in self.requirements)
 
     def failure(self, widths: Widths) -> float:
-        """Give at most how often a source of these widths breaks the promise: the union bound over all its sums."""
+        """Bound the probability that a source of these widths misses the error: the union bound over all its sums."""
         self._check_widths(widths)
         return min(1.0, sum(line.sums * line.miss(widths[line.name]) for line in self.requirements))
 
@@ -99,7 +99,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """Layers or blocks one behind the other, under one error; like `Bound`, with a list of widths."""
+    """A sequence of layers or blocks with one error; like `Bound`, with a list of widths."""
 
     statement: str
     parts: tuple[Bound, ...]
@@ -116,19 +116,19 @@ class Stack:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was changed on the way in."""
+        """What was changed in the arguments."""
         return self.parts[0].notes
 
     def widths(self, tol: float) -> list[dict[str, int]]:
-        """Give the least widths of each part for an error of at most `tol` behind the last."""
+        """Return the smallest widths of each part for an error of at most `tol` after the last."""
         return [part.widths(tol) for part in self.parts]
 
     def error(self, widths: Sequence[Widths]) -> float:
-        """Give the least error promised behind the last part for these widths."""
+        """Return the error guaranteed after the last part for these widths."""
         return max(part.error(own) for part, own in self._pairs(widths))
 
     def failure(self, widths: Sequence[Widths]) -> float:
-        """Give at most how often sources of these widths break the promise."""
+        """Bound the probability that sources of these widths miss the error."""
         return min(1.0, sum(part.failure(own) for part, own in self._pairs(widths)))
 
     def _pairs(self, widths: Sequence[Widths]) -> list[tuple[Bound, Widths]]:

@@ -1,1 +1,1 @@
-"""Figures as values, and what draws them: a picture, a terminal."""
+"""Figures as plain data, drawn as pictures or in a terminal."""

@@ -1,8 +1,8 @@
-"""The colours of every figure, light and dark: one list, which the page and the pictures both take theirs from.
+"""The colours of every figure, light and dark, shared by the page and the pictures.
 
-Series that are kinds of things (`s0` to `s7`) differ in hue and in lightness, so that they differ for every eye; series
-in an order (widths, blocks) take their places on a ramp from light to dark. `tests/charts/test_colours.py` looks at
-both as people without one of the three kinds of cones do.
+Categorical series (`s0` to `s7`) differ in both hue and lightness, so that everyone can tell them apart; ordered series
+(widths, blocks) lie on a ramp from light to dark. `tests/charts/test_colours.py` checks both in simulations of the
+three kinds of colour blindness.
 """
 
 from typing import Literal
@@ -62,8 +62,8 @@ DARK = {
 }
 THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
 
-# Oklab (Ottosson 2020): linear red, green and blue to the cones' responses, and those, cubic roots taken, to lightness
-# and two opponent colours. Browsers mix `in oklab` by it, so pictures do, too.
+# Oklab (Ottosson 2020): from linear red, green and blue to cone responses, and from their cube roots to lightness and
+# two opponent colours. Browsers use it to mix `in oklab`, so pictures do as well.
 _CONES = (
     (0.4122214708, 0.5363325363, 0.0514459929),
     (0.2119034982, 0.6806995451, 0.1073969566),
@@ -87,7 +87,7 @@ _LINEAR = (
 
 
 def style_sheet() -> str:
-    """Give the colours as variables of a style sheet: the system's choice, unless the reader makes another."""
+    """Return the colours as CSS variables: the system's theme, unless the reader chooses the other."""
     light, dark = (" ".join(f"--{name}: {colour};" for name, colour in theme.items()) for theme in (LIGHT, DARK))
     return (
         f":root {{ {light} color-scheme: light; }}\n"
@@ -97,7 +97,7 @@ def style_sheet() -> str:
 
 
 def ramp(place: float, theme: Theme) -> str:
-    """Give the colour at a place of the ramp, from 0 to 1.
+    """Return the colour at a place on the ramp, from 0 to 1.
 
     Example:
         >>> ramp(0.0, "light"), ramp(0.5, "light"), ramp(1.0, "light")
@@ -110,14 +110,14 @@ def ramp(place: float, theme: Theme) -> str:
 
 
 def linear(colour: str) -> Lab:
-    """Read "#rrggbb" as amounts of light."""
+    """Convert "#rrggbb" to linear light."""
     parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
     return red, green, blue
 
 
 def to_lab(light: Lab) -> Lab:
-    """Give lightness and opponent colours: distances are as large as eyes find them, 1 from black to white."""
+    """Convert to lightness and opponent colours, whose distances match perception: 1 from black to white."""
     roots = [max(cone, 0.0) ** (1 / 3) for cone in _times(_CONES, light)]
     return _times(_LAB, (roots[0], roots[1], roots[2]))
 

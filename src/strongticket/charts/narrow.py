@@ -1,19 +1,19 @@
-"""Which columns of a table a terminal has room for: a number is shown whole or not at all."""
+"""Choose the columns of a table that fit a terminal: a number is shown whole or not at all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from strongticket.charts.parts import Table
 
-_LONGEST_WORD = 20  # in a column of words; a longer one, such as a tensor's name, may be folded
-_EDGES = 3  # characters a column takes beside its cells; the table takes one more
+_LONGEST_WORD = 20  # in a column of words; a longer one, such as a tensor's name, may be wrapped
+_EDGES = 3  # extra characters per column; the table takes one more
 
 
 def fit(table: Table, width: int) -> tuple[Table, list[int], list[str]]:
-    """Leave columns out until the others fit, minor ones first, then the last ones.
+    """Drop columns until the others fit: minor ones first, then from the right.
 
     Args:
-        table: its cells as they will be printed.
+        table: with cells as they will be printed.
         width: of the terminal, in characters.
 
     Returns:
@@ -34,7 +34,7 @@ def fit(table: Table, width: int) -> tuple[Table, list[int], list[str]]:
 
 
 def _order(table: Table) -> Iterator[int]:
-    """Say which column goes first, second, ...; the first column names the rows and stays."""
+    """Yield columns in the order they are dropped; the first column names the rows and stays."""
     minor = [[*table.columns].index(name) for name in table.minor]
     yield from minor
     yield from (place for place in range(len(table.columns) - 1, 0, -1) if place not in minor)
@@ -45,7 +45,7 @@ def _numbers(table: Table) -> range:
 
 
 def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
-    """Give the least width of each column: a number's is all of it, words can go below each other."""
+    """Return the smallest width of each column: numbers stay whole, words may wrap."""
     widths = []
     for place in kept:
         cells = [row[place] for row in table.rows]
@@ -58,7 +58,7 @@ def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
 
 
 def _share_out(table: Table, kept: Sequence[int], width: int) -> list[int]:
-    """Give what is left over to the columns that want most."""
+    """Give spare characters to the columns that need them most."""
     widths = _narrowest(table, kept)
     wanted = [max(len(text) for text in (table.columns[place], *(row[place] for row in table.rows))) for place in kept]
     for _ in range(width - _outer(widths)):

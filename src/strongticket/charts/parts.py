@@ -1,8 +1,8 @@
-"""What a figure shows: sections of text, tables and charts, as plain data that knows nothing of how it is drawn.
+"""The content of a figure: sections of text, tables and charts, as plain data independent of how they are drawn.
 
-`picture.py` draws a section as PNG and SVG, `terminal.py` as lines of text, and the page leaves it to the reader's
-browser and `assets/chart.js`. That layer is our own, a few hundred lines: a charting library would be a hundred times
-larger than everything else on the page, and none of them gives each point to a keyboard and a screen reader.
+`picture.py` draws a section as PNG and SVG, `terminal.py` as lines of text, and `assets/chart.js` in the reader's
+browser. The latter is a few hundred lines of our own: a charting library would be a hundred times larger than the rest
+of the page, and none makes each point accessible to keyboards and screen readers.
 """
 
 import math
@@ -13,37 +13,37 @@ from typing import Literal, NotRequired, TypedDict, TypeVar
 from strongticket.files import Json
 
 T = TypeVar("T")
-# The roles that colours have; `colours.py` gives each of them one in light and one in dark.
+# Roles of colours; `colours.py` has a light and a dark colour for each.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
 Scale = Literal["linear", "log"]
 Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 
-# Below this an error is rounding, and a logarithmic scale has no place for zero.
+# Errors below this are rounding; a log scale cannot show zero.
 SMALLEST = 1e-17
 MOST_BANDS = 2
-_BEYOND = 1.5  # how far intervals of few seeds may stretch an axis, in spans of the values
-_NOT_DRAWN = ("caption", "tables", "half", "printed", "minor")  # which the page has as text, or are for paper alone
+_BEYOND = 1.5  # how far intervals of few seeds may extend an axis, in spans of the values
+_NOT_DRAWN = ("caption", "tables", "half", "printed", "minor")  # text on the page, or for pictures only
 _FLOATS = ("points", "low", "high", "each", "x_ticks", "y_range", "values")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Numbers in rows; every cell is text already."""
+    """Numbers in rows; every cell is already text."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    words: int = 1  # how many of the first columns are words, which stand left; numbers stand right
-    remarks: int = 0  # how many of the last columns are words, which stand left and break lines
+    words: int = 1  # how many of the first columns are words, aligned left; numbers are aligned right
+    remarks: int = 0  # how many of the last columns are words, aligned left and wrapped
     minor: Sequence[str] = ()  # columns that a narrow terminal leaves out first
 
 
 def table_of(
     caption: str, of: Iterable[T], columns: Mapping[str, Callable[[T], str]], words: int = 1, remarks: int = 0
 ) -> Table:
-    """Write a line for each of some things, by columns that say what stands in them."""
+    """Make a table with one row per thing; `columns` maps headings to functions that write the cells."""
     rows = [[write(each) for write in columns.values()] for each in of]
     return Table(caption=caption, columns=[*columns], rows=rows, words=words, remarks=remarks)
 
@@ -54,20 +54,20 @@ class Series:
 
     name: str  # for the legend and the reader's pointer
     points: Sequence[tuple[float, float]]
-    low: Sequence[float] | None = None  # lower ends of a spread, one for each point
+    low: Sequence[float] | None = None  # lower ends of a spread, one per point
     high: Sequence[float] | None = None
-    spread: Literal["bars", "band"] = "bars"  # how it is drawn: bars at the points, or a band
+    spread: Literal["bars", "band"] = "bars"
     colour: Colour = "ink"  # a role, not a colour
-    ramp: float | None = None  # instead of it a place on a ramp from 0 to 1, for series in an order
-    dash: Dash = "solid"  # points are round on solid lines, squares on dashed ones, and point down on dotted ones
-    thin: bool = False  # for a line that goes with a stronger one
-    line: bool = True  # False for points alone
-    marks: bool = True  # whether points are marked; curves have none
-    notes: Sequence[str] | None = None  # a few words on each point, for the reader's pointer
-    labels: Sequence[str] | None = None  # a word beside each point, always seen
-    # The values each point is the mean of, drawn small and faint; a point that has none is a single run, and hollow.
+    ramp: float | None = None  # for ordered series: a place on the ramp, from 0 to 1, instead of a colour
+    dash: Dash = "solid"  # points are circles on solid lines, squares on dashed ones, triangles on dotted ones
+    thin: bool = False  # for a line that accompanies a stronger one
+    line: bool = True  # False for points only
+    marks: bool = True  # whether points are marked; curves have no marks
+    notes: Sequence[str] | None = None  # a few words about each point, for the reader's pointer
+    labels: Sequence[str] | None = None  # a word beside each point, always visible
+    # The values each point is the mean of, drawn small and faint; a point without them is a single run, drawn hollow.
     each: Sequence[Sequence[float]] | None = None
-    follows: bool = False  # whether it belongs to the series before: not in the legend, and hidden together with it
+    follows: bool = False  # belongs to the series before: not in the legend, and hidden together with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,31 +75,31 @@ class View:
     """One way to look at a chart's data; a chart with several has a switch."""
 
     name: str  # on the switch
-    says: str = ""  # what it shows, in a sentence: its title; where empty, the chart's
-    x: str  # what the horizontal axis is
+    says: str = ""  # its title, a sentence that says what it shows; if empty, the chart's
+    x: str  # name of the horizontal axis
     y: str
     series: Sequence[Series]
     x_scale: Scale = "linear"
-    x_ticks: Sequence[float] = ()  # where labels go on a log axis; chosen by what draws it where empty
+    x_ticks: Sequence[float] = ()  # places of labels on a log axis; chosen when drawn if empty
     y_scales: Sequence[Scale] = ("log", "linear")  # the first is shown; two give a switch
     percent: bool = False  # whether y is a share
     upright: Sequence[tuple[float, str]] = ()  # vertical lines, x and name
-    diagonal: str = ""  # the name of the line y = x, where it is drawn
-    zero: bool = False  # whether y is a difference: zero then has a line, and values a sign
-    y_range: tuple[float, float] | None = None  # what the linear axis shows at least; bars beyond it are cut
-    note: str = ""  # what has to be said of this view alone
-    key: Sequence[Series] = ()  # what dashes mean that many lines share: names and looks, no points
-    printed: Scale | None = None  # the scale of y in a picture, which has no switch; by default the first
-    minor: bool = False  # whether a picture has it small, under the others
+    diagonal: str = ""  # name of the line y = x; empty for no line
+    zero: bool = False  # y is a difference: draw a line at zero, and write values with a sign
+    y_range: tuple[float, float] | None = None  # smallest range of the linear axis; bars beyond it are cut
+    note: str = ""  # a remark about this view only
+    key: Sequence[Series] = ()  # explains dashes shared by many lines: names and looks, no points
+    printed: Scale | None = None  # scale of y in a picture, which has no switch; by default the first
+    minor: bool = False  # drawn small in a picture, below the others
 
     def __post_init__(self) -> None:
         if self.x_scale == "log" and not all(x > 0 for series in self.series for x, _ in series.points):
-            raise ValueError(f"{self.x} must be positive on a logarithmic axis")
+            raise ValueError(f"{self.x} must be positive on a log axis")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """An interactive figure with the table behind it; a half one leaves room for another beside it."""
+    """An interactive figure with its tables; a half-width one leaves room for another beside it."""
 
     title: str  # what it shows, in a sentence
     caption: str
@@ -116,12 +116,12 @@ class Maps:
     caption: str
     widths: Sequence[int]  # of the sources
     target: Sequence[Sequence[Sequence[float]]]  # (samples, T, T)
-    sources: Sequence[Sequence[Sequence[Sequence[float]]]]  # one such for each width
+    sources: Sequence[Sequence[Sequence[Sequence[float]]]]  # the same for each width
     tables: Sequence[Table]
 
 
 class Cells(TypedDict):
-    """A mask as a picture: densities of one byte each, row by row, in base64."""
+    """A mask as a picture: densities, one byte each, row by row, in base64."""
 
     rows: int
     columns: int
@@ -154,7 +154,7 @@ class DrawnTensor(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspector:
-    """A ticket's tensors: pick one, see its mask and the weights it keeps."""
+    """A ticket's tensors: pick one to see its mask and the weights it keeps."""
 
     title: str
     caption: str
@@ -164,7 +164,7 @@ class Inspector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A matrix as a picture, one cell an entry."""
+    """A matrix as a picture, one cell per entry."""
 
     title: str
     caption: str
@@ -174,7 +174,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A mean with its interval, and the values it is the mean of; for one value without interval, a dot."""
+    """A mean with its interval and its values; a single value without an interval is a dot."""
 
     mean: float
     interval: tuple[float, float] | None = None
@@ -184,7 +184,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of a comparison: words, then what is drawn, then numbers."""
+    """A line of a comparison: words, then marks, then numbers."""
 
     words: Sequence[str]
     marks: Sequence[Mark]
@@ -193,20 +193,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A table with a picture in it: one line for each thing compared, all on one axis."""
+    """A table with a picture in it: one line per thing compared, all on one axis."""
 
     title: str  # what is compared
     caption: str  # how to read it
-    words: Sequence[str]  # heads of the columns left of the picture
-    axis: str  # what the picture's axis is
-    numbers: Sequence[str]  # heads of the columns right of it
+    words: Sequence[str]  # headings left of the picture
+    axis: str  # name of the picture's axis
+    numbers: Sequence[str]  # headings right of the picture
     rows: Sequence[Row]
-    zero: bool = False  # whether values are differences: the axis then has zero, with a line
-    key: Sequence[tuple[Colour, str]] = ()  # names of colours, where there are several
-    printed: bool = True  # whether a picture has it, too
+    zero: bool = False  # values are differences: include zero in the axis, with a line
+    key: Sequence[tuple[Colour, str]] = ()  # names of the colours, if there are several
+    printed: bool = True  # also drawn in a picture
 
     def span(self) -> tuple[float, float]:
-        """Choose what the axis shows."""
+        """Choose the range of the axis."""
         marks = [mark for row in self.rows for mark in row.marks]
         values = [float(value) for mark in marks for value in (mark.mean, *mark.values)]
         if not all(map(math.isfinite, values)):
@@ -220,21 +220,21 @@ Block = Drawn | Comparison | Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Something the page shows, with where it came from."""
+    """A part of the page, and where it came from."""
 
     anchor: str  # a word for links
     name: str  # short, for the list of contents
     title: str  # what it is
-    lead: str  # what there is to see, in one paragraph
+    lead: str  # what it shows, in one paragraph
     blocks: Sequence[Block]
     finding: str = ""  # one line for the summary; empty for none
-    plain: str = ""  # the same for somebody who knows nothing of this, for the top of the page; empty for none
+    plain: str = ""  # the same for a newcomer, for the top of the page; empty for none
     origin: Mapping[str, str] = field(default_factory=dict)  # facts by name: data file, command, seed, machine, date
-    chapter: str = ""  # sections of one chapter share an entry in the list of contents, which has this name
+    chapter: str = ""  # sections of one chapter share an entry of this name in the list of contents
 
 
 def drawn_json(part: Json) -> Json:
-    """Give what the browser draws of a block, as plain JSON; words where numbers should be do not get through."""
+    """Return what the browser draws of a block, as plain JSON; numbers must be numbers."""
     if is_dataclass(part):
         own = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NOT_DRAWN}
         return {name: _floats(value) if name in _FLOATS else drawn_json(value) for name, value in own.items()}
@@ -248,7 +248,7 @@ def _floats(values: Json) -> Json:
 
 
 def number(value: float | None) -> str:
-    """Write a number to three digits as people do: no exponents of computers, one minus sign everywhere.
+    """Write a number to three digits for readers: powers of ten and true minus signs.
 
     Example:
         >>> number(0.25), number(-1.234e-9), number(12345.0), number(None)
@@ -274,7 +274,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital.
+    """Capitalize the first letter.
 
     Example:
         >>> sentence("loss 4.2 as a ticket")
@@ -284,7 +284,7 @@ def sentence(text: str) -> str:
 
 
 def changes(name: str, points: Sequence[tuple[float, float]], x: str) -> str:
-    """Say how a line goes from its first point to its last.
+    """Say how a line changes from its first point to its last.
 
     Example:
         >>> changes("the error", [(8, 0.5), (16, 0.25)], "n")
@@ -297,7 +297,7 @@ def changes(name: str, points: Sequence[tuple[float, float]], x: str) -> str:
 
 
 def minus(text: str) -> str:
-    """Turn a computer's hyphen into a minus sign."""
+    """Replace hyphens by minus signs."""
     return text.replace("-", "−")
 
 
@@ -312,7 +312,7 @@ def share(value: float) -> str:
 
 
 def span(values: Iterable[float], ends: Iterable[float]) -> tuple[float, float]:
-    """Choose what an axis shows: all values, and of their intervals as much as leaves the values apart.
+    """Choose the range of an axis: all values, and as much of their intervals as keeps the values apart.
 
     Example:
         >>> span([0.0, 0.2], [-1.2, 0.4])
@@ -326,7 +326,7 @@ def span(values: Iterable[float], ends: Iterable[float]) -> tuple[float, float]:
 
 
 def ramp_of(place: int, count: int) -> float:
-    """Give the place on the ramp of one of some series in order.
+    """Return the place on the ramp of one of `count` ordered series.
 
     Example:
         >>> [ramp_of(place, 3) for place in range(3)], ramp_of(0, 1)
@@ -336,10 +336,10 @@ def ramp_of(place: int, count: int) -> float:
 
 
 def many_bands(series: Sequence[Series]) -> bool:
-    """Say whether bands would hide each other: then the page shows one at a time, and a picture none."""
+    """Tell whether bands would hide each other; then the page shows one at a time, and a picture none."""
     return sum(each.spread == "band" and each.low is not None for each in series) > MOST_BANDS
 
 
 def above_zero(values: Iterable[float]) -> list[float]:
-    """Lift zeros to where a logarithmic scale can show them."""
+    """Raise zeros to the smallest value on a log scale."""
     return [max(float(value), SMALLEST) for value in values]

@@ -1,4 +1,4 @@
-"""A section as a picture on paper: PNG and SVG files that come out the same bytes each time, light or dark."""
+"""Draw a section as a picture: PNG and SVG files with the same bytes each time, light or dark."""
 
 import hashlib
 import io
@@ -18,10 +18,10 @@ from strongticket.files import atomic_write
 
 _DASHES: dict[Dash, Any] = {"solid": "-", "dashed": "--", "dotted": (0, (1, 1.4)), "dashdot": "-."}
 _POINTS: dict[Dash, str] = {"solid": "o", "dashed": "s", "dotted": "v", "dashdot": "D"}
-# In inches: a picture's width, its title, a line of text, panels large and small, a line of a comparison, an axis with
-# its name, and the way from an axis down to its legend, since numbers and a name lie between.
+# In inches: a picture's width, its title, a line of text, large and small panels, a line of a comparison, an axis with
+# its name, and the distance from an axis down to its legend, below the numbers and the name.
 _WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.6, 1.6, 0.22, 0.85, 0.42
-_CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in one of a legend under half the width
+_CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in a line of a legend under half the width
 _HEADING = 98  # characters in a line of a panel's title, if it has the whole width
 _AT_END = 30  # characters in a line of a name at the end of its line
 _FRAME = 1.05  # inches of a panel that are not its plot: title, numbers, a name
@@ -39,7 +39,7 @@ def draw(section: Section, path: Path, theme: Theme = "light") -> None:
 
 
 def words_of(section: Section) -> str:
-    """Give a hash of what a picture says, which its PNG has as its description: a picture that is out of date shows."""
+    """Hash the words of a picture; its PNG stores the hash as its description, so that a stale picture is noticed."""
     charts = [block for block in section.blocks if isinstance(block, Chart | Comparison)]
     views = [view for chart in charts if isinstance(chart, Chart) for view in chart.views]
     said = [section.title, section.finding, *(word for chart in charts for word in (chart.title, chart.caption))]
@@ -58,20 +58,20 @@ def new_figure(width: float, height: float, back: str) -> Any:
 
 
 def save(figure: Any, path: Path, description: str) -> None:
-    """Write `path`.png and `path`.svg, without dates or random names in them; the PNG has 256 colours at most."""
+    """Write `path`.png and `path`.svg without dates or random names; the PNG has at most 256 colours."""
     import matplotlib
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    figure.draw_without_rendering()  # lays it out, once for both files
+    figure.draw_without_rendering()  # compute the layout once for both files
     figure.set_layout_engine("none")
-    # The layout's solver goes through its constraints in no fixed order, and the last digits of its places show it.
+    # The layout's solver visits its constraints in no fixed order, which changes the last digits.
     for band in figure.subfigs:
         band.bbox_relative.set_points(band.bbox_relative.get_points().round(9))
     for axes in figure.get_axes():
         axes.set_position([round(side, 9) for side in axes.get_position().bounds])
     with matplotlib.rc_context({"svg.hashsalt": "strongticket", "svg.fonttype": "none"}):
-        # Drawn again whenever it is damaged, so that no disk need be waited for.
+        # A damaged picture can be drawn again, so there is no need to wait for the disk.
         with atomic_write(path.with_suffix(".svg"), durable=False) as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
         drawn = io.BytesIO()
@@ -84,7 +84,7 @@ def save(figure: Any, path: Path, description: str) -> None:
 
 
 class _Picture:
-    """What draws in the colours of a theme."""
+    """Draws in the colours of a theme."""
 
     def __init__(self, theme: Theme) -> None:
         self.theme, self.colours = theme, THEMES[theme]
@@ -125,7 +125,7 @@ class _Picture:
         return self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
 
     def draw_legend(self, axes: Axes, columns: int) -> None:
-        """Name the lines under a panel, where nothing can lie behind the names."""
+        """Name the lines below a panel, where the names cover nothing."""
         from matplotlib.transforms import ScaledTranslation
 
         under = axes.transAxes + ScaledTranslation(0, -_UNDER, axes.figure.dpi_scale_trans)
@@ -133,7 +133,7 @@ class _Picture:
         axes.legend(ncols=columns, columnspacing=1.4, **below, **self.legend_look)
 
     def name_at_ends(self, axes: Axes, view: View) -> None:
-        """Name each line where it ends, each name with a piece of its line."""
+        """Name each line at its end, each name with a sample of its line."""
         named = [series for series in view.series if not series.follows]
         texts = [textwrap.fill(series.name, _AT_END) for series in (*named, *view.key)]
         inside = (_MINOR if view.minor else _PANEL) - _FRAME
@@ -197,7 +197,7 @@ class _Picture:
                 if not many_bands(view.series):
                     axes.fill_between(xs, series.low, series.high, color=colour, alpha=0.15, lw=0)
             else:
-                # Errors are never negative, so a bar that reaches below zero is cut there.
+                # Errors are never negative, so bars are cut at zero.
                 least = 0.0 if min(ys) >= 0 and not view.zero else -math.inf
                 ends = zip(xs, series.low, series.high, strict=True)
                 bars = [(x, max(low, least), high) for x, low, high in ends if low < high]
@@ -211,16 +211,16 @@ class _Picture:
         mixed = len(set(once)) > 1
         axes.plot(xs, ys, **look | ({"ls": "none"} if mixed else {}))
         if series.line and mixed:
-            # A mean and a single run do not compare well, so the line between them is dotted.
+            # A mean and a single run are not directly comparable, so the line between them is dotted.
             for (a, b), (c, d), (first, second) in zip(pairwise(xs), pairwise(ys), pairwise(once), strict=True):
                 axes.plot([a, b], [c, d], ls=dash if first == second else ":", color=colour, lw=width)
         for x, y, single in zip(xs, ys, once, strict=True):
             if single:
-                # What was run once is hollow, or it would look known best.
+                # Single runs are hollow; filled, they would look the most certain.
                 axes.plot(x, y, _POINTS[series.dash], ms=4.5, mfc=self.back, mec=colour, zorder=3)
 
     def draw_labels(self, axes: Axes, view: View) -> None:
-        """Write words under their points; one that would lie on another says the same, or would not be read."""
+        """Write labels under their points; leave out those that would overlap."""
         placed: list[tuple[float, float]] = []
         to_axes = axes.transData + axes.transAxes.inverted()
         for series in view.series:
@@ -234,7 +234,7 @@ class _Picture:
                     axes.annotate(_set(text), point, (0, -5), color=self.pale, **where)
 
     def draw_comparison(self, axes: Axes, block: Comparison) -> None:
-        """Draw one line for each thing compared, the first at the top, its words before it and its numbers after it."""
+        """Draw one line per thing compared, the first at the top, words on the left and numbers on the right."""
         self.style(axes, block.title, block.axis, "")
         places = range(len(block.rows) - 1, -1, -1)
         for place, row in zip(places, block.rows, strict=True):
@@ -265,7 +265,7 @@ class _Picture:
             axes.plot([], [], "o", color=self.colours[colour], ms=5, label=name)
 
     def style(self, axes: Axes, heading: str, x: str, y: str) -> None:
-        """Give axes the common looks."""
+        """Apply the common look of axes."""
         axes.set_facecolor(self.back)
         axes.set_title(
             "\n".join(map(_set, heading.splitlines())), loc="left", fontsize=10, fontweight="bold", color=self.ink
@@ -281,7 +281,7 @@ class _Picture:
 
 
 def _words(section: Section) -> tuple[list[str], list[str]]:
-    """Say what was found, and under which settings, in lines that fit."""
+    """Return the finding and the settings as lines that fit."""
     captions = [block.caption for block in section.blocks if isinstance(block, Chart)]
     finding = f"{sentence(section.finding)}." if section.finding else ""
     fitting = (textwrap.wrap(text, _CHARACTERS) for text in captions or [section.lead])
@@ -289,7 +289,7 @@ def _words(section: Section) -> tuple[list[str], list[str]]:
 
 
 def _rows(section: Section) -> Iterator[Sequence[Panel]]:
-    """Lay panels out: views, small ones under them, then comparisons.
+    """Lay out panels: views, small ones below them, then comparisons.
 
     Views with the same lines stand two by two over one legend; others have a row each, which leaves room for names at
     the ends of their lines.
@@ -309,7 +309,7 @@ def _rows(section: Section) -> Iterator[Sequence[Panel]]:
 
 
 def _with_legends(rows: Iterable[Sequence[Panel]]) -> Iterator[tuple[Sequence[Panel], list[list[str]]]]:
-    """Give each panel's legend; none where a row above has the same."""
+    """Return each panel's legend; none if a row above has the same."""
     known: list[list[str]] = []
     for row in rows:
         legends = [_names(panel) for panel in row]
@@ -330,7 +330,7 @@ def _is_shared(legends: Sequence[list[str]]) -> bool:
 
 
 def _at_ends(row: Sequence[Panel], names: Sequence[str]) -> bool:
-    """Say whether names stand at the ends of their lines: where a panel has a row of its own, and they find room."""
+    """Tell whether names go at the ends of their lines: if the panel fills its row and there is room."""
     if len(row) > 1 or not names or isinstance(row[0], Comparison):
         return False
     lines = sum(len(textwrap.wrap(name, _AT_END)) for name in names)
@@ -351,13 +351,13 @@ def _columns(names: Sequence[str], halves: float) -> int:
 
 
 def _end(series: Series, log: bool, percent: bool) -> tuple[float, float]:
-    """Give a line's last point that can be shown."""
+    """Return a line's last visible point."""
     shown = [(x, 100 * y if percent else y) for x, y in series.points if y > 0 or not log]
     return max(shown, default=(1.0, 1.0))
 
 
 def apart(wanted: Sequence[float], sizes: Sequence[float], low: float, high: float) -> list[float]:
-    """Move things of some sizes as little as it takes to lie side by side, in their order, from low to high.
+    """Move things of given sizes as little as possible so that they do not overlap, keeping their order.
 
     Example:
         >>> apart([0.5, 0.52, 0.9], [0.2, 0.2, 0.2], 0, 1)
@@ -389,7 +389,7 @@ def _set_ticks(axes: Axes, view: View) -> None:
 
 
 def _whole_ticks(places: Sequence[int]) -> list[int]:
-    """Choose labels among places on an even grid, not too many of them; where there is no grid, round numbers.
+    """Choose a few labels among places on an even grid; without a grid, round numbers.
 
     Example:
         >>> _whole_ticks([8, 16, 24, 64, 80, 128]), _whole_ticks([1, 2, 3, 4])
@@ -406,7 +406,7 @@ def _whole_ticks(places: Sequence[int]) -> list[int]:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Choose labels for a logarithmic axis: the fewest of some kinds of round numbers that are at least three.
+    """Choose labels for a log axis: the coarsest set of round numbers that gives at least three.
 
     Example:
         >>> _round_numbers(9e6, 2.1e8), _round_numbers(1.1, 2.6)
@@ -429,13 +429,13 @@ def _short(value: float) -> str:
 
 
 def _write_beside(axes: Axes, text: str, place: float, side: float, points: float, **look: Any) -> None:
-    """Write at the height of a line, so many points right of an end of the axis."""
+    """Write at the height of a line, some points to the right of an end of the axis."""
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(_set(text), (side, place), (points, 0), va="center", fontsize=8, **where, **look)
 
 
 def _set(text: str) -> str:
-    r"""Typeset indices and exponents; what a file holds is no formula.
+    r"""Typeset indices and exponents; other text is not read as a formula.
 
     Example:
         >>> print(_set("times n_K^(1/4)"), _set("2^(−n/2)"), _set("a $ b"))

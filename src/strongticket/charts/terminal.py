@@ -1,4 +1,4 @@
-"""A section as lines for a terminal: its tables, and a plot in a few lines of text to see whether a curve falls."""
+"""Print a section in a terminal: its tables, and a rough plot in text that shows whether a curve falls."""
 
 import math
 import re
@@ -24,7 +24,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def show(section: Section, width: int) -> Iterator[RichTable | str]:
-    """Give tables to print and text to write, in order, for a terminal so many characters wide."""
+    """Yield tables and text in order, for a terminal of the given width in characters."""
     yield _wrapped(f"{section.title}; {section.finding}" if section.finding else section.title, width)
     for block in section.blocks:
         if isinstance(block, Table):
@@ -45,7 +45,7 @@ def show(section: Section, width: int) -> Iterator[RichTable | str]:
 
 
 def show_table(table: Table, width: int, below: str = "") -> Iterator[RichTable | str]:
-    """Give a table whose numbers are whole; a line above says what it is, lines below what there was no room for."""
+    """Yield a table with whole numbers; its caption is above, and a note on dropped columns below."""
     plain = replace(table, columns=[*map(_plain, table.columns)], rows=[[*map(_plain, row)] for row in table.rows])
     fitted, widths, left_out = fit(plain, width)
     if table.caption:
@@ -69,7 +69,7 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write powers of ten, dashes and quotes as a terminal has them, and nothing that could steer it.
+    """Write powers of ten, dashes and quotes in ASCII, and spell out control characters.
 
     Example:
         >>> _plain("−1.23 × 10⁻⁹ to 4 × 10⁷"), _plain("the paper’s"), _plain("–")
@@ -80,7 +80,7 @@ def _plain(text: str) -> str:
 
 
 def view_plot(title: str, view: View, width: int) -> str:
-    """Draw the main lines of a view, no line longer than the terminal is wide; empty where there are none."""
+    """Draw the main lines of a view, no wider than the terminal; empty if there are none."""
     log = view.y_scales[0] == "log"
     scales = " and ".join(name for name, used in (("x", view.x_scale == "log"), ("y", log)) if used)
     heading = f"{title}; {view.name.lower()}" + (f"; {scales} on a log scale" if scales else "")
@@ -102,7 +102,7 @@ def text_plot(
     log_x: bool = False,
     log_y: bool = True,
 ) -> str:
-    """Draw some series of points with one character each; where two meet, the first is seen.
+    """Draw series of points with one character each; where two overlap, the first is shown.
 
     Points that a logarithmic scale cannot show are left out. Nothing is drawn of nothing.
 
@@ -146,7 +146,7 @@ def text_plot(
 
 
 def _legend(names: Sequence[str], width: int) -> list[str]:
-    """Lay names out in lines as wide as the plot; one that is longer than a line goes on below."""
+    """Lay out names in lines as wide as the plot; longer names are wrapped."""
     lines = [""]
     for name in names:
         if lines[-1] and len(lines[-1]) + 2 + len(name) > width:

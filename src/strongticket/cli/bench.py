@@ -1,4 +1,4 @@
-"""`strongticket bench`: how fast, against whom, and is it right."""
+"""`strongticket bench`: check the answers, then measure speed against other solvers."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -161,7 +161,7 @@ def rules_command(
     if quick:
         options |= {"networks": ("48-24",), "densities": (0.5,), "seeds": 1, "steps": 40}
     settings = _settings(RulesSettings, options)
-    rules.digits()  # which may have to be installed
+    rules.digits()  # fails early if scikit-learn is missing
     file, made = out / "results.jsonl", environment("cpu")
     before = [rows for rows in find([file]).benchmarks] if file.exists() else []
     done = [row.row for rows in before for row in rows.rules]
@@ -184,7 +184,7 @@ def rules_command(
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
         return
-    # All rows of the file, as the page has them, whatever was asked for this time.
+    # All rows of the file, as on the page, not only those of this command.
     found = find([file]).benchmarks[0]
     _show(rules_section(file, found.rules, found.rule_steps), out, "rules")
 
@@ -234,7 +234,7 @@ def _show(section: "Section", out: Path, name: str) -> None:
 
 
 def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
-    """Make settings of the options that were given, or have a default; what they do not allow is bad usage."""
+    """Make settings from options; invalid values are bad usage."""
     chosen_device(options.get("device", "cpu"))
     try:
         return kind(**{name: value for name, value in options.items() if value is not None})
@@ -250,9 +250,9 @@ def _run(
     out: Path,
     as_json: bool,
 ) -> list[T]:
-    """Measure; where a setting or an answer turns out wrong, end the command without a speed.
+    """Measure; if a setting or an answer is wrong, end the command without printing a speed.
 
-    Rows are put on disk as they come, so that Ctrl-C loses only those under way.
+    Rows are written as they finish, so that Ctrl-C loses only unfinished ones.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
     from strongticket.cli.terminal import print_json, say_error
@@ -276,7 +276,7 @@ def _run(
 
 
 def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettings) -> Path | None:
-    """Draw the figure, or say what is missing for it."""
+    """Draw the figure, or say which package it needs."""
     from importlib.util import find_spec
 
     from strongticket.charts.parts import Section

@@ -1,4 +1,4 @@
-"""`strongticket bound`: the theorems from the command line, either way: widths for an error, or the error of widths."""
+"""`strongticket bound`: evaluate the theorems, from an error to widths or from widths to an error."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ bound_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# What the commands ask for, by the names that the theorems' functions have for it: type, default, option.
+# Options by the argument names of the theorems' functions: type, default, option.
 _ASKED: dict[str, tuple[Any, Any, Any]] = {
     "d_model": (int, ..., typer.Option(help="Input dimension d_1.", show_default=False)),
     "blocks": (int, ..., typer.Option(help="Number of blocks B of the target.", show_default=False)),
@@ -65,7 +65,7 @@ _ASKED: dict[str, tuple[Any, Any, Any]] = {
 
 
 def _add(name: str, asks: str, example: str, words: str) -> None:
-    """Add the command of one theorem, which asks for a tolerance or widths, a constant and `asks`."""
+    """Add the command of one theorem, which takes a tolerance or widths, a constant and `asks`."""
     wanted = {*asks.split(), "d_model", "tol", "constant", "as_json"}
 
     def command(**given: Any) -> None:
@@ -133,11 +133,11 @@ _add(
 
 
 _OF = typer.Option(help="Of an attention (Lemma 12), or of a block (Lemma 13).")
-_MOVED = typer.Option(help="How far it moves at most; prints the error.", show_default=False)
+_MOVED = typer.Option(help="Largest change; prints the error.", show_default=False)
 
 
 def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words: str) -> None:
-    """Add the command of a lemma on how far outputs move: forward by how far `moved` does, backward by a tolerance."""
+    """Add the command of a lemma on how far outputs move: from the change of `moved`, or back from a tolerance."""
     options = {"d_model": _ASKED["d_model"], **more, "input_norm": _ASKED["input_norm"]}
     options |= {moved: (float | None, None, _MOVED), "tol": (float | None, None, _ASKED["tol"][2])}
     options |= {key: _ASKED[key] for key in ("variant", "as_json")}
@@ -148,7 +148,7 @@ def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words:
 
         as_json, move, tol, of = given.pop("as_json"), given.pop(moved), given.pop("tol"), given.pop("of", None)
         if (move is None) == (tol is None):
-            bad_usage(f"give --{moved.replace('_', '-')} to get the error, or --tol to get how far that may move.")
+            bad_usage(f"give --{moved.replace('_', '-')} to get the error, or --tol to get the largest change allowed.")
         try:
             if tol is None:
                 error = getattr(bounds, f"{of}_drift" if of else "softmax_error")(move, **given)
@@ -158,8 +158,8 @@ def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words:
         except ValueError as wrong:
             bad_usage(wrong)
         if as_json:
-            told = {"of": of} if of else {}
-            print_json({**told, **given, moved: move if math.isfinite(move) else None, "error": error})
+            kind = {"of": of} if of else {}
+            print_json({**kind, **given, moved: move if math.isfinite(move) else None, "error": error})
         else:
             typer.echo(f"{moved.replace('_', ' ')} at most {move:.6g}: outputs move by at most {error:.6g}")
 
@@ -267,7 +267,7 @@ def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":
 def _answer(
     bound: "Bound | Stack", tol: float | None, texts: dict[str, str | None], variant: str | None, as_json: bool
 ) -> None:
-    """Print widths if a tolerance was given, the error if widths were; exit with 1 if they promise nothing."""
+    """Print widths for a tolerance, or the error for widths; exit with 1 if they guarantee nothing."""
     from strongticket.bounds import Stack
     from strongticket.cli.terminal import print_json
 
@@ -317,7 +317,7 @@ def _print_answer(stack: "Stack", variant: str | None, error: float, widths: lis
 
 
 def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
-    """Say which widths are too small for any promise, and what would do."""
+    """Say which widths are too small to guarantee anything, and the smallest that suffice."""
     least = stack.widths(math.nextafter(1.0, 0.0))
     small = [
         f"{line.name}={own[line.name]} (at least {need[line.name]})"
@@ -331,7 +331,7 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
 
 
 def _widths(stack: "Stack", tol: float | None, texts: dict[str, str | None]) -> list[dict[str, int]]:
-    """Work out what was asked for: the widths for a tolerance, or those that were given."""
+    """Return the widths for a tolerance, or the given ones."""
     given, listed = [_option(n) for n, text in texts.items() if text is not None], " and ".join(map(_option, texts))
     if tol is None and not given:
         raise ValueError(f"give --tol to get widths, or {listed} to get the error; got neither.")

@@ -1,4 +1,4 @@
-"""`strongticket construct` and `strongticket compare`: a pretrained model into a ticket, and the two side by side."""
+"""`strongticket construct` and `strongticket compare`: turn a pretrained model into a ticket, and compare the two."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -67,7 +67,7 @@ def construct(
     --workers or --dask.
     """
     cluster = chosen_cluster(workers, dask, dask_timeout)
-    if cluster is None:  # whose workers may have what this machine has not
+    if cluster is None:  # a cluster's workers may have a GPU that this machine lacks
         chosen_device(device)
     from strongticket.parallel import available_cores
     from strongticket.pretrained.checkpoint import remove_checkpoint
@@ -84,7 +84,7 @@ def construct(
         _look_at(model, what, parts, describe, items, device, workers)
         return
     if out is None:
-        bad_usage("--out is needed: the ticket file to write. Only --describe and --dry-run do without it.")
+        bad_usage("--out is needed: the ticket file to write. Only --describe and --dry-run work without it.")
     if not out.parent.is_dir():
         raise StrongTicketError(f"{out} cannot be written: there is no folder {out.parent}.")
 
@@ -107,7 +107,7 @@ def construct(
 
 
 def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, device: str, workers: int) -> None:
-    """Print what a model is made of, or what its construction would take; its numbers are not looked at."""
+    """Print the parts of a model, or the time and size of its construction, without loading its weights."""
     from strongticket.pretrained import describe as words
     from strongticket.pretrained.families import family_of
     from strongticket.pretrained.load import load_skeleton
@@ -136,9 +136,7 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     typer.echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
     typer.echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
     typer.echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
-    typer.echo(
-        f"memory beside the model: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
-    )
+    typer.echo(f"extra memory: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part")
 
 
 def _duration(seconds: float) -> str:
@@ -148,7 +146,7 @@ def _duration(seconds: float) -> str:
 
 
 def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":
-    """Give the ticket that an earlier run of the same command has written; anything else in its place is left alone."""
+    """Return the ticket if an earlier run of the same command wrote it; never overwrite another file."""
     from strongticket.pretrained.attaching import check_ticket, parts_of
     from strongticket.tickets.ticket import Ticket
 
@@ -161,7 +159,7 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
         raise StrongTicketError(f"{out} exists and is not this model's ticket; choose another --out.") from None
     assert ticket.certificate is not None
     assignment = "adaptive" if "assignment" in ticket.certificate.details else "equal"
-    # A family whose heads are never merged has one kind of parts, whatever is asked for.
+    # A family whose heads are never merged has only one kind of parts.
     parts = settings["parts"] if target.family.linear else parts_of(ticket)
     there = {"seed": ticket.seed, **ticket.architecture, "assignment": assignment, "parts": parts}
     for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""Help pages in a user's words: FILE and N, not the names of Python's types."""
+"""Help pages with plain words: FILE and N, not the names of Python's types."""
 
 import re
 from typing import Any
@@ -17,11 +17,11 @@ _TYPE = re.compile(r" <([^>]+)>")
 
 
 class Command(TyperCommand):
-    """A command whose help puts options under headings (their `rich_help_panel`) and says plainly what they take."""
+    """A command whose help groups options under headings (their `rich_help_panel`) and plainly names their values."""
 
-    # Typer has click's classes under a name of its own in some releases and under click's in others.
+    # Some releases of typer rename click's classes, so they are not named here.
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Give what follows the command's name, arguments without braces."""
+        """Return what follows the command's name, with arguments without braces."""
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -39,7 +39,7 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; what is wrong with them is said without the words of the parser."""
+        """Read the arguments; errors are reworded in plain English."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -48,19 +48,19 @@ class Command(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, with NumPy imported: torch does it too, but takes a Ctrl-C there for a missing NumPy."""
+        """Import NumPy and run the command; Ctrl-C while torch imports NumPy would look like a missing NumPy."""
         import numpy as np  # noqa: F401
 
         return super().invoke(ctx)
 
 
 def _taken(found: re.Match[str]) -> str:
-    """Name what an option takes; a choice of words already does."""
+    """Name an option's value; a list of choices stays as it is."""
     return " " + _WORDS.get(found[1].removesuffix(" range"), found[1])
 
 
 def plain_complaint(text: str) -> str:
-    """Say what is wrong with a value as people do.
+    """Reword a parser's error message in plain English.
 
     Example:
         >>> plain_complaint("Value error, 'x' is not one of 'search', 'dense'.")
@@ -74,7 +74,7 @@ def plain_complaint(text: str) -> str:
 
 
 def plain_range(text: str) -> str:
-    """Say a range in words; one that only keeps a seed within a machine's integers says nothing to a user.
+    """Write a range in words; leave out one that only keeps a seed within machine integers.
 
     Example:
         >>> plain_range("Timed runs.  [default: 7; x>=1]")

@@ -1,4 +1,4 @@
-"""`strongticket evaluate` and `strongticket generate`: what a ticket of a language model is good for."""
+"""`strongticket evaluate` and `strongticket generate`: the loss of a ticket's language model, and its text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -77,7 +77,7 @@ def evaluate(
     recorded = recorded_of(ticket)
     if data is None:
         data = _recorded_text(recorded)
-    if tokenizer is None and recorded and not is_entry(Path(data)):  # which has one of its own
+    if tokenizer is None and recorded and not is_entry(Path(data)):  # an entry has its own tokenizer
         tokenizer = recorded.tokenizer_name
     with count_bar("making tokens") as show:
         text = load_text(data, tokenizer=tokenizer, splits=[split], progress=show)
@@ -89,7 +89,7 @@ def evaluate(
             length=length,
             sequences=sequences,
             precision=precision,
-            run="dense" if run == "auto" else run,  # as fast where whole sequences are read
+            run="dense" if run == "auto" else run,  # equally fast for whole sequences
             device=place,
             progress=show,
         )
@@ -102,7 +102,7 @@ def evaluate(
 
 
 def _recorded_text(recorded: "Recorded | None") -> str:
-    """Give the text that a ticket was found on, where its name is enough to find it."""
+    """Return the text of a ticket's search, if its name is enough to find it."""
     from strongticket.data.hub import WIKITEXT
     from strongticket.data.text import SAMPLE
 
@@ -158,9 +158,9 @@ def generate(
     made = generate_tokens(model, begin, tokens=tokens, temperature=temperature, top_k=top_k or None, seed=seed)
     pieces = decode_stream(words, pace := Pace(made))
     if as_json:
-        said = {"file": str(file), "identity": ticket.identity, "prompt": prompt, "text": "".join(pieces)}
+        written = {"file": str(file), "identity": ticket.identity, "prompt": prompt, "text": "".join(pieces)}
         memory = {"weight_bytes": weight_bytes(model), "peak_bytes": peak_memory(place)}
-        print_json({**said, "run": chosen, **pace.as_json(), **memory})
+        print_json({**written, "run": chosen, **pace.as_json(), **memory})
         return
     typer.echo(prompt, nl=False)
     for piece in pieces:
@@ -192,7 +192,7 @@ def _print_evaluation(result: "Evaluation") -> None:
 
 
 def harmless(text: str) -> str:
-    """Spell control characters out, since a model may write any byte and some drive the terminal."""
+    """Spell out control characters, since a model may write any byte and some control the terminal."""
     return text.translate(_CONTROL)
 
 

@@ -1,4 +1,4 @@
-"""The command line: what commands there are, and those that look at one ticket."""
+"""The command line: the list of commands, and those that inspect one ticket."""
 
 import os
 import sys
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from strongticket.construct.samples import SampleCertificate
     from strongticket.tickets.ticket import Ticket
 
-INTERRUPTED = 130  # as shells have it for Ctrl-C
+INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
 app = typer.Typer(
     invoke_without_command=True,
-    # On a wide terminal lines may be longer than click's 80, but not so long that an eye loses them.
+    # On a wide terminal lines may exceed click's 80 characters, but stay easy to read.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    # Rich's help keeps the line breaks of docstrings, cuts long option names and asks flags for a value.
+    # Rich's help keeps the line breaks of docstrings, cuts long option names and shows values for flags.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -58,7 +58,7 @@ Five things to do first (1 and 2 take a minute or two on a CPU):
        strongticket generate out/first/seed-0/best.ticket --prompt "The river"
   4. Look into the file: what is random, what is kept, how many bytes.
        strongticket show out/first/seed-0/best.ticket
-  5. Put all of it on one page, and open that in a browser.
+  5. Put everything on one page, and open it in a browser.
        strongticket report out --out report.html
 
 strongticket -h lists all commands; strongticket COMMAND -h explains one.
@@ -145,8 +145,8 @@ def verify(
         with doing("bounding the error on the samples"):
             found = _certify(ticket, target, inputs, radius or 0.0)
     if as_json:
-        told = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
-        print_json(told | ({"samples": found.as_json()} if found else {}))
+        outcome = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
+        print_json(outcome | ({"samples": found.as_json()} if found else {}))
     elif failures:
         typer.echo(f"{file}: {len(failures)} failed")
         for failure in failures:
@@ -207,11 +207,11 @@ def _certify(ticket: "Ticket", target: Path, samples: "Tensor", radius: float) -
 
 
 def _add(command: Callable[..., None], example: str, kind: type[Command] = Command) -> None:
-    # In an epilog \b keeps the lines as they are, so that they can be copied.
+    # In an epilog, \b preserves line breaks, so that the example can be copied.
     app.command(cls=kind, epilog=f"\b\nExample: strongticket {example}")(command)
 
 
-# In the order in which they are met.
+# In the order in which a new user needs them.
 _add(reproduce, "reproduce fig4 --widths 8,16,32 --heads 4")
 _add(
     search,
@@ -231,14 +231,14 @@ app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:
-    """Run the command line; errors we raise on purpose become one line and an exit code, mostly 1."""
+    """Run the command line; expected errors become one line and an exit code, mostly 1."""
     try:
-        app(prog_name="strongticket")  # also where python -m started it
+        app(prog_name="strongticket")  # also under python -m
     except (StrongTicketError, ValueError, OSError, MemoryError) as error:
-        if os.environ.get("STRONGTICKET_DEBUG"):  # one that nobody raised on purpose is a bug, and this its traceback
+        if os.environ.get("STRONGTICKET_DEBUG"):  # show the traceback
             raise
         code = getattr(error, "exit_code", 1)
-        if code == INTERRUPTED:  # which is what its user wanted
+        if code == INTERRUPTED:  # the user's wish, not an error
             tell(str(error))
         else:
             say_error(error)

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and what is the same about them."""
+"""Options and arguments shared by several commands."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,16 +38,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 
 def device_option(panel: str | None = None) -> Any:
-    """Make the option of a command that takes a GPU where there is one."""
+    """Make the device option of a command that uses a GPU if there is one."""
     words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
     return typer.Option("--device", rich_help_panel=panel, **words)
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
-    """Let typer see options that come from data: type, default (... for none) and `typer.Option` of each name."""
+    """Give a command options from data, for typer: type, default (... for none) and `typer.Option` of each name."""
     hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}
     command.__annotations__ = hints
-    # What typer asks; a function does not declare it.
+    # Typer reads this attribute, which functions do not declare.
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
@@ -64,10 +64,10 @@ def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any,
 def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every field that `setting` declares; their values reach it as `**settings`.
 
-    They stand before the command's own, and behind its context and arguments.
+    They come after the command's context and arguments, before its own options.
 
     Args:
-        kind: a dataclass; the fields of a dataclass in it are options as well, under the heading it has there.
+        kind: a dataclass; fields of a nested dataclass are options as well, under its heading.
     """
 
     def command_with(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,7 +90,7 @@ def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
 
 
 def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
-    """Make an option as typer reads it off a function's signature."""
+    """Make an option as typer reads it from a function's signature."""
     flag, kind, shown = f"--{own.name.replace('_', '-')}", own.type, own.metadata["shown"]
     default: Any = own.default
     if get_origin(kind) is tuple:
@@ -99,13 +99,13 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     if shown is not None:
         kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
     words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
-    if float in get_args(kind) and words:  # which typer does not know
+    if float in get_args(kind) and words:  # typer does not support this union
         kind = str
         more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
     if words and any(get_origin(part) is Mapping for part in get_args(kind)):
         kind = str
         more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
-    # Typer adds --no-signed to a flag that it is left to name; one that is off has nothing to be said by it.
+    # Typer adds --no-NAME to flags it names itself, which is useless for a flag that is off by default.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
     return inspect.Parameter(own.name, place, default=default, annotation=annotation)
@@ -144,19 +144,19 @@ def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ..
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Name the parameters that were set by the user, by command line or environment."""
+    """Return the parameters that the user set, on the command line or in the environment."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
 def refuse_unused(unused: Sequence[str], about: str) -> None:
-    """Refuse options that would have no effect: whoever gave them expects another result."""
+    """Refuse options that would have no effect, since the user expects one."""
     if unused:
         bad_usage(f"{' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} for {about}.")
 
 
 def chosen_cluster(workers: int | None, dask: str | None, timeout: float | None) -> "Cluster | None":
-    """Give the cluster that was asked for; local workers beside it are refused."""
+    """Return the requested cluster; refuse it together with local workers."""
     from strongticket.cluster import TIMEOUT_SECONDS, Cluster
 
     if dask is None:
@@ -168,7 +168,7 @@ def chosen_cluster(workers: int | None, dask: str | None, timeout: float | None)
 
 
 def load_families(file: Path | None) -> None:
-    """Run the file that `--families` names, if it was given."""
+    """Run the file given with `--families`, if any."""
     if file is not None:
         from strongticket.pretrained.families import run_families
 
@@ -176,7 +176,7 @@ def load_families(file: Path | None) -> None:
 
 
 def chosen_device(asked: str | None) -> str:
-    """Give the device a command should use; one that is not there is bad usage."""
+    """Return the device to use; a missing one is bad usage."""
     if asked not in (None, "cpu", "cuda"):
         bad_usage(f"--device must be cpu or cuda; got {asked!r}. CUDA_VISIBLE_DEVICES chooses among several GPUs.")
     if asked == "cpu":
@@ -185,5 +185,5 @@ def chosen_device(asked: str | None) -> str:
 
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:
-        bad_usage("--device cuda was asked for, but torch finds no CUDA device here. Use --device cpu.")
+        bad_usage("--device cuda was given, but torch finds no CUDA device here. Use --device cpu.")
     return "cuda" if there else "cpu"

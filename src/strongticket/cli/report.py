@@ -1,4 +1,4 @@
-"""`strongticket report`: one page of everything that was measured."""
+"""`strongticket report`: all results on one page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -42,4 +42,4 @@ def report(
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
         typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:
-        raise StrongTicketError(f"{out} has nothing to show: all that was found is left out, and the page says why.")
+        raise StrongTicketError(f"{out} has nothing to show: everything found was left out; the page says why.")

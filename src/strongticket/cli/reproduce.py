@@ -97,7 +97,7 @@ def reproduce(
         bad_usage(f"{unknown[0]!r} is not one of {', '.join(FIGURES)}.")
     _refuse_what_is_not_used(context, chosen)
     cluster = chosen_cluster(workers, dask, dask_timeout)
-    # Before any work: a figure may take a while.
+    # Before any work, so that errors show at once.
     loaded, device = [load_figure(name) for name in chosen], chosen_device(device)
     try:
         options = Options(**{name: value for name, value in settings.items() if value is not None})
@@ -125,8 +125,8 @@ def reproduce(
 
 
 def _usual_folder(options: Options, on_text: bool) -> Path:
-    """Choose where results go unless --out says it; a variant has a folder of its own beside the standard figures."""
-    if on_text and not options.quick:  # such runs are gathered over days, and those of the repository are there
+    """Choose the folder for results without --out; a variant has its own folder beside the standard figures."""
+    if on_text and not options.quick:  # such runs are collected over days, and the repository's are there
         return Path("results")
     variant = "_".join(f"{name}-{value}".rstrip("-") for name, value in options.variant().items())
     return Path("out") / variant
@@ -146,10 +146,10 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
         ),
     ):
         if unused:
-            refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was asked for")
+            refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was given")
     if context.params["quick"]:
         if "schedule" in given:
-            bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
+            bad_usage("--quick has its own schedule; leave out --quick or --schedule.")
     elif context.params["data"] is None:
         refuse_unused([_flag(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
 
@@ -159,7 +159,7 @@ def _flag(name: str) -> str:
 
 
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
-    """Make one figure, print it, and sum it up."""
+    """Make one figure, print it, and return a summary."""
     from strongticket.charts.terminal import show
     from strongticket.cli.terminal import console, print_parts, say_stopped
     from strongticket.cli.watch import watched_runs
@@ -169,16 +169,16 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
 
     folder = out / figure.name
     before = read_json(folder / RESULT)
-    told: list[str] = []
+    warnings: list[str] = []
     try:
         with watched_runs(figure.name) as (begin, watch, say):
-            how = replace(how, progress=begin, watch=watch, row=say, tell=told.append)
+            how = replace(how, progress=begin, watch=watch, row=say, tell=warnings.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}
     except KeyboardInterrupt:
         say_stopped()
-    for line in told:
+    for line in warnings:
         typer.echo(line, err=True)
     if not as_json:
         print_parts(show(figure.section(result), console().width))
@@ -187,8 +187,8 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
         typer.echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")
         if isinstance(before, dict) and before.get("config") != result["config"]:
             typer.echo(
-                "These files showed other models, seeds or another schedule before. All runs are kept: the command "
-                "with the earlier options, or with none, draws them again."
+                "These files showed other models, seeds or another schedule before. All runs are kept: repeat the "
+                "earlier command to draw them again."
             )
     summed_up = ("config", "violations", "fits", "runs", "missing")
     return {"folder": str(folder), **{key: result[key] for key in summed_up if key in result}}
@@ -216,7 +216,7 @@ def _work(
     keep: bool,
     models: tuple[str, ...],
 ) -> "Work":
-    """Load the texts, and say on what and how long the missing runs are done."""
+    """Load the texts, and set the device and the time limit of missing runs."""
     import torch
 
     from strongticket.data.text import load_text

@@ -1,4 +1,4 @@
-"""`strongticket search`: find a ticket in a random GPT-2, or train the ordinary one beside it."""
+"""`strongticket search`: find a ticket in a random GPT-2, or train an ordinary one for comparison."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,10 +17,10 @@ from strongticket.models.gpt2_sizes import gpt2_config
 
 
 class SearchCommand(Command):
-    """Has the rules in its help."""
+    """A command whose help lists the rules."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, then a line for each rule."""
+        """Write the options, then one line per rule."""
         super().format_options(ctx, formatter)
         with formatter.section("Rules, and their settings"):
             formatter.write_dl([(name, about) for name, (_, about) in RULES.items()])
@@ -106,7 +106,7 @@ def search(
         else:
             config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
-        replace(config, seed=chosen[-1])  # refuses what is no seed
+        replace(config, seed=chosen[-1])  # refuses an invalid seed
         if config.mode == "search":
             _refuse_settings_of(config.policy.rule)
     except ValueError as error:
@@ -132,15 +132,13 @@ def search(
 def _recommended(
     context: typer.Context, budget: int, settings: dict[str, Any], epochs: int | None, device: str
 ) -> RunConfig:
-    """Take the frontier's settings for a number of bytes; what decides about bytes is not to be given as well."""
+    """Take the frontier's settings for a number of bytes; options that change the bytes are refused."""
     from strongticket.experiments.budget import config_of, recommend
 
     given = given_options(context)
     scales = settings["scales"] if "scales" in given else None
     if scales not in (None, "none"):
-        bad_usage(
-            "--budget-bytes chooses the scales; with it, leave --scales out, or give --scales none for a strong ticket."
-        )
+        bad_usage("--budget-bytes chooses the scales; leave out --scales, or give --scales none for a strong ticket.")
     decided = ({own.name for own in fields(Policy)} - {"scales"} | {"size", "mode", "stored", "activation"}) & given
     refuse_unused(
         [option.opts[0] for option in context.command.params if option.name in decided],
@@ -171,7 +169,7 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
 
 
 def _refuse_settings_of(rule: str) -> None:
-    """Refuse what a rule does not take, before any text is read."""
+    """Refuse settings that a rule does not have, before any text is read."""
     if ":" in rule:  # else there is nothing to refuse, and nothing to import
         from strongticket.learn.rules.rule import as_rule
 
@@ -179,7 +177,7 @@ def _refuse_settings_of(rule: str) -> None:
 
 
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:
-    """Make a run's settings of the options, and work out those that were not given from the others."""
+    """Make a run's settings from the options; those not given follow from the others."""
     given = {name: value for name, value in settings.items() if value is not None}
     steps = given.get("steps", (epochs or EPOCHS) * STEPS_AN_EPOCH)
     found = {
@@ -232,7 +230,7 @@ def _run_seeds(
                     f"{folder}: {size:,} bytes, more than --budget-bytes {budget:,}: the text has more kinds of tokens."
                 )
             if share.rank == 0 and not as_json:
-                with naming(folder / RESULT):  # of an earlier command, it may be
+                with naming(folder / RESULT):  # possibly written by an earlier command
                     _report(folder, result)
         if share.rank == 0 and as_json:
             print_json({"runs": results})
@@ -248,11 +246,11 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     if "unwritable" in found:
         typer.echo(f"{folder}: no ticket was written: {found['unwritable']}")
     elif (name := found.get("ticket") or found.get("weights")) is None:
-        typer.echo(f"{folder}: only the numbers were kept, as --no-keep asked; another --out does the run again.")
+        typer.echo(f"{folder}: only the numbers were kept (--no-keep); to run again, choose another --out.")
     elif not (file := folder / name).exists():
-        typer.echo(f"{file}: no longer there; another --out does the run again.")
+        typer.echo(f"{file}: no longer there; to run again, choose another --out.")
     else:
-        # Runs of earlier releases did not say how strong.
+        # Runs of earlier releases did not record this.
         kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
         typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")

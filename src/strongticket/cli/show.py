@@ -1,4 +1,4 @@
-"""What `strongticket show` says of a ticket: facts in lines, tensors in tables."""
+"""The output of `strongticket show`: facts in lines, tensors in tables."""
 
 import json
 import re
@@ -25,7 +25,7 @@ Part = RichTable | str
 
 
 def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only: bool = False) -> Iterator[Part]:
-    """Lay a summary out for a terminal so many characters wide."""
+    """Lay out a summary for a terminal of the given width in characters."""
     yield printable(title)
     yield from _facts(summary, every, width)
     yield ""
@@ -59,7 +59,7 @@ def _facts(summary: Summary, every: bool, width: int) -> Iterator[str]:
         *(_nested("metadata", ticket.metadata, every) if ticket.metadata else ()),
     ]
     names = min(max(len(name) for name, _ in facts), _NAME_SHOWN)
-    # On a line of its own, and whole: an identity is there to be copied.
+    # In full on one line, so that it can be copied.
     yield f" {'identity':<{names}}  {ticket.identity}"
     for name, fact in facts:
         room = max(width - names - 3, _NAME_SHOWN)
@@ -69,7 +69,7 @@ def _facts(summary: Summary, every: bool, width: int) -> Iterator[str]:
 
 
 def _nested(name: str, value: Mapping[str, object], every: bool, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Give a row with the plain values of an object, and below it rows for each object inside."""
+    """Yield a row with the plain values of an object, and below it rows for each nested object."""
     inner = {key: part for key, part in value.items() if isinstance(part, dict) and part}
     plain = [f"{key:.{_VALUE_SHOWN}} {_short(part)}" for key, part in value.items() if key not in inner]
     shown = plain if every else plain[:_ROWS_SHOWN]

@@ -1,4 +1,4 @@
-"""What every command shares in front of its user: results on stdout, errors in one line on stderr."""
+"""Output shared by all commands: results on stdout, errors in one line on stderr."""
 
 import json
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ STOPPED = "Stopped; the same command resumes."
 
 
 def console() -> Console:
-    """Give stdout; wide enough for a whole table when it is not a terminal.
+    """Return stdout, wide enough for a whole table if it is not a terminal.
 
-    Brackets are printed as they are: names in files may hold some.
+    Brackets are printed as they are, since names in files may contain them.
     """
     stdout = Console(highlight=False, markup=False)
     return stdout if stdout.is_terminal else Console(width=120, highlight=False, markup=False)
@@ -38,14 +38,14 @@ def print_parts(parts: "Iterable[RichTable | str]") -> None:
 
 
 def print_table(table: "Table") -> None:
-    """Print a table with whole numbers: what the terminal has no room for is left out, and a line says so."""
+    """Print a table with whole numbers; a line names the columns that do not fit."""
     from strongticket.charts.terminal import show_table
 
     print_parts(show_table(table, console().width))
 
 
 def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
-    """Draw a share of 1 as a bar, to an eighth of a character; in ASCII to a whole one.
+    """Draw a share of 1 as a bar, to an eighth of a character; in ASCII, to a whole one.
 
     Example:
         >>> bar(0.5, 4), bar(0.3, 4), bar(0.5, 4, ascii_only=True)
@@ -63,22 +63,22 @@ def print_json(content: object) -> None:
 
 
 def say_error(message: object) -> None:
-    """Say in one line what went wrong."""
+    """Print an error in one line."""
     tell(f"Error: {message}")
 
 
 def say_stopped() -> NoReturn:
-    """End a command that Ctrl-C has stopped, and that can resume."""
+    """End a command that was stopped by Ctrl-C and can be resumed."""
     tell(STOPPED)
     raise typer.Exit(130)
 
 
 def tell(line: str) -> None:
-    """Print a line beside a command's output; what a file brought into it cannot drive the terminal."""
+    """Print a line to stderr, with control characters spelled out."""
     typer.echo(printable(line), err=True)
 
 
 def bad_usage(message: object) -> NoReturn:
-    """Say in one line what is wrong with the arguments, and exit with 2."""
+    """Print in one line what is wrong with the arguments, and exit with 2."""
     say_error(message)
     raise typer.Exit(2)

@@ -1,4 +1,4 @@
-"""The runs of a figure as their user sees them: how many are done, and how the present one is doing."""
+"""Progress of a figure's runs: how many are done, and how the current one is doing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +13,10 @@ from strongticket.progress import Lines
 
 @contextmanager
 def watched_runs(title: str) -> Iterator[tuple[Begin, Watch, Callable[[str], None]]]:
-    """Show all tasks or runs of a figure, and how the present one is doing.
+    """Show the progress of a figure's tasks or runs, and of the current one.
 
-    What it gives are called when a run starts, with each moment of it, and with a line that is to stay.
+    Yields three functions: call the first when a run starts, the second with each moment of it, the third with a line
+    to keep on screen.
     """
     with run_bar(title) as bar, Lines(title, wanted=bar.disable) as lines:
         task, run, count = bar.add_task("starting", total=None), "", (0, 0)

@@ -1,9 +1,9 @@
-"""Which coordinate each hidden unit serves: chosen from its weights and the target, or by its place as in the paper.
+"""Which coordinate each hidden unit serves: chosen from its weights and the target, or by position as in the paper.
 
-The paper cuts the units into equal blocks before it looks at a weight. Then chance decides how far the items of a sum
-reach, behind a ReLU even how many there are, and the few sums that miss make nearly all of the error. Chosen
-afterwards, every unit counts: it serves an input to which its weight has the right sign and size, and units change
-places until no sum is hard to meet.
+The paper cuts the units into equal blocks before it looks at any weight. Chance then decides how far the items of a sum
+reach and, behind a ReLU, even how many there are; the few sums that miss cause nearly all of the error. If the choice
+is made afterwards, every unit counts: it serves an input for which its weight has the right sign and size, and units
+are exchanged until no sum is hard to meet.
 """
 
 import math
@@ -22,26 +22,26 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-# A slot's weights are to be so large that its sums spread by this many times its largest target: larger ones make
-# errors larger, smaller ones leave entries out of reach. From 1 to 2 the errors were within a fifth of each other.
+# A slot wants weights whose sums spread over this many times its largest target. Larger weights increase the error,
+# smaller ones leave entries out of reach. Between 1 and 2 the errors were within a fifth of each other.
 _SPREAD = 1.5
-# Weights are no farther off than half of what is wanted and this much, if it can be helped. The second number is shared
-# by all slots: where there are few, a unit has little choice.
+# If possible, a weight differs from the wanted one by at most half of that plus this much. The second number is divided
+# by the number of slots: where there are few, a unit has little choice.
 _NEAR, _NEAR_OF_FEW = 0.05, 2.0
-# Targets are cut off here, in units of the largest item: far out of reach, and squares stay far from overflow.
+# Targets are clamped here, in units of the largest item: this is far out of reach, and squares do not overflow.
 _OUT_OF_REACH = 1e6
-# Up to so many subset sums both assignments are solved: luck counts, and they take milliseconds. Of more sums they are
-# not where one predicted sum of squares is so many times the other.
+# Up to this many subset sums, both assignments are solved: luck matters, and solving takes milliseconds. Beyond that,
+# only the better one is solved if the other's predicted sum of squares is this many times larger.
 _SOLVED_BOTH, _DECISIVE = 512, 64.0
-# A slot with large targets gets up to so many items, and for its sake all others at most so many fewer.
+# A slot with large targets gets up to this many items; each of the others gives up at most this many for it.
 _MOST_ITEMS, _GIVEN_AWAY = 64, 2
-# Rounds of exchanges: at least so many, and so many a slot for up to 20 items. Each item more makes the sums take 1.4
-# times as long, and so the rounds may, up to a point where they have nothing left to do.
-_FEWEST_ROUNDS, _ROUNDS_A_SLOT, _MOST_ROUNDS_A_SLOT = 256, 2, 32
+# Rounds of exchanges: the minimum, and the number per slot for up to 20 items. Each further item makes the sums take
+# 1.4 times as long, so the rounds may too, up to the point where no exchange is left to make.
+_MIN_ROUNDS, _ROUNDS_PER_SLOT, _MAX_ROUNDS_PER_SLOT = 256, 2, 32
 
 
 class Assigned(NamedTuple):
-    """A way to share units out: each unit's coordinate, its weight to that, and what it is called."""
+    """An assignment of units: each unit's coordinate, its weight to that coordinate, and the assignment's name."""
 
     owners: Tensor  # (units,) int64, on the CPU; -1 for none
     own: Tensor  # (units,) float32
@@ -61,23 +61,23 @@ def assign(
     assignment: Assignment | Tensor,
     device: torch.device | str | None,
 ) -> list[Assigned]:
-    """Share the hidden units of a product out among its coordinates.
+    """Assign the hidden units of a product to its coordinates.
 
     Returns:
-        What is to be solved: one way, or two of which the better is to be kept, where a prediction cannot tell.
+        The assignments to solve: one, or two where prediction cannot tell which is better.
 
     Args:
         target: (free coordinates, block coordinates), float64.
         blocked: the matrix whose units keep one coordinate each.
-        free: the matrix whose mask will be searched.
-        weights: those of the free matrix, (free coordinates, units).
+        free: the matrix whose mask is searched for.
+        weights: the weights of the free matrix, (free coordinates, units).
         signs: which units make a sum.
-        width: what the number of units is called where it is set.
-        divisor: of every item.
-        seed: of the random weights.
-        assignment: "equal" blocks; "adaptive", which gives equal blocks where they are better; or each unit's
+        width: the name of the argument that sets the number of units.
+        divisor: every item is divided by it.
+        seed: seed of the random weights.
+        assignment: "equal" blocks; "adaptive", which uses equal blocks where they are better; or each unit's
             coordinate, (units,) int64, -1 for none.
-        device: where weights are drawn; the choice is made on the CPU, the same for every device.
+        device: where weights are drawn. The choice is made on the CPU and is the same for every device.
     """
     if isinstance(assignment, Tensor):
         return [Assigned(assignment, blocked.draw_own(assignment, seed, device), "given")]
@@ -91,11 +91,11 @@ def assign(
             f"{width} must be at least {slots}, one hidden unit for either sign of each input; got {blocked.units}. "
             f"Use {slots} or more, or assignment='equal'."
         )
-    from strongticket.construct import exchange  # numba takes its time
+    from strongticket.construct import exchange  # numba is slow to import
 
     drawn = blocked.draw(seed, device)  # (coordinates, units)
     own, second = drawn.T.cpu().numpy(), weights.cpu().numpy()
-    # Items are counted in units of the largest that can be, so that nothing depends on the scale of the matrices.
+    # Items are measured in units of the largest possible one, so that nothing depends on the scale of the matrices.
     unit = blocked.scale * free.scale
     wanted_sums = (target.detach().cpu() * (divisor / unit)).clamp(-_OUT_OF_REACH, _OUT_OF_REACH)
     columns = wanted_sums.T.repeat_interleave(signs.slots, dim=0).contiguous().numpy()  # (slots, free coordinates)
@@ -104,7 +104,7 @@ def assign(
     near = (wanted / 2 + (_NEAR + _NEAR_OF_FEW / slots) * blocked.scale).astype(np.float32)
 
     slot = exchange.share_out(own, quotas, wanted, near, signs.value)
-    rounds = max(_FEWEST_ROUNDS, slots * _rounds_a_slot(blocked.units // slots))
+    rounds = max(_MIN_ROUNDS, slots * _rounds_per_slot(blocked.units // slots))
     found = exchange.exchange(own, second, slot, columns, wanted, near, signs.value, unit, rounds)
     equal_slot = slots_of(equal, torch.from_numpy(own)[torch.arange(len(own), device="cpu"), equal], signs).numpy()
     known = exchange.predicted_squares(own, second, equal_slot, columns, signs.value, unit)
@@ -117,10 +117,10 @@ def assign(
 
 
 def _quotas(columns: F64, units: int) -> I64:
-    """Share units out evenly, more to a slot whose largest target would else be out of reach."""
+    """Divide units evenly, with more for a slot whose largest target would otherwise be out of reach."""
     slots = len(columns)
     even = units // slots
-    # The positive ones of n items u v with u = 1 add up to n / 4; half as much again is not left to chance.
+    # Of n items u v with u = 1, the positive ones add up to n / 4 on average; allow half as many again.
     needed = np.minimum(np.ceil(6 * np.abs(columns).max(axis=1)) + 4, _MOST_ITEMS).astype(np.int64)
     most = max(even, int(needed.max()))
     while True:
@@ -131,20 +131,20 @@ def _quotas(columns: F64, units: int) -> I64:
         most -= 1
     if spare < 0:
         quotas, spare = np.full(slots, even), units - even * slots
-    # What is left goes to those with fewest, one after the other.
+    # The rest goes to the slots with the fewest units, one at a time.
     for _ in range(spare):
         quotas[np.argmin(quotas)] += 1
     return quotas
 
 
 def _wanted_weights(columns: F64, quotas: I64, scale: float) -> F32:
-    """Say how large a slot's weights should be: so that its sums spread as its largest target asks."""
-    # n items u v, v uniform on [-1, 1], of which each half is kept: the sums have a standard deviation of
+    """Choose the size of each slot's weights so that its sums spread as far as its largest target requires."""
+    # For n items u v with v uniform on [-1, 1], each kept with probability 1/2, the standard deviation of the sums is
     # u sqrt(n / 12).
     sizes = np.abs(columns).max(axis=1) * _SPREAD * np.sqrt(12 / quotas)
     wanted: F32 = (np.minimum(sizes, 1.0) * scale).astype(np.float32)
     return wanted
 
 
-def _rounds_a_slot(items: int) -> int:
-    return min(_ROUNDS_A_SLOT << max(0, items - 20) // 2, _MOST_ROUNDS_A_SLOT)
+def _rounds_per_slot(items: int) -> int:
+    return min(_ROUNDS_PER_SLOT << max(0, items - 20) // 2, _MAX_ROUNDS_PER_SLOT)

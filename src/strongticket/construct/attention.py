@@ -42,24 +42,24 @@ def construct_attention(
     effort: Effort = "default",
     device: torch.device | str | None = None,
 ) -> Ticket:
-    r"""Prune a random attention of the same number of heads into a given one (Theorem 3).
+    r"""Prune a random attention into a given one with the same number of heads (Theorem 3).
 
     Args:
-        target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` makes of four linear
-            maps. Biases are exact: a key bias drops out of the softmax, a query bias is one more row of the query
-            matrix, value and output bias become one dense tensor.
-        key_width: $n_K$ of a head, a multiple of d_model: n_K / d_model items meet each entry of $W_{QK}$.
-        value_width: $n_V$ of a head, likewise for $W_{VO}$.
-        seed: of the random weights.
+        target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` builds from four
+            linear maps. Biases are exact: a key bias drops out of the softmax, a query bias is one more row of the
+            query matrix, and the value and output biases become one dense tensor.
+        key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ gets n_K / d_model items.
+        value_width: $n_V$ per head, likewise for $W_{VO}$.
+        seed: seed of the random weights.
         init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/figures-4-6.md`.
-        blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side of each
+        blocks: divide the hidden units on the "input" side, as in the paper, or on the "smaller" side of each
             merged matrix, which leaves more items per sum where d_out < d_model.
         assignment: as in `construct_linear`.
         input_norm: $\alpha$: the certificate holds for inputs of at most this norm. By default the largest norm of
-            `samples`, or the square root of d_model, as in the theorem: `construct_linear` and `construct_feedforward`
-            have another default, so compare certificates only at one `input_norm`.
+            `samples`, or the square root of d_model, as in the theorem. `construct_linear` and `construct_feedforward`
+            have another default: compare certificates only at the same `input_norm`.
         samples: inputs (..., d_model) to take $\alpha$ from.
-        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
+        effort: for the subset sums; "high" comes closer with 40 or more items per entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -136,7 +136,7 @@ def head_products(
     init: Init,
     blocks: Blocks = "input",
 ) -> tuple[Product, Product]:
-    """Describe what stands for one head: its random query with its key, and its value with its output matrix."""
+    """Describe the two products that stand for one head: random query and key, random value and output."""
     d1, d2, n_k, n_v = d_model, d_out, key_width, value_width
     qk_scale = query_key_scale(init, d1, n_k)
     query = RandomMatrix(name=f"{name}.query", coordinates=query_rows, units=n_k, unit_axis=1, scale=qk_scale)

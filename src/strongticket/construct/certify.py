@@ -1,4 +1,4 @@
-"""What is proved of a constructed ticket: norms of the actual errors, put through `strongticket.bounds`."""
+"""What is proved about a constructed ticket: norms of the actual errors, propagated by `strongticket.bounds`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,33 +28,33 @@ from strongticket.models.transformer import FeedForward
 from strongticket.ops.arrays import Array, as_tensor
 from strongticket.tickets.tensors import Certificate
 
-# The worst so many unreachable entries are listed, which takes under a megabyte; all are counted.
+# This many of the worst unreachable entries are listed, which takes under a megabyte; all are counted.
 LISTED = 10_000
 
 
 class PrunedAttention(NamedTuple):
-    """An attention of the target and what was found for it."""
+    """An attention of the target, and its pruned products."""
 
     merged: MergedAttention
     heads: Mapping[str, Pruned]
 
 
 class PrunedNetwork(NamedTuple):
-    """A ReLU network of the target, or a linear map, and what was found for it."""
+    """A ReLU network of the target, or a linear map, and its pruned products."""
 
     network: FeedForward
     layers: Mapping[str, Pruned]
 
 
 class PrunedBlock(NamedTuple):
-    """A block of the target and what was found for it."""
+    """A block of the target, and its pruned products."""
 
     attention: PrunedAttention
     feedforward: PrunedNetwork
 
 
 def as_samples(samples: Array, width: int) -> Tensor:
-    """Take inputs (..., width) as float64 on the CPU, at least one and all of them finite."""
+    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN and infinity."""
     inputs = as_tensor("samples", samples).detach().double()
     if not inputs.numel() or inputs.shape[-1:] != (width,):
         raise ValueError(f"samples must be (..., {width}) with at least one input; got {tuple(inputs.shape)}.")
@@ -63,22 +63,22 @@ def as_samples(samples: Array, width: int) -> Tensor:
 
 
 def input_norm_of(input_norm: float | None, samples: Array | None, *, width: int, default: float) -> float:
-    r"""Settle $\alpha$: as given, or the largest norm of the samples (..., width), or the default."""
+    r"""Determine $\alpha$: as given, or the largest norm of the samples (..., width), or the default."""
     if input_norm is not None and samples is not None:
-        raise ValueError("give input_norm or samples, not both.")
+        raise ValueError("pass input_norm or samples, not both.")
     if samples is not None:
         # A float32 norm may round down; the certificate must cover the sample itself.
         input_norm = largest_row_norm(as_samples(samples, width).reshape(-1, width))
         if not 0 < input_norm < math.inf:
             raise ValueError(
                 f"samples must have a largest norm that is positive and finite; got {input_norm}. "
-                "Give other samples, or input_norm."
+                "Use other samples, or pass input_norm."
             )
     return default if input_norm is None else as_input_norm(input_norm)
 
 
 def as_input_norm(input_norm: float) -> float:
-    r"""Take $\alpha$ as given, a positive number."""
+    r"""Check that $\alpha$ is a positive number."""
     if not 0 < (alpha := as_real(input_norm)) < math.inf:
         raise ValueError(f"input_norm must be a positive finite number; got {input_norm!r:.40}.")
     return alpha
@@ -104,7 +104,7 @@ def feedforward(
 def attention(
     merged: MergedAttention, heads: Mapping[str, Pruned], input_norm: float, target_sha256: str
 ) -> Certificate:
-    """Certify an attention, head by head; the paper's own form of the bound stands beside it."""
+    """Certify an attention, head by head; the details also give the paper's form of the bound."""
     norms = _attention_norms(merged, heads)
 
     def error(variant: Variant) -> float:
@@ -146,7 +146,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
 
 
 def head_norms(qk: Tensor, vo: Tensor, head: PrunedHead) -> HeadNorms:
-    """Take the norms of one head of the target, (d or d + 1, d) and (d, d_out), and of its errors."""
+    """Compute the norms of one head of the target, (d or d + 1, d) and (d, d_out), and of its errors."""
     d = len(vo)
     qk_error, vo_error, qk_norm, vo_norm = spectral_norms([head.qk.error[:d], head.vo.error, qk[:d], vo])
     return HeadNorms(
@@ -205,7 +205,7 @@ def _certificate(
 
 
 def as_stored(certificate: Certificate) -> Certificate:
-    """Round errors and norms up to six digits: the last ones depend on the machine, and would make files differ."""
+    """Round errors and norms up to six digits: the last digits depend on the machine and would make files differ."""
     details = {name: _rounded(value) for name, value in certificate.details.items()}
     return replace(certificate, error=up_digits(certificate.error), details=details)
 
@@ -219,7 +219,7 @@ def _rounded(value: object) -> object:
 
 
 def describe_assignment(ways: Mapping[str, str]) -> dict[str, object]:
-    """Say which products have adaptive units and which kept equal blocks; nothing if no unit was chosen."""
+    """List which products have adaptive units and which kept equal blocks; empty if none is adaptive."""
     if not any(way == "adaptive" for way in ways.values()):
         return {}
     kept = [name for name, way in ways.items() if way == "equal"]
@@ -227,7 +227,7 @@ def describe_assignment(ways: Mapping[str, str]) -> dict[str, object]:
 
 
 def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, object]:
-    """Count the entries no subset reaches, given with their matrix, and list the worst; `count` if more are known."""
+    """Count the entries that no subset reaches, and list the worst; `count` replaces the number if more are known."""
     return {
         "count": len(missed) if count is None else count,
         "worst": [
@@ -237,10 +237,10 @@ def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None =
 
 
 def worst_missed(missed: Sequence[tuple[str, Miss]]) -> list[tuple[str, Miss]]:
-    """Give as many as are listed, those that miss most first."""
+    """Return the entries to list, largest miss first."""
     return sorted(missed, key=lambda entry: (-entry[1].missed, entry[0], entry[1]))[:LISTED]
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity; None stands for a bound that overflows."""
+    """Return None for a bound that overflows: JSON has no infinity."""
     return value if math.isfinite(value) else None

@@ -1,9 +1,9 @@
-r"""How wide a random network must be for a given target: chances that are computed or counted, and no constant C.
+r"""How wide a random network must be for a given target: probabilities, computed or counted, with no constant C.
 
-An entry w is out of reach where the items of its sign add up to less than $|w|$. With equal blocks its items are
-independent of the target, so the chance of that is known: an item $uv$ with both factors uniform on [-1, 1] has
-$P(uv > x) = \frac12 (1 - x + x \log x)$, behind a ReLU half of that. Whether all errors together exceed a tolerance is
-found by trying: construct from many seeds, and count.
+An entry w is out of reach if the items of its sign add up to less than $|w|$. With equal blocks its items are
+independent of the target, so the probability is known: an item $uv$ with both factors uniform on [-1, 1] has
+$P(uv > x) = \frac12 (1 - x + x \log x)$, and half of that behind a ReLU. How often the total error exceeds a tolerance
+is found by experiment: construct from many seeds, and count.
 """
 
 import math
@@ -19,15 +19,15 @@ from strongticket.construct.slots import Signs
 from strongticket.construct.source import equal_blocks
 
 CONFIDENCE = 0.95
-_GRID = 1024  # steps of 1 in which an item is counted; more make the bound closer
+_GRID = 1024  # grid cells between 0 and the largest item; more make the bound tighter
 _FFT_ERROR = 1e-12
 
 
 def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False, upper: bool = False) -> float:
-    """Bound the chance that n random items fall short of a sum, in units of the largest item, from below or above.
+    """Bound from below or above the probability that n random items cannot reach a sum, in units of the largest item.
 
-    Items are rounded up to a grid, so that what falls short there falls short; and what falls short is not above it
-    there by more than a cell per item.
+    Items are rounded up to a grid. A sum that falls short on the grid therefore falls short, and one that falls short
+    exceeds the target on the grid by at most one cell per item.
 
     Example:
         >>> chance_out_of_reach(0.0, 8), chance_out_of_reach(9.0, 8)
@@ -45,10 +45,9 @@ def chance_out_of_reach(wanted: float, items: int, *, relu: bool = False, upper:
 
 
 def chance_some_is_out_of_reach(plan: Plan) -> float:
-    """Bound from below the chance that some entry of a target is out of reach of equal blocks.
+    """Bound from below the probability that equal blocks leave some entry of a target out of reach.
 
-    Columns of a target have blocks of their own, so they are independent; of the entries of a column only the worst
-    one is counted.
+    Each column of a target has its own block, so columns are independent; only the worst entry of a column is counted.
     """
     in_reach = 1.0
     for column, items, signs in _columns(plan):
@@ -57,7 +56,7 @@ def chance_some_is_out_of_reach(plan: Plan) -> float:
 
 
 def expected_out_of_reach(plan: Plan) -> float:
-    """Bound from above how many entries are out of reach of equal blocks on average, hence the chance that some is."""
+    """Bound from above the expected number of entries out of reach of equal blocks, and so the probability of any."""
     return math.fsum(
         signs.slots * chance_out_of_reach(wanted, items, relu=signs is not Signs.EITHER, upper=True)
         for column, items, signs in _columns(plan)
@@ -66,7 +65,7 @@ def expected_out_of_reach(plan: Plan) -> float:
 
 
 def _columns(plan: Plan) -> Iterator[tuple[list[float], int, Signs]]:
-    """Give sizes of the entries that share a block, in units of the largest item, and how many items it has."""
+    """Yield the sizes of the entries that share a block, in units of the largest item, and its number of items."""
     for product, target, _ in plan.products.values():
         blocked = product.blocked
         sizes = equal_blocks(product.width, blocked.units, blocked.coordinates)
@@ -77,7 +76,7 @@ def _columns(plan: Plan) -> Iterator[tuple[list[float], int, Signs]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """How many of so many constructions missed a tolerance, and between what the chance of it lies."""
+    """How many of `sources` constructions missed a tolerance, and an interval for the probability of that."""
 
     count: int
     sources: int
@@ -86,7 +85,7 @@ class Failures:
 
 
 def count_failures(errors: Sequence[float], tol: float) -> Failures:
-    """Count errors above a tolerance; the interval is Clopper and Pearson's, for a confidence of 95 %.
+    """Count errors above a tolerance, with a Clopper-Pearson interval at 95 % confidence.
 
     Example:
         >>> found = count_failures([0.0] * 99 + [1.0], tol=0.5)
@@ -101,18 +100,18 @@ def count_failures(errors: Sequence[float], tol: float) -> Failures:
 
 @lru_cache(maxsize=4)
 def _short(items: int, relu: bool) -> NDArray[np.float64]:
-    """Give the distribution of a sum of items, each rounded up to the grid: the chance of each number of cells."""
+    """Return the distribution of a sum of items rounded up to the grid: the probability of each number of cells."""
     edges = np.arange(_GRID + 1) / _GRID
     with np.errstate(divide="ignore", invalid="ignore"):
         above = np.where(edges > 0, 1 - edges + edges * np.log(edges), 1.0) / (4 if relu else 2)
-    one = np.concatenate([[1 - above[0]], above[:-1] - above[1:]])  # the chance of 0, 1, ... cells
+    one = np.concatenate([[1 - above[0]], above[:-1] - above[1:]])  # the probability of 0, 1, ... cells
     size = 1 << (items * _GRID).bit_length()
     summed: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(one, size) ** items, size)
     return np.maximum(summed[: items * _GRID + 1], 0.0)
 
 
 def _at_least(count: int, sources: int, p: float) -> float:
-    """Give the chance of so many successes or more, each with probability p."""
+    """Return the probability of at least `count` successes, each with probability p."""
     if not 0 < p < 1:
         return float(p >= 1 or count == 0)
     logs = [
@@ -127,7 +126,7 @@ def _at_least(count: int, sources: int, p: float) -> float:
 
 
 def _bisected(below: Callable[[float], bool]) -> float:
-    """Find where a statement about a chance, true at 0, becomes false."""
+    """Find where a condition on a probability, true at 0, becomes false."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,7 +1,7 @@
-r"""Which slot each hidden unit serves, compiled: shared out by weight, then exchanged where a sum is hard to meet.
+r"""Which slot each hidden unit serves, compiled: assigned by weight, then exchanged where a sum is hard to meet.
 
-A *slot* is a coordinate, or behind a ReLU one sign of it. Its units make one subset sum an output, of items
-$a_k = u_k v_{i,k} / c$. Of all $2^n$ sums the share
+A *slot* is a coordinate or, behind a ReLU, one sign of it. Its units make one subset sum per output, of items
+$a_k = u_k v_{i,k} / c$. Of all $2^n$ sums the fraction
 
 $$\exp\!\big(-\tfrac{R^2}{V} D(t)\big), \quad t = \frac{w - \mu}{R}, \quad
   D(t) = \tfrac12 \big[(1 + t) \log (1 + t) + (1 - t) \log (1 - t)\big]$$
@@ -10,8 +10,8 @@ lies as close to $w$ as others do to the middle $\mu = \frac12 \sum a_k$, where 
 reach and $V = \frac14 \sum a_k^2$ their variance. For items of one size that is the entropy of a coin; for others it
 was measured (`docs/theory.md`, section 7). So the square of the error is about $4^{-n} V \exp(2 R^2 D(t) / V)$.
 
-All is done in float64 by one thread, one IEEE operation after another, and exp is a power made by squaring: every
-machine finds the same.
+Everything runs in float64 on one thread, one IEEE operation after another, and exp is a power computed by squaring:
+every machine gets the same result.
 """
 
 import numpy as np
@@ -24,35 +24,35 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-# Plain numbers, which numba can take as constants; `OWN_SIGN` has slots 2 j and 2 j + 1 for coordinate j.
+# Plain numbers, which numba treats as constants; `OWN_SIGN` has slots 2 j and 2 j + 1 for coordinate j.
 EITHER_SIGN, POSITIVE, OWN_SIGN = (int(signs) for signs in (Signs.EITHER, Signs.POSITIVE, Signs.OWN))
 
-# Exchanges that are weighed at a time, and units among which they are looked for.
+# Exchanges evaluated per round, and units searched for them.
 _WEIGHED = 4
 _LOOKED_AT = 256
-# A slot is left alone after so many of its units found no exchange that helps.
+# A slot is left alone after this many of its units found no exchange that helps.
 _PATIENCE = 6
 
 
 @njit(nogil=True, cache=True)
 def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
-    """Give each unit a slot that wants a weight like its own, each slot its quota; -1 where none can use it.
+    """Assign each unit to a slot that wants a weight like its own, and fill each slot's quota; -1 if none can use it.
 
-    Slots fill up evenly, so that late units still have a choice. The few that fit no slot with room take the place of
-    a unit that does, where they can.
+    Slots fill up evenly, so that late units still have a choice. The few units that fit no slot with room replace, if
+    possible, a unit that does.
 
     Args:
         own: weights (units, coordinates).
-        quotas: how many units each slot is to have; together all there are.
+        quotas: how many units each slot should have; they add up to all units.
         wanted: the size of weight each slot wants.
-        near: how far from that a weight should be at most.
-        signs: what slots take.
+        near: how far a weight should be from that at most.
+        signs: which weights a slot takes.
     """
     units, slots = own.shape[0], wanted.size
     slot, count, room = np.full(units, -1), np.zeros(slots, np.int64), np.empty(slots, np.int64)
     for k in range(units):
         if k % slots == 0:
-            # Two more than will have come by evenly, and never more than will come in all.
+            # Two more than an even share so far, and never more than the quota.
             room[:] = np.minimum((k + slots) * quotas // units + 2, quotas)
         s = _nearest(own[k], wanted, near, signs, count, room)
         if s >= 0:
@@ -72,7 +72,7 @@ def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
             if s < 0:
                 s = _nearest(own[k], wanted, anything, signs, count, quotas)
             if s < 0:
-                # More units than its quota do no slot harm.
+                # A slot may exceed its quota without harm.
                 s = _nearest(own[k], wanted, anything, signs, count, endless)
             if s >= 0:
                 count[s] += 1
@@ -82,7 +82,7 @@ def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
 
 @njit(nogil=True, cache=True)
 def _nearest(own: F32, wanted: F32, near: F32, signs: int, count: I64, room: I64) -> int:
-    """Give the slot with room that wants a weight most like one of these; -1 if none is near."""
+    """Return the slot with room that wants a weight most like one of these; -1 if none is near."""
     best, nearest = -1, np.float32(np.inf)
     for j in range(own.size):
         u = own[j]
@@ -95,7 +95,7 @@ def _nearest(own: F32, wanted: F32, near: F32, signs: int, count: I64, room: I64
 
 @njit(nogil=True, cache=True)
 def _who_makes_room(own: F32, wanted: F32, near: F32, slot: I64, count: I64, room: I64, signs: int, k: int) -> int:
-    """Find a unit whose slot unit k fits, and that fits a slot with room itself; -1 if none is at hand."""
+    """Find a unit whose slot suits unit k and that itself fits a slot with room; -1 if there is none nearby."""
     units = own.shape[0]
     per = 2 if signs == OWN_SIGN else 1
     for step in range(1, min(units, _LOOKED_AT)):
@@ -117,7 +117,7 @@ def _usable(u: float, s: int, signs: int) -> bool:
 
 @njit(nogil=True, cache=True)
 def sums_of_slots(own: F32, free: F32, slot: I64, slots: int, signs: int, divisor: float) -> tuple[F64, F64, F64, I64]:
-    r"""Give $\mu$, R and V of every sum, (slots, outputs) each, and how many units each slot has."""
+    r"""Return $\mu$, R and V of every sum, (slots, outputs) each, and the number of units per slot."""
     outputs, units = free.shape
     per = 2 if signs == OWN_SIGN else 1
     middle, reach, variance = np.empty((slots, outputs)), np.empty((slots, outputs)), np.empty((slots, outputs))
@@ -143,7 +143,7 @@ def sums_of_slots(own: F32, free: F32, slot: I64, slots: int, signs: int, diviso
 
 @njit(nogil=True, cache=True)
 def _squares(middle: F64, reach: F64, variance: F64, target: F64, scale: float, out: F64) -> None:
-    """Predict the squares of one slot's errors; of what is out of reach, the square of the miss and more."""
+    """Predict the squared errors of one slot; for an entry out of reach, at least the square of its miss."""
     for i in range(target.size):
         off = abs(target[i] - middle[i])
         v, r = max(variance[i], 1e-300), reach[i]
@@ -173,7 +173,7 @@ def _total(values: F64) -> float:
 
 @njit(nogil=True, cache=True)
 def predicted_squares(own: F32, free: F32, slot: I64, target: F64, signs: int, divisor: float) -> float:
-    """Predict the sum of the squares of all errors."""
+    """Predict the sum of all squared errors."""
     slots, outputs = target.shape
     middle, reach, variance, count = sums_of_slots(own, free, slot, slots, signs, divisor)
     cost, squares = np.empty(slots), np.empty(outputs)
@@ -187,7 +187,7 @@ def predicted_squares(own: F32, free: F32, slot: I64, target: F64, signs: int, d
 def _exchanged(
     middle: F64, reach: F64, variance: F64, out: float, leaving: F64, into: float, coming: F64, after: F64
 ) -> None:
-    """Give a slot's sums, (3, outputs), after one unit has left for another."""
+    """Compute a slot's sums, (3, outputs), after one unit has replaced another."""
     for i in range(leaving.size):
         a, b = out * leaving[i], into * coming[i]
         after[0, i] = middle[i] + (b - a) / 2
@@ -199,23 +199,23 @@ def _exchanged(
 def exchange(
     own: F32, free: F32, slot: I64, target: F64, wanted: F32, near: F32, signs: int, divisor: float, rounds: int
 ) -> float:
-    """Let units of the worst slots change places with others as long as the predicted squares fall; give their sum.
+    """Exchange units of the worst slots with others while the predicted squared errors fall; return their sum.
 
-    Each round takes the slot with the largest predicted square, and of it the entry that has most of that. The unit
-    that pulls there most the wrong way is to go; of the units that would pull most the right way, the one is taken
-    whose exchange helps both slots most.
+    Each round takes the slot with the largest predicted square and, in it, the entry that contributes most. The unit
+    that pulls this entry most in the wrong direction leaves. Of the units that would pull it most in the right
+    direction, the one whose exchange helps both slots most replaces it.
 
     Args:
         own: weights (units, coordinates).
         free: weights (outputs, units).
-        slot: of each unit; changed in place.
+        slot: each unit's slot; changed in place.
         target: (slots, outputs).
         wanted: the size of weight each slot wants.
-        near: how far from that a weight may be. One much larger than the others would split a slot's sums into two
-            heaps, and what is predicted of them holds for one.
-        signs: what slots take.
-        divisor: of every item.
-        rounds: at most so many.
+        near: how far a weight may be from that. One much larger than the others would split a slot's sums into two
+            clusters, and the prediction assumes one.
+        signs: which weights a slot takes.
+        divisor: every item is divided by it.
+        rounds: the most rounds to run.
     """
     units = own.shape[0]
     slots, outputs = target.shape
@@ -302,7 +302,7 @@ def exchange(
 
 @njit(nogil=True, cache=True)
 def _pulls_least(own: F32, free: F32, members: I64, sign: float, passed: int) -> int:
-    """Give the place of the unit that pulls an entry most the wrong way, those passed over excepted; -1 if none."""
+    """Find the unit that pulls an entry most in the wrong direction, after skipping `passed` of them; -1 if none."""
     taken = np.zeros(members.size, np.bool_)
     for _ in range(min(passed + 1, members.size)):
         least, place = np.inf, -1

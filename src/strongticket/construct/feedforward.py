@@ -36,17 +36,17 @@ def construct_feedforward(
 
     Args:
         target: a `torch.nn.Sequential` of Linear, ReLU, Linear and so on (Dropout, which does nothing in evaluation, is
-            left out), a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in) as a tensor, an array or a list.
-        hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. In the
-            first layer half of the units carry positive inputs and half negative ones: n / (2 d_in) items meet each
-            entry. From the second on inputs are never negative, and n / d_in items do; with equal blocks half of these.
-        seed: of the random weights.
-        init: "theory" and "printed" draw U[-1, 1], "xavier" Xavier's uniform.
+            ignored), a `FeedForward`, a `torch.nn.Linear`, or a matrix (d_out, d_in) as a tensor, an array or a list.
+        hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. In the first layer
+            half of the units carry positive inputs and half negative ones: n / (2 d_in) items per entry. From the
+            second layer on, inputs are never negative: n / d_in items per entry, or half of that with equal blocks.
+        seed: seed of the random weights.
+        init: "theory" and "printed" draw U[-1, 1], "xavier" draws Xavier's uniform.
         assignment: as in `construct_linear`.
         input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
-            lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
+            lemma. `construct_attention` has another default: compare certificates only at the same `input_norm`.
         samples: inputs (..., d_in) to take $\alpha$ from.
-        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
+        effort: for the subset sums; "high" comes closer with 40 or more items per entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -74,7 +74,7 @@ def construct_feedforward(
 
 
 def plan_network(network: FeedForward, widths: Sequence[int], init: Init, prefix: str = "") -> Plan:
-    """Plan two random layers for each one; from the second on, inputs come out of a ReLU and are never negative."""
+    """Plan two random layers for each layer; from the second on, inputs come from a ReLU and are never negative."""
     products: dict[str, Wanted] = {}
     for i, (weight, bias, n) in enumerate(zip(network.weights, network.biases, widths, strict=True)):
         check_target(f"the weight of layer {i}", weight)
@@ -96,14 +96,14 @@ def plan_network(network: FeedForward, widths: Sequence[int], init: Init, prefix
 
 
 def relu_product(name: str, shape: Sequence[int], n: int, init: Init, *, nonnegative_inputs: bool = False) -> Product:
-    """Describe two random layers of n hidden units, with a ReLU between them, for a linear map (d_out, d_in)."""
+    """Describe two random layers with n hidden units and a ReLU between them, for a linear map (d_out, d_in)."""
     first, second = layer_matrices(f"{name}.", shape[1], shape[0], n, init)
     return Product(blocked=first, free=second, relu=True, nonnegative_inputs=nonnegative_inputs)
 
 
 def spread_widths(what: str, width: SupportsIndex | Iterable[SupportsIndex], count: int) -> tuple[int, ...]:
-    """Give one width for each of `count` parts."""
-    # An array of no dimensions is one number, though its type can be iterated over.
+    """Return one width for each of `count` parts."""
+    # A 0-dimensional array is one number, though its type is iterable.
     many = isinstance(width, Iterable) and getattr(width, "ndim", 1) > 0
     widths: tuple[SupportsIndex, ...] = tuple(width) if many else (width,) * count  # type: ignore[arg-type, assignment]
     if len(widths) != count:

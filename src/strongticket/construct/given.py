@@ -1,4 +1,4 @@
-"""Targets as callers have them: modules of torch and ours, tensors, arrays, lists, tensors by name, files."""
+"""Targets in the forms callers have: torch's modules and ours, tensors, arrays, lists, tensors by name, files."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -16,12 +16,12 @@ from strongticket.ops.arrays import Array, as_tensor
 LinearTarget = nn.Linear | Array
 NetworkTarget = FeedForward | nn.Sequential | nn.Linear | Array
 AttentionTarget = Attention | MergedAttention | nn.MultiheadAttention
-# Whatever a ticket may have been constructed from, as `certify` and `verify` take it.
+# Everything a ticket may have been constructed from, as accepted by `certify` and `verify`.
 Target = nn.Module | Array | Mapping[str, Array] | str | PathLike[str]
 
 
 def as_linear(target: LinearTarget) -> tuple[Tensor, Tensor | None]:
-    """Take a linear map as its matrix (d_out, d_in) and its bias."""
+    """Convert a linear map to its matrix (d_out, d_in) and its bias."""
     if isinstance(target, nn.Linear):
         weight, bias = target.weight.detach(), target.bias
     elif isinstance(target, nn.Module):
@@ -40,7 +40,7 @@ def as_linear(target: LinearTarget) -> tuple[Tensor, Tensor | None]:
 
 
 def as_feedforward(target: NetworkTarget) -> FeedForward:
-    """Take a network, a linear layer or a matrix as a network."""
+    """Convert a network, a linear layer or a matrix to a `FeedForward`."""
     if isinstance(target, FeedForward):
         return target
     if isinstance(target, nn.Sequential | nn.Linear):
@@ -60,7 +60,7 @@ def as_feedforward(target: NetworkTarget) -> FeedForward:
 
 
 def as_merged(target: AttentionTarget) -> MergedAttention:
-    """Merge any of the forms a target may come in."""
+    """Merge an attention given in any of its forms."""
     if isinstance(target, MergedAttention):
         return target
     if isinstance(target, nn.MultiheadAttention):
@@ -71,34 +71,34 @@ def as_merged(target: AttentionTarget) -> MergedAttention:
         return target.merged()
     raise ValueError(
         "construct_attention needs a torch.nn.MultiheadAttention or a strongticket Attention; "
-        f"got {type(target).__name__}. Attention.from_linears makes one of four linear maps."
+        f"got {type(target).__name__}. Attention.from_linears builds one from four linear maps."
     )
 
 
 def tensors_of(target: Target) -> dict[str, Tensor]:
-    """Name a target's tensors as its own `state_dict` does; a bare matrix is a `weight`, and a path is read."""
+    """Return a target's tensors by their `state_dict` names; a bare matrix is `weight`, and a path is read."""
     if isinstance(target, str | PathLike):
         return load_target(Path(target))
     if isinstance(target, nn.Module):
         if isinstance(target, nn.Sequential):
-            _linears_of(target)  # its tensors do not tell which functions stand between them
+            _linears_of(target)  # its tensors alone do not show the functions between them
         target = target.state_dict()
     named: Mapping[str, Array] = target if isinstance(target, Mapping) else {"weight": target}
     return {name: as_tensor(f"the target's {name}", value).detach().cpu() for name, value in named.items()}
 
 
 def heads_of(target: Target) -> int | None:
-    """Give the number of heads of a target whose tensors do not tell it."""
+    """Return the number of heads of a target whose tensors do not show it."""
     return target.num_heads if isinstance(target, nn.MultiheadAttention) else None
 
 
 def sizes_of(network: FeedForward) -> list[int]:
-    """List the widths between the target's layers, inputs first."""
+    """List the target's layer widths, inputs first."""
     return [network.weights[0].shape[1], *(weight.shape[0] for weight in network.weights)]
 
 
 def _linears_of(target: nn.Sequential | nn.Linear) -> list[nn.Linear]:
-    """Give the linear layers of what computes Linear, ReLU, Linear and so on, and nothing else."""
+    """Return the linear layers of a target that computes Linear, ReLU, Linear and so on, and nothing else."""
     modules = list(_flat(target))
     kinds = [nn.ReLU if i % 2 else nn.Linear for i in range(len(modules))]
     if len(modules) % 2 == 0 or not all(map(_is_plain, modules, kinds)):
@@ -111,12 +111,12 @@ def _linears_of(target: nn.Sequential | nn.Linear) -> list[nn.Linear]:
 
 
 def _flat(target: nn.Module) -> Sequence[nn.Module]:
-    """Open sequences within sequences; what does nothing in evaluation is left out."""
+    """Flatten nested sequences; omit modules that do nothing in evaluation."""
     if isinstance(target, nn.Sequential) and _is_plain(target, nn.Sequential):
         return [module for part in target for module in _flat(part)]
     return [] if isinstance(target, nn.Identity | nn.Dropout) else [target]
 
 
 def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Tell whether a module computes what its kind does: one that inherits from it may not."""
+    """Return whether a module computes what its kind does: a subclass may not."""
     return isinstance(module, kind) and type(module).forward is kind.forward

@@ -35,17 +35,17 @@ def construct_linear(
 
     Args:
         target: a `torch.nn.Linear`, or its matrix $W$, (d_out, d_in), as a tensor, an array or a list. A bias is stored
-            as it is and is exact.
-        hidden_width: $n$, a multiple of the side that has the blocks.
-        seed: of the random weights.
-        init: "theory" draws U[-1, 1], as does "printed"; "xavier" draws Xavier's uniform.
-        blocks: hidden units are shared out on the "input" side, as in the paper, or on the "smaller" side.
-        assignment: which input each hidden unit serves. "adaptive" chooses from its weights and the target, and keeps
-            equal blocks where these are better; "equal" is the paper's, blocks of consecutive units.
+            unchanged and is exact.
+        hidden_width: $n$, a multiple of the size of the side that has the blocks.
+        seed: seed of the random weights.
+        init: "theory" and "printed" draw U[-1, 1], "xavier" draws Xavier's uniform.
+        blocks: divide the hidden units on the "input" side, as in the paper, or on the "smaller" side.
+        assignment: which input each hidden unit serves. "adaptive" chooses from the weights and the target, and keeps
+            equal blocks where these are better; "equal" uses blocks of consecutive units, as in the paper.
         input_norm: $\alpha$, the largest norm the certificate covers. By default that of `samples`, or 1, as in the
-            lemma: `construct_attention` has another default, so compare certificates only at one `input_norm`.
+            lemma. `construct_attention` has another default: compare certificates only at the same `input_norm`.
         samples: inputs (..., d_in) to take $\alpha$ from.
-        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
+        effort: for the subset sums; "high" comes closer with 40 or more items per entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -76,7 +76,7 @@ def construct_linear(
 
 
 def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input", bias: Tensor | None = None) -> Plan:
-    """Plan one product for the whole map, of n hidden units."""
+    """Plan one product with n hidden units for the whole map."""
     d_out, d_in = weight.shape
     first, second = layer_matrices("", d_in, d_out, n, init)
     if blocks == "smaller" and d_out < d_in:
@@ -92,7 +92,7 @@ def plan_linear(weight: Tensor, n: int, init: Init, blocks: Blocks = "input", bi
 
 
 def layer_matrices(prefix: str, d_in: int, d_out: int, n: int, init: Init) -> tuple[RandomMatrix, RandomMatrix]:
-    """Describe the two random layers of n hidden units that stand for one linear map."""
+    """Describe the two random layers with n hidden units that stand for one linear map."""
     return (
         RandomMatrix(name=f"{prefix}first", coordinates=d_in, units=n, unit_axis=0, scale=plain_scale(init, d_in, n)),
         RandomMatrix(

@@ -1,4 +1,4 @@
-"""Norms from above, for certificates: of matrices of any size, and of entries as small or large as float64 has them."""
+"""Upper bounds on norms, for certificates: matrices of any size, with entries as small or large as float64 allows."""
 
 import math
 from collections.abc import Sequence
@@ -8,26 +8,26 @@ from torch import Tensor
 
 from strongticket.ops.ordered import as_divisor, block_sums
 
-# On a CPU matrices up to this size go to LAPACK, which is then as fast.
+# On a CPU, matrices up to this size go to LAPACK, which is as fast there.
 _SMALL = 384
-# So many products with the Gram matrix find its largest eigenvalue to 1e-7 even where the next ones are close to it, as
-# those of random errors are.
+# This many products with the Gram matrix find its largest eigenvalue to 1e-7, even where the next ones are close, as
+# with random errors.
 _STEPS = 64
-# How far above that eigenvalue the bound is tried first, and by how much more where it does not hold.
+# How far above that eigenvalue the first bound is tried, and the factor on this if it does not hold.
 _SLACK, _MORE_SLACK = 1e-6, 100
 
 
 def spectral_norm(matrix: Tensor) -> float:
     """Bound the largest singular value from above.
 
-    Of a small matrix it is what LAPACK gives, and a margin far above its error. All singular values of a large one take
-    long, so the bound is then that of `_norms_by_cholesky`, as a rule 5e-7 too large.
+    For a small matrix this is LAPACK's value plus a margin far above its error. For a large one, all singular values
+    would take too long; the bound is that of `_norms_by_cholesky`, usually 5e-7 too large.
     """
     return spectral_norms([matrix])[0]
 
 
 def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:
-    """Bound the largest singular values of several matrices; those of one shape and device are done together."""
+    """Bound the largest singular values of several matrices; GPU matrices of one shape are done together."""
     scaled, sizes = zip(*(_scaled(matrix) for matrix in matrices), strict=True) if matrices else ((), ())
     if len({(x.shape, x.device) for x in scaled}) == 1 and scaled[0].device.type == "cuda" and _is_wide(scaled[0]):
         norms = _norms_by_cholesky(torch.stack(scaled))
@@ -43,7 +43,7 @@ def frobenius_norm(matrix: Tensor) -> float:
 
 
 def largest_row_norm(rows: Tensor) -> float:
-    """Bound the largest norm of a row, (rows, width); adding in order, so that every machine gives the same."""
+    """Bound the largest norm of a row, (rows, width); terms are added in order, so every machine agrees."""
     scaled, size = _scaled(rows)
     width = rows.shape[1]
     squares = block_sums(scaled.square(), (width,))
@@ -59,14 +59,14 @@ def row_norms(rows: Tensor) -> Tensor:
 
 
 def _scaled(matrix: Tensor) -> tuple[Tensor, float]:
-    """Divide by the largest entry, so that no square leaves float64; a zero matrix is divided by 1."""
+    """Divide by the largest entry, so that no square overflows or underflows; a zero matrix is divided by 1."""
     matrix = matrix.double()
     size = float(matrix.abs().max()) if matrix.numel() else 0.0
     return (matrix / as_divisor(size, matrix), size) if size else (matrix, 1.0)
 
 
 def _up(x: float) -> float:
-    """Among the smallest numbers a product rounds by more than a margin allows for."""
+    """Round up: for the smallest numbers, a product rounds by more than the margin allows."""
     return math.nextafter(x, math.inf) if x else 0.0
 
 
@@ -83,17 +83,17 @@ def _one_norm(matrix: Tensor) -> float:
 
 
 def _margin(matrix: Tensor) -> float:
-    """Stretch a norm by more than a sum of as many squares, or LAPACK on a matrix of that size, can have lost."""
+    """Return a factor above what a sum of that many squares, or LAPACK on a matrix of that size, can lose."""
     return 1 + 1e-12 + 16 * sum(matrix.shape) * 2.0**-53
 
 
 def _norms_by_cholesky(matrices: Tensor) -> list[float]:
     r"""Bound the largest singular values of a batch: $\|A\|^2 \le t$ wherever $t I - A^\top A$ has a Cholesky factor.
 
-    That takes a third of a product of matrices, and t is tried just above a good estimate. With n the smaller side of A
-    and m the larger, computing $A^\top A$ and the factor moves a symmetric matrix by at most n (n + m + 3) 2^-53 t, to
-    first order: a sum of m products rounds by m 2^-53 of the sum of absolute values, which are at most the trace
-    together, and the trace is at most n t. `_rounding` stretches t by more.
+    A factorization costs a third of a matrix product, and t is tried just above a good estimate. With n the smaller
+    side of A and m the larger, computing $A^\top A$ and the factor moves a symmetric matrix by at most
+    n (n + m + 3) 2^-53 t, to first order: a sum of m products rounds by m 2^-53 of the sum of absolute values, these
+    sums add up to at most the trace, and the trace is at most n t. `_rounding` increases t by more.
     """
     rows, columns = matrices.shape[1:]
     gram = matrices.mT @ matrices if rows >= columns else matrices @ matrices.mT
@@ -113,20 +113,20 @@ def _rounding(rows: int, columns: int) -> float:
 
 
 def _largest_eigenvalues(gram: Tensor) -> Tensor:
-    """Estimate the largest eigenvalues of a batch of Gram matrices (batch, n, n), by Lanczos' method."""
+    """Estimate the largest eigenvalues of a batch of Gram matrices (batch, n, n) by the Lanczos method."""
     n = gram.shape[1]
-    # Any start that no eigenvector is orthogonal to will do; this one is the same everywhere.
+    # Any start vector that is not orthogonal to an eigenvector will do; this one is the same everywhere.
     vector = (torch.arange(n, dtype=gram.dtype, device=gram.device) * 0.6180339887498949).frac() - 0.5
     basis = gram.new_zeros(len(gram), n, min(_STEPS, n))
     vectors = vector.expand(len(gram), n)[..., None]
     for step in range(basis.shape[2]):
-        for _ in range(2):  # the second time for what rounding left
+        for _ in range(2):  # the second pass removes what rounding left
             vectors = vectors - basis @ (basis.mT @ vectors)
-            # A matrix of low rank has no more directions, and 0 stays 0.
+            # A matrix of low rank runs out of directions, and 0 stays 0.
             vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-300)
         basis[..., step : step + 1] = vectors
         vectors = gram @ vectors
     within = basis.mT @ gram @ basis
-    # A zero matrix needs a bound above 0 all the same to have a factor.
+    # Even a zero matrix needs a bound above 0 to have a Cholesky factor.
     eigenvalues: Tensor = torch.linalg.eigvalsh((within + within.mT) / 2)
     return eigenvalues[:, -1].clamp(min=1e-300)

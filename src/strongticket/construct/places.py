@@ -1,6 +1,6 @@
-r"""How far apart source and target are along the way of given samples: the recursion of `docs/theory.md`, section 10.
+r"""How far apart source and target are on the path of given samples: the recursion of `docs/theory.md`, section 10.
 
-All lengths and norms are upper bounds, rounded upward; rows are vectors, so a matrix (d_in, d_out) takes x to x M.
+All lengths and norms are upper bounds, rounded up; vectors are rows, so a matrix (d_in, d_out) maps x to x M.
 """
 
 import math
@@ -17,18 +17,18 @@ from strongticket.construct.product import Pruned
 from strongticket.models.attention import UNIT_ROUNDOFF, MergedAttention, attention_weights
 from strongticket.models.transformer import FeedForward
 
-# More than a thousand roundings to nearest, or the library's tanh, can have taken from sums and products of numbers of
-# at least 0; and more than can have been lost below the smallest float64.
+# More than a thousand roundings to nearest, or the library's tanh, can take from sums and products of nonnegative
+# numbers; and more than can be lost below the smallest float64.
 _STRETCH, _TINY = 1 + 2.0**-42, 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known of one place in both networks, by token."""
+    """What is known about one place in both networks, per token."""
 
     centre: Tensor  # (..., T, d): the target's vectors on the samples, as float64 computes them
-    radius: Tensor  # (..., T): how far the target's true vectors can be from there, for all inputs of the ball
-    error: Tensor  # (..., T): how far the source's vectors can be from the target's, both on the same input
+    radius: Tensor  # (..., T): how far the target's true vectors can be from the centre, for all inputs in the ball
+    error: Tensor  # (..., T): how far the source's vectors can be from the target's on the same input
 
     def plus(self, other: "Place") -> "Place":
         """Add a residual."""
@@ -38,14 +38,14 @@ class Place:
 
 
 class _Matrix:
-    """A matrix whose entries are known up to a rounding, entry by entry."""
+    """A matrix and a bound on the rounding error of each entry."""
 
     def __init__(self, matrix: Tensor, rounding: Tensor) -> None:
         self.matrix, self.rounding = matrix.detach().double().cpu(), rounding.detach().double().cpu()
 
     @cached_property
     def slack(self) -> float:
-        """How far the true matrix can be."""
+        """How far away the true matrix can be."""
         return frobenius_norm(self.rounding)
 
     @cached_property
@@ -54,7 +54,7 @@ class _Matrix:
 
     @cached_property
     def blur(self) -> float:
-        """How far x M and x M y can be from what float64 computes, in any order, for x and y of norm 1."""
+        """How far x M and x M y can be from what float64 computes in any order, for x and y of norm 1."""
         return self.slack + (sum(self.matrix.shape) + 2) * UNIT_ROUNDOFF * frobenius_norm(self.matrix)
 
     def lengths(self, rows: Tensor) -> Tensor:
@@ -62,12 +62,12 @@ class _Matrix:
         return _up(row_norms(rows @ self.matrix) + row_norms(rows) * self.blur)
 
     def keys(self, d: int) -> "_Matrix":
-        """Give its first d rows, without those of a bias, for the other side of a score."""
+        """Return its first d rows, without that of a bias, transposed for the other side of a score."""
         return _Matrix(self.matrix[:d].T, self.rounding[:d].T)
 
 
 class _Rounding(_Matrix):
-    """What lies between a matrix and what float64 computes with it."""
+    """The difference between a matrix and what float64 computes with it."""
 
     def __init__(self, of: _Matrix) -> None:
         super().__init__(torch.zeros_like(of.matrix), of.rounding)
@@ -95,9 +95,9 @@ def through_network(place: Place, network: FeedForward, layers: Mapping[str, Pru
 
 
 def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, *, centred: bool) -> Place:
-    r"""Follow the samples through a LayerNorm (`centred`) or an RMSNorm, which both networks have alike.
+    r"""Follow the samples through a LayerNorm (`centred`) or an RMSNorm, which is the same in both networks.
 
-    $y / \sqrt{\|y\|^2 / d + \epsilon}$ has no slope above $1 / \sqrt{\|y\|^2 / d + \epsilon}$, and no value longer than
+    $y / \sqrt{\|y\|^2 / d + \epsilon}$ has slope at most $1 / \sqrt{\|y\|^2 / d + \epsilon}$ and length at most
     $\sqrt d$.
     """
     c, d = place.centre, place.centre.shape[-1]
@@ -109,7 +109,7 @@ def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, 
     radius = place.radius + (d + 3) * UNIT_ROUNDOFF * row_norms(c)
 
     def moved(distance: Tensor, off: Tensor) -> Tensor:
-        # From below, so the lengths themselves are taken with a margin, and no step upward.
+        # This bound is from below, so the lengths get a margin and are not rounded up.
         shortest = (y.norm(dim=-1) * (1 - d * 2.0**-50) - off * _STRETCH).clamp(min=0)
         slope = 1 / (shortest.square() / d * (1 - 2.0**-50) + eps * (1 - 2.0**-50)).sqrt()
         return _up(size * torch.minimum(distance * slope, torch.full_like(distance, 2 * math.sqrt(d))))
@@ -138,7 +138,7 @@ def through_attention(
         scores, values = q @ qk.matrix @ c.mT, c @ vo.matrix
         weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)  # masks expect an axis of heads
         outputs = weights @ values
-        # What a softmax and a mean over T tokens round, exp taken to eight units in the last place.
+        # The rounding of a softmax and a mean over T tokens, with exp accurate to eight units in the last place.
         roundings = (2 * scores.abs().amax(dim=(-2, -1)) + 2 * scores.shape[-1] + n_heads + 32) * UNIT_ROUNDOFF
         softmax = (roundings * row_norms(values).amax(dim=-1))[..., None]
         head = _Head(q, c, qk, vo, values, outputs, weights * (1 + roundings[..., None, None]))
@@ -151,7 +151,7 @@ def through_attention(
 class _Head(NamedTuple):
     """A head of the target on the samples, as float64 computes it."""
 
-    q: Tensor  # (..., T, d or d + 1), with the 1 that a query bias is for
+    q: Tensor  # (..., T, d or d + 1), with a 1 appended for the query bias
     c: Tensor  # (..., T, d)
     qk: _Matrix
     vo: _Matrix
@@ -163,15 +163,15 @@ class _Head(NamedTuple):
 def _moves(
     head: _Head, radius: Tensor, error: Tensor, drift: Tensor, qk_error: _Matrix, vo_error: _Matrix
 ) -> tuple[Tensor, Tensor]:
-    """Bound how far scores and outputs move if inputs are off by `error` and matrices by theirs.
+    """Bound how far scores and outputs move if inputs are off by `error` and matrices by their own errors.
 
-    They move from a point within `radius` of the samples, where no score is farther than `drift` from theirs.
+    They start within `radius` of the samples, where every score is within `drift` of the samples' score.
     """
     q, c, qk, vo, *_ = head
     d = c.shape[-1]
     keys, keys_error, off = qk.keys(d), qk_error.keys(d), radius + error
-    # Scores: by the error of queries, by that of keys, and by that of the matrix itself. A softmax does not see what
-    # all scores of a query have in common, so keys may be seen from any point; from their mean they are short.
+    # Scores move by the error of queries, of keys, and of the matrix itself. A softmax ignores what all scores of a
+    # query have in common, so keys may be measured from any point; measured from their mean they are short.
     k = c - c.mean(dim=-2, keepdim=True)
     query_side = qk.lengths(q) + off * keys.norm
     key_side = keys.lengths(k) + radius * keys.norm
@@ -179,10 +179,10 @@ def _moves(
     own += _outer(off, keys_error.lengths(k)) + _outer(qk_error.lengths(q) + off * keys_error.norm, off)
     scores = _up(_outer(error, key_side) + _outer(query_side, error) + own)
     most = scores.amax(dim=-1)
-    # No weight on the way from the target's to the source's is above these; where exp overflows, none is above 1.
+    # No weight between the target's and the source's exceeds these; where exp overflows, none exceeds 1.
     above = head.weights * _up(torch.exp(2 * (drift + most)))[..., None]
     above = _up(above.nan_to_num(nan=1.0).clamp(max=1.0))
-    # Outputs: weights that moved, by the diameter of the values or by their variance; then values that moved.
+    # Outputs move with the weights, by the diameter or the variance of the values, and then with the values.
     spread = radius * vo.norm + row_norms(c) * vo.blur
     diameter = _distances(head.values, head.values).amax(dim=(-2, -1)) + 2 * spread.amax(dim=-1)
     around = _distances(head.outputs, head.values) + spread[..., None, :]
@@ -194,7 +194,7 @@ def _moves(
 
 
 def _distances(points: Tensor, others: Tensor) -> Tensor:
-    """Bound all distances, (..., T, d) twice -> (..., T, T); what scaling lets vanish is far below their rounding."""
+    """Bound all distances, (..., T, d) twice -> (..., T, T); any underflow from scaling is far below their rounding."""
     size = others.abs().amax(dim=(-2, -1), keepdim=True).clamp(min=_TINY)
     distances = torch.cdist(points / size, others / size, compute_mode="donot_use_mm_for_euclid_dist")
     return _up(distances * size * (1 + points.shape[-1] * UNIT_ROUNDOFF))

@@ -1,4 +1,4 @@
-"""What a construction makes of a target: the products that stand for its matrices, its settings and its biases."""
+"""The plan of a construction: the products that stand for a target's matrices, its settings and its biases."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ class Product:
 
     Args:
         blocked: B, whose units keep one coordinate each.
-        free: F, whose mask is searched.
-        width: what the number of units is called where it is set.
+        free: F, whose mask is searched for.
+        width: the name of the argument that sets the number of units.
         divisor: $c$.
-        transposed: the matrix they stand for is (block coordinates, free coordinates), not the other way round.
-        free_first: in a ticket the free matrix comes first.
+        transposed: the matrix they stand for is (block coordinates, free coordinates), not the reverse.
+        free_first: the free matrix comes first in a ticket.
         relu: there is a ReLU between them.
-        nonnegative_inputs: and its inputs come out of another one.
+        nonnegative_inputs: the inputs come from another ReLU.
     """
 
     blocked: RandomMatrix
@@ -40,7 +40,7 @@ class Product:
     nonnegative_inputs: bool = False
 
     def matrices(self) -> tuple[RandomMatrix, RandomMatrix]:
-        """Give both in the order of a ticket."""
+        """Return both in ticket order."""
         return (self.free, self.blocked) if self.free_first else (self.blocked, self.free)
 
     @property
@@ -78,7 +78,7 @@ class Product:
 
 
 class Wanted(NamedTuple):
-    """A product, the matrix of the target it stands for, and how far rounding may have moved that."""
+    """A product, the target matrix it stands for, and how far rounding may have moved that matrix."""
 
     product: Product
     target: Tensor
@@ -87,13 +87,13 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A target, or a part of one, ready to be pruned into or to be held against a ticket.
+    """A target, or a part of one, ready to be pruned into or compared with a ticket.
 
     Args:
-        settings: of the architecture, all that follow from the target and the widths.
-        products: by what a certificate calls them, in the order of a ticket.
-        biases: kept as they are.
-        bias_rounding: by name, how far two computations of a bias may be apart.
+        settings: the settings of the architecture that follow from the target and the widths.
+        products: by their name in a certificate, in ticket order.
+        biases: kept unchanged.
+        bias_rounding: by name, how far apart two computations of a bias may be.
     """
 
     settings: dict[str, object]
@@ -102,7 +102,7 @@ class Plan:
     bias_rounding: dict[str, Tensor]
 
     def matrices(self) -> Iterator[RandomMatrix]:
-        """Give all random matrices in the order of a ticket."""
+        """Yield all random matrices in ticket order."""
         return (matrix for product, *_ in self.products.values() for matrix in product.matrices())
 
     def prune(

@@ -1,7 +1,7 @@
-r"""Lemma 7 and its ReLU twin: choose masks so that a product of two random matrices is a given matrix.
+r"""Lemma 7 and its ReLU version: choose masks so that a product of two random matrices is a given matrix.
 
 Unit $k$ keeps one weight $u_k$ of the blocked matrix, to its own coordinate $j(k)$. Entry $(i, j)$ of the product is
-then the sum of the $u_k v_{i,k}$ over the units of coordinate $j$ that the free matrix keeps: one subset sum an entry.
+then the sum of $u_k v_{i,k}$ over the units of coordinate $j$ that the free matrix keeps: one subset sum per entry.
 """
 
 import math
@@ -19,14 +19,14 @@ from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.ops.subset_sum import Effort, Status, SubsetSumResult, subset_sum_products
 from strongticket.tickets.tensors import RandomTensor
 
-# Rows are solved together up to so many random weights, so that memory does not grow with the matrix.
+# Rows are solved together up to this many random weights, so that memory does not grow with the matrix.
 _SOLVED_AT_ONCE = 1 << 23
-# Errors are added up over so many weights at a time on the CPU, which stay in its cache.
+# On the CPU, errors are added up over this many weights at a time, which fit in its cache.
 _SUMMED_AT_ONCE = 1 << 17
 
 
 class Miss(NamedTuple):
-    """An entry that no subset can reach: its place in the merged matrix, and by how much the closest one misses."""
+    """An entry that no subset can reach: its position in the merged matrix, and by how much the closest sum misses."""
 
     row: int
     column: int
@@ -35,17 +35,17 @@ class Miss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    r"""Two masked random matrices beside the matrix they stand for.
+    r"""Two masked random matrices, compared with the matrix they stand for.
 
     Args:
         tensors: the blocked and the free matrix with their masks; none where a certificate is only recomputed.
-        error: what they give minus the target, (free coordinates, block coordinates), float64, where it was solved.
+        error: their product minus the target, (free coordinates, block coordinates), float64, on the solver's device.
             For two layers with a ReLU between them it is [E+ E-], (outputs, 2 inputs), and the map is
-            $(W + E^+) x^+ - (W + E^-) x^-$; inputs that are never negative have no E-, and its columns are missing.
-        rounding: how far float64 may have moved each entry of `error`, an upper bound.
+            $(W + E^+) x^+ - (W + E^-) x^-$; if inputs are never negative, the columns of E- are missing.
+        rounding: an upper bound on how far float64 may have moved each entry of `error`.
         unreachable: entries outside the interval of possible sums, by row and column of `error`.
         worst_reached: the largest error of an entry inside it; 0 where a certificate is only recomputed.
-        assigned: how the units were shared out, "adaptive" or "equal"; "given" where nothing was chosen.
+        assigned: how the units were assigned, "adaptive" or "equal"; "given" where nothing was chosen.
     """
 
     tensors: tuple[RandomTensor, ...]
@@ -56,16 +56,16 @@ class Pruned:
     assigned: str = "given"
 
     def transposed(self) -> "Pruned":
-        """Turn rows and columns around, for a target that was met by its transpose."""
+        """Swap rows and columns, for a target that was met by its transpose."""
         misses = [Miss(miss.column, miss.row, miss.missed) for miss in self.unreachable]
         return replace(self, error=self.error.T, rounding=self.rounding.T, unreachable=misses)
 
     def with_more_rounding(self, rounding: Tensor) -> "Pruned":
-        """Add what the target itself may be off, entry by entry."""
+        """Add the target's own rounding, entry by entry."""
         return replace(self, rounding=self.rounding + rounding.detach().to(self.rounding.device))
 
     def worst_entry(self) -> float:
-        """Give the largest error of an entry."""
+        """Return the largest error of an entry."""
         return float(self.error.abs().max()) if self.error.numel() else 0.0
 
     def norm(self) -> float:
@@ -96,20 +96,20 @@ def prune_product(
 ) -> Pruned:
     r"""Mask two random matrices so that $F B^\top / c$, or $F\,\mathrm{ReLU}(B^\top x)$, comes closest to the target.
 
-    Behind a ReLU a unit with $u > 0$ carries $u x_j^+$, one with $u < 0$ carries $-u x_j^-$. Both kinds must sum to
-    $w$: with $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums, or one
-    where x is never negative and units with $u < 0$ are silent.
+    Behind a ReLU, a unit with $u > 0$ carries $u x_j^+$, and one with $u < 0$ carries $-u x_j^-$. Both kinds must sum
+    to $w$: with $x = x^+ - x^-$, the first give $w x^+$ and the second $-w x^-$. So each entry is two subset sums, or
+    one where x is never negative and units with $u < 0$ are silent.
 
     Args:
         target: (free coordinates, block coordinates), float64.
         blocked: the matrix B whose units keep one coordinate each.
-        free: the matrix F whose mask is searched.
-        seed: of the random weights.
+        free: the matrix F whose mask is searched for.
+        seed: seed of the random weights.
         assignment: as in `assign`.
         signs: which of a coordinate's units make a sum.
-        width: what the number of units is called where it is set.
+        width: the name of the argument that sets the number of units.
         divisor: $c$.
-        effort: of the subset sums.
+        effort: for the subset sums.
         device: where they are solved.
     """
     v = free.draw(seed, device).contiguous()
@@ -135,14 +135,14 @@ def prune_product(
 
 
 def _squares(error: Tensor) -> float:
-    """Add up all squares and round once, so that every machine keeps the same of two solutions."""
+    """Add up all squares and round once, so that every machine picks the same of two solutions."""
     return math.fsum(error.square().flatten().tolist())
 
 
 def _solve_slots(
     target: Tensor, v: Tensor, way: Assigned, signs: Signs, divisor: float, effort: Effort
 ) -> "tuple[Tensor, _Solved]":
-    """Solve all sums of one way to share units out; give the mask over all units, and what was found, by slots."""
+    """Solve all sums of one assignment; return the mask over all units, and the solution by slots."""
     slot = slots_of(way.owners, way.own, signs)
     order, sizes = grouped(slot, signs.slots * target.shape[1])
     in_order = torch.equal(order, torch.arange(len(slot), device=order.device))
@@ -163,7 +163,7 @@ class _Solved(NamedTuple):
 
 
 def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: float, effort: Effort) -> _Solved:
-    """Solve all entries where u and v are; the error comes back signed and in float64, as product minus target."""
+    """Solve all entries on the device of u and v; the error is signed, in float64: product minus target."""
     target, units = target.to(v.device), torch.tensor(sizes, dtype=torch.int64, device="cpu")
     rows = max(1, _SOLVED_AT_ONCE // max(len(u), 1))
     parts = []
@@ -171,7 +171,7 @@ def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor
         w, second = target[start : start + rows], v[start : start + rows]
         found = _subset_sums(w, u, second, units, divisor, effort)
         total, size = _sums(found.mask, u, second, sizes, divisor)
-        # n additions, a quotient a term and one subtraction: each rounds by at most 2^-53 of what it touches.
+        # n additions, one quotient per term and one subtraction: each rounds by at most 2^-53 of its operands.
         rounding = (max(sizes, default=0) + 3) * 2.0**-53 * 1.01 * (size + w.abs())
         parts.append(_Solved(found.mask, total - w, rounding, found.status))
     return parts[0] if len(parts) == 1 else _Solved(*(torch.cat(part) for part in zip(*parts, strict=True)))
@@ -180,7 +180,7 @@ def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor
 def _subset_sums(
     target: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor: float, effort: Effort
 ) -> SubsetSumResult:
-    """Solve on the device; what has more items than a GPU kernel takes goes to the CPU, so that masks agree."""
+    """Solve on the device; sums with more items than a GPU kernel takes go to the CPU, so that masks agree."""
     if v.device.type == "cuda":
         from strongticket.ops.subset_sum.cuda import MAX_ITEMS
 

@@ -1,4 +1,4 @@
-"""The certificate again, from a ticket and its target alone: what `verify --target` holds against the stored one."""
+"""Recompute a certificate from a ticket and its target alone; `verify --target` compares it with the stored one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,17 +28,17 @@ from strongticket.tickets.ticket import Ticket
 
 Examined = PrunedNetwork | PrunedAttention | list[PrunedBlock]
 
-# The errors of entries come out the same everywhere; LAPACK's norms of them differ, never by more than this.
+# The errors of entries are the same everywhere; LAPACK's norms of them differ, but never by more than this.
 TOLERANCE = 1e-9
 _MOST_ABOVE = 1.001
 
 
 def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
-    """Regenerate the masked weights, compare them with the target, and bound the error anew.
+    """Regenerate the masked weights, compare them with the target, and bound the error again.
 
     Args:
-        ticket: a constructed one, with a certificate; its `input_norm` is used again.
-        target: the target's tensors by name, as its `state_dict` gives them.
+        ticket: a constructed ticket with a certificate, whose `input_norm` is reused.
+        target: the target's tensors by name, as in its `state_dict`.
 
     Raises:
         StrongTicketError: `examine` refuses the ticket, or norms overflow.
@@ -55,7 +55,7 @@ def recertify(ticket: Ticket, target: Mapping[str, Tensor]) -> Certificate:
             return certify.linear(found.layers, alpha, digest)
         return certify.feedforward(*found, alpha, digest)
     except (ValueError, RuntimeError) as error:
-        # The norms of what a file makes of a target may overflow, and LAPACK has none of infinities.
+        # The file's errors may have norms that overflow, and LAPACK rejects infinities.
         raise StrongTicketError(str(error)) from error
 
 
@@ -63,32 +63,32 @@ def examine(ticket: Ticket, target: Mapping[str, Tensor]) -> Examined:
     """Regenerate the masked weights and compare them with the target's, matrix by matrix.
 
     Raises:
-        StrongTicketError: the ticket has no certificate or no family that can have one, or it is not made from such a
-            target. Its tensors must be those the target needs, its architecture must say of them what `build` finds,
-            and its biases must be the target's, as every certificate takes them to be exact.
+        StrongTicketError: the ticket has no certificate, its family cannot have one, or it was not made from such a
+            target. Its tensors must be those the target needs, its architecture must agree with them, and its biases
+            must be the target's, because every certificate assumes they are exact.
     """
     if ticket.certificate is None:
-        raise StrongTicketError("the ticket has no certificate, so there is nothing to hold against a target.")
+        raise StrongTicketError("the ticket has no certificate, so there is nothing to compare with a target.")
     family = ticket.architecture.get("family")
     if not isinstance(family, str) or family not in _FAMILIES:
         raise StrongTicketError(f"tickets of family {family!r} are not constructed from a target.")
     try:
         return _FAMILIES[family](ticket, dict(target))
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        # A file may claim any architecture for any tensors, so any error here is the file's fault.
         raise StrongTicketError(f"the target does not fit a ticket of family {family!r}: {error!r:.200}") from error
 
 
 def check_heads(ticket: Ticket, n_heads: int | None) -> None:
-    """Refuse a target with another number of heads than the ticket has, where it is known."""
+    """Refuse a target whose number of heads is known and differs from the ticket's."""
     if n_heads is not None and (found := ticket.architecture.get("n_heads")) != n_heads:
         raise StrongTicketError(f"the ticket has {found!s:.20} heads, the target {n_heads}.")
 
 
 def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
-    """List what does not hold: another target, what no construction makes of it, or an error above the certified."""
+    """List what is wrong: another target, a ticket no construction makes from it, or an error above the certificate."""
     if ticket.certificate is None:
-        return ["the ticket has no certificate, so there is nothing to hold against a target"]
+        return ["the ticket has no certificate, so there is nothing to compare with a target"]
     stored = ticket.certificate
     if (digest := digest_of_tensors(target)) != stored.target_sha256:
         return [_other_target(ticket, target, digest)]
@@ -103,7 +103,7 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
 
 
 def _other_target(ticket: Ticket, target: Mapping[str, Tensor], digest: str) -> str:
-    """Say in what a target is not the certificate's: its shapes, as far as they tell."""
+    """Explain how a target differs from the certificate's: in its shapes, or in something else."""
     assert ticket.certificate is not None
     has = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in target.items())
     try:
@@ -113,12 +113,12 @@ def _other_target(ticket: Ticket, target: Mapping[str, Tensor], digest: str) -> 
         return f"the target does not fit the ticket: it has {has:.200}; the ticket is for {sizes or 'another network'}"
     return (
         f"the target has the right shapes but other names, types or numbers (SHA-256 {digest:.16}, the certificate is "
-        f"for {ticket.certificate.target_sha256:.16}); save the state_dict of the very module that was pruned into"
+        f"for {ticket.certificate.target_sha256:.16}); save the state_dict of the same module the ticket was made from"
     )
 
 
 def _first_wrong(place: str, said: object, found: object) -> str | None:
-    """Name the first claim of a certificate's details that is not what was found."""
+    """Name the first claim in a certificate's details that differs from what was found."""
     if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
         if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
             found = {**found, "count": max(said["count"], certify.LISTED)}  # the others are only counted
@@ -126,7 +126,7 @@ def _first_wrong(place: str, said: object, found: object) -> str | None:
     elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
         parts = [(f"{place}.{i}", *pair) for i, pair in enumerate(zip(said, found, strict=True))]
     elif isinstance(said, float) and isinstance(found, float):
-        # Stored numbers are rounded up, and norms are bounded in another way on a GPU.
+        # Stored numbers are rounded up, and a GPU bounds norms differently.
         fits = found * (1 - TOLERANCE) <= said <= found * _MOST_ABOVE
         return None if fits else f"{place} is {said:.6e}, the masks and the target give {found:.6e}"
     else:
@@ -140,15 +140,15 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
 
     Args:
         ticket: any.
-        biases: those a construction makes of the target.
-        rounding: by name, how far two computations of a bias may be apart, entry by entry; 0 where it is not given.
+        biases: those a construction makes from the target.
+        rounding: by name, how far apart two computations of a bias may be, entry by entry; 0 if not given.
     """
     made = {bias.name: bias.value for bias in biases}
     if odd := sorted(made.keys() ^ ticket.dense.keys()):
         raise StrongTicketError(
-            f"the ticket has no dense tensor {odd[0]}, and the target has one."
+            f"the ticket has no dense tensor {odd[0]}, but the target has one."
             if odd[0] in made
-            else f"the ticket has a dense tensor {odd[0]:.80}, and the target makes none of that name."
+            else f"the ticket has a dense tensor {odd[0]:.80}, but the target has none of that name."
         )
     for name, value in made.items():
         stored, room = ticket.dense[name].value, (rounding or {}).get(name, torch.zeros((), device="cpu"))
@@ -211,21 +211,21 @@ def _attention_plan(ticket: Ticket, merged: MergedAttention, prefix: str) -> Pla
 
 
 def _width(ticket: Ticket, name: str, axis: int) -> int:
-    """Take the number of hidden units from the tensor that has them."""
+    """Read the number of hidden units from a tensor's shape."""
     if name not in ticket.tensors:
-        raise StrongTicketError(f"the ticket has no tensor {name}, and the target needs one.")
+        raise StrongTicketError(f"the ticket has no tensor {name}, but the target needs one.")
     return ticket.tensors[name].shape[axis]
 
 
 def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, object]) -> None:
-    """Refuse a ticket that says or has anything else than is made of the target."""
+    """Refuse a ticket whose tensors, settings or biases are not those a construction makes from the target."""
     shapes = {name: tensor.shape for name, tensor in ticket.tensors.items()}
     made = {matrix.name: matrix.shape for plan in plans for matrix in plan.matrices()}
     if odd := sorted(made.keys() ^ shapes.keys()):
         raise StrongTicketError(
-            f"the ticket has no tensor {odd[0]}, and the target needs one."
+            f"the ticket has no tensor {odd[0]}, but the target needs one."
             if odd[0] in made
-            else f"the ticket has a tensor {odd[0]:.80}, and the target makes none of that name."
+            else f"the ticket has a tensor {odd[0]:.80}, but the target has none of that name."
         )
     for name, shape in made.items():
         if shapes[name] != shape:
@@ -236,7 +236,7 @@ def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, object]) -
 
 
 def _check_settings(place: str, said: object, made: object) -> None:
-    """Compare what follows from the target; `init` and where the blocks are show in the tensors themselves."""
+    """Compare what follows from the target; `init` and the side of the blocks show in the tensors themselves."""
     if isinstance(said, dict) and isinstance(made, dict):
         for name, value in made.items():
             _check_settings(f"{place}.{name}", said.get(name), value)
@@ -245,12 +245,12 @@ def _check_settings(place: str, said: object, made: object) -> None:
             _check_settings(f"{place}.{i}", said[i], value)
     elif said != made:
         raise StrongTicketError(
-            f"the ticket's {place} is {said!r:.60}; the target and the tensors make it {made!r:.60}."
+            f"the ticket's {place} is {said!r:.60}; the target and the tensors require {made!r:.60}."
         )
 
 
 def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
-    """Hold all products against the target; of entries said to be out of reach, find how far off they are."""
+    """Compare all products with the target; find how far off the entries are that are listed as out of reach."""
     said: Mapping[str, Json] = ticket.certificate.details if ticket.certificate else {"unreachable": {"worst": []}}
     examined = {}
     for name, wanted in plan.products.items():
@@ -259,7 +259,7 @@ def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Prun
             Miss(row, column, float(found.error[row, column].abs()))
             for row, column in _said_to_be_missed(said, prefix + name)
         ]
-        # Chosen units may happen to lie as equal blocks do, but not the other way round.
+        # An adaptive choice may happen to equal the equal blocks, but not the reverse.
         adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
             "assignment" in said and prefix + name not in said["assignment"]["equal"]
         )
@@ -273,7 +273,7 @@ def _said_to_be_missed(said: Mapping[str, Json], product: str) -> list[tuple[int
 
 
 def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:
-    """Hold what a ticket has for a product against the target."""
+    """Compare a ticket's product with the target."""
     (product, target, rounding), weights = wanted, ticket.materialize()
     blocked, free = (
         weights[matrix.name].T if matrix.unit_axis == 0 else weights[matrix.name]  # (coordinates, units)
@@ -291,9 +291,9 @@ def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:
 
 
 def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) -> Pruned:
-    """Compare a product of masked matrices with a target; unreachable entries are not looked for again.
+    """Compare a product of masked matrices with a target; unreachable entries are not searched for again.
 
-    Terms are added as when the masks were found, so that an honest certificate comes out the same on every machine.
+    Terms are added in the order used when the masks were found, so that every machine reproduces a correct certificate.
     """
     left, right, target = left.double(), right.double(), target.detach().double()
     if (left != 0).sum() < (right != 0).sum():
@@ -306,12 +306,12 @@ def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) 
 
 
 def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAttention:
-    """Take the target's attention in any of the forms `construct_attention` takes it."""
+    """Merge the target's attention, in any form that `construct_attention` accepts."""
     if "qk" in target:
         _check_target_names(target, {"qk", "vo", "output_bias"})
         return MergedAttention(target["qk"], target["vo"], target.get("output_bias"))
     if "in_proj_weight" in target:
-        # The tensors of a MultiheadAttention do not tell how many heads they are cut into; the ticket's do.
+        # The tensors of a MultiheadAttention do not show how many heads they are split into; the ticket's do.
         n_heads = sum(name.startswith(f"{prefix}head.") and name.endswith(".query") for name in ticket.tensors)
         weight, bias = target["in_proj_weight"], "in_proj_bias" in target
         d = weight.shape[1]
@@ -326,7 +326,7 @@ def _merged(ticket: Ticket, target: dict[str, Tensor], prefix: str) -> MergedAtt
 
 
 def network_of(target: Mapping[str, Tensor]) -> FeedForward:
-    """Take a ReLU network from its tensors."""
+    """Build a ReLU network from its tensors."""
     if "weight" in target:
         _check_target_names(target, {"weight", "bias"})
         return FeedForward([target["weight"]], [target.get("bias")])
@@ -338,9 +338,9 @@ def network_of(target: Mapping[str, Tensor]) -> FeedForward:
 
 
 def _layers(target: Mapping[str, Tensor]) -> list[str]:
-    """Name a network's layers in their order: by number, which a file does not keep, or as the target has them.
+    """List a network's layers in order: by number, because a file does not keep the order, or else as the target's.
 
-    A wrong order of names without numbers shows, since the certificate then does not hold.
+    If names without numbers are in the wrong order, the certificate does not hold, so the error shows.
     """
     layers = [name.removesuffix(".weight") for name in target if name.endswith(".weight")]
     places = {layer: layer.removeprefix("layers.").split(".") for layer in layers}
@@ -350,7 +350,7 @@ def _layers(target: Mapping[str, Tensor]) -> list[str]:
 
 
 def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
-    """Cut a transformer's tensors into those of each block's attention and network."""
+    """Split a transformer's tensors into those of each block's attention and network."""
     depth = len({name.split(".")[1] for name in target if name.startswith("blocks.")})
     prefixes = [(f"blocks.{b}.attention.", f"blocks.{b}.feedforward.") for b in range(depth)]
     known = tuple(prefix for pair in prefixes for prefix in pair)
@@ -359,7 +359,7 @@ def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str
 
 
 def _check_target_names(target: Mapping[str, Tensor], known: set[str]) -> None:
-    """Refuse a target of which something would not be looked at."""
+    """Refuse a target with tensors that would not be compared."""
     if others := sorted(target.keys() - known):
         raise ValueError(f"the target has a tensor {others[0]:.80}, which the ticket does not stand for")
 

@@ -23,14 +23,14 @@ from strongticket.tickets.ticket import Ticket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCertificate:
-    """What is proved of a constructed ticket on given samples, and on balls around them.
+    """What is proved about a constructed ticket on given samples, and on balls around them.
 
     Args:
         error: a bound on the output error, for every token of every sample.
-        radius: it also holds if every token is moved by at most this, in both networks alike.
-        errors: the same by token, float64: the shape of the samples without their last axis.
-        by_block: the bound behind each block, the last one being `error`; one number where there are no blocks.
-        output_norm: the target's longest output on the samples, to hold the error against.
+        radius: the bound also holds if every token is moved by at most this, equally in both networks.
+        errors: the bound for each token, float64, in the shape of the samples without their last axis.
+        by_block: the bound after each block, the last one being `error`; one number where there are no blocks.
+        output_norm: the norm of the target's longest output on the samples, to compare the error with.
         target_sha256: `digest_of_tensors` of the target the error refers to.
     """
 
@@ -42,7 +42,7 @@ class SampleCertificate:
     target_sha256: str
 
     def as_json(self) -> dict[str, object]:
-        """Give its numbers, of all inputs together."""
+        """Return its numbers for all inputs together."""
         return {
             "error": self.error,
             "by_block": list(self.by_block),
@@ -58,7 +58,7 @@ class SampleCertificate:
         inputs = f"each of these {count:,} inputs" if count > 1 else "this input"
         return (
             f"output error at most {error:g} for {inputs}{moved}; "
-            f"the target's outputs are up to {self.output_norm:.3g} long"
+            f"the target's outputs have norms up to {self.output_norm:.3g}"
         )
 
     def __repr__(self) -> str:
@@ -67,7 +67,7 @@ class SampleCertificate:
     def _repr_html_(self) -> str:
         facts = {"proved": str(self), "target": f"SHA-256 {self.target_sha256}"}
         if len(self.by_block) > 1:
-            facts["behind each block"] = ", ".join(f"{up_digits(error, 3):g}" for error in self.by_block)
+            facts["after each block"] = ", ".join(f"{up_digits(error, 3):g}" for error in self.by_block)
         return card("Certificate for samples", facts)
 
 
@@ -82,12 +82,12 @@ def certify(
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
     The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
-    one follows the samples through the target and takes what they meet there: it does not grow as fast.
+    one follows the samples through the target and uses the values found there, so it grows more slowly.
 
     Args:
         ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
-        target: what it was made from, in any form the construction takes; or its tensors by name, or a safetensors
-            file of them. A ticket does not contain it.
+        target: what the ticket was made from, in any form the construction accepts; or its tensors by name, or a
+            safetensors file of them. A ticket does not contain its target.
         samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
             a tensor, an array or a list.
         radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
@@ -135,16 +135,16 @@ def certify(
 
 
 def check_family(ticket: Ticket) -> None:
-    """Refuse a ticket that samples cannot be followed through."""
+    """Refuse a ticket that cannot be certified for samples."""
     if ticket.architecture.get("family") == "pretrained":
         raise StrongTicketError(
-            "samples are not followed through pretrained models: from the second layer on the bound would exceed the "
-            "outputs (docs/scale.md). Leave them out, or measure with `strongticket compare`."
+            "pretrained models cannot be certified for samples: from the second layer on, the bound would exceed the "
+            "outputs (docs/scale.md). Leave samples out, or measure with `strongticket compare`."
         )
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:
-    """Give the place behind each block, or the one behind the whole map."""
+    """Yield the place after each block, or the one after the whole map."""
     if isinstance(found, PrunedNetwork):
         yield through_network(place, *found)
     elif isinstance(found, PrunedAttention):

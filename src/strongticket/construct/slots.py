@@ -1,4 +1,4 @@
-"""Slots: what the units of a product share out among themselves, a coordinate each, or behind a ReLU a sign of one."""
+"""Slots, to which the units of a product are assigned: coordinates or, behind a ReLU, one sign of a coordinate."""
 
 from enum import IntEnum
 
@@ -9,8 +9,8 @@ from torch import Tensor
 class Signs(IntEnum):
     """Which of a coordinate's units make a sum.
 
-    `EITHER`: all of them. `POSITIVE`: those with u > 0 alone; behind a ReLU the others are silent on inputs that are
-    never negative. `OWN`: those with u > 0 make one and those with u < 0 another, for positive and negative inputs.
+    `EITHER`: all of them. `POSITIVE`: only those with u > 0; behind a ReLU the others are silent on inputs that are
+    never negative. `OWN`: those with u > 0 make one sum and those with u < 0 another, for positive and negative inputs.
     """
 
     EITHER = 0
@@ -19,12 +19,12 @@ class Signs(IntEnum):
 
     @property
     def slots(self) -> int:
-        """How many sums an entry of the target has."""
+        """How many sums each entry of the target has."""
         return 2 if self is Signs.OWN else 1
 
 
 def slots_of(owners: Tensor, own: Tensor, signs: Signs) -> Tensor:
-    """Give each unit's slot, by its coordinate and its weight; -1 for one that makes no sum.
+    """Return each unit's slot, from its coordinate and its weight; -1 for one that is part of no sum.
 
     Example:
         >>> owners, own = torch.tensor([0, 0, 1]), torch.tensor([0.5, -0.5, 0.5])
@@ -40,7 +40,7 @@ def slots_of(owners: Tensor, own: Tensor, signs: Signs) -> Tensor:
 
 
 def grouped(slot: Tensor, slots: int) -> tuple[Tensor, tuple[int, ...]]:
-    """Give the units that have a slot, one slot after the other and in their own order there, and how many each has.
+    """Return the units that have a slot, sorted by slot with their order kept, and the number of units per slot.
 
     Example:
         >>> order, sizes = grouped(torch.tensor([1, 0, -1, 1]), 3)

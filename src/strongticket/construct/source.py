@@ -1,8 +1,8 @@
-r"""The random side of a construction: matrices by name, how they are initialised, and how hidden units are shared out.
+r"""The random side of a construction: matrices by name, their initialisation, and the division of hidden units.
 
 Every construction here multiplies two random matrices over *hidden units*. Both are handled as (coordinates, units),
-whatever the layout they are stored in: one of them gives each unit a single coordinate, the other is free, and its mask
-is found by subset sums.
+however they are stored. One of them keeps a single coordinate per unit; the other is free, and its mask is found by
+subset sums.
 """
 
 import math
@@ -22,7 +22,7 @@ from strongticket.tickets.tensors import RandomTensor
 
 Blocks = Literal["input", "smaller"]
 
-# A matrix of which few weights are wanted is drawn in pieces of so many, 16 MiB each.
+# A matrix of which only a few weights are needed is drawn in pieces of this many, 16 MiB each.
 _DRAWN_AT_ONCE = 1 << 22
 
 
@@ -55,7 +55,7 @@ class RandomMatrix:
         return stored.T if self.unit_axis == 0 else stored
 
     def draw_own(self, owners: Tensor, seed: int, device: torch.device | str | None) -> Tensor:
-        """Draw of each unit only the weight to its own coordinate, u_k; 0 for a unit that has none."""
+        """Draw only each unit's weight to its own coordinate, u_k; 0 for a unit that has none."""
         own = torch.zeros(self.units, dtype=torch.float32, device=device or "cpu")
         start = 0
         for part in self.draw_rows(seed, device):
@@ -71,7 +71,7 @@ class RandomMatrix:
         return own
 
     def draw_rows(self, seed: int, device: torch.device | str | None) -> Iterator[Tensor]:
-        """Draw the stored matrix some rows at a time, so that memory does not grow with it."""
+        """Draw the stored matrix a few rows at a time, so that memory does not grow with it."""
         rows, columns = self.shape
         step = max(1, _DRAWN_AT_ONCE // max(columns, 1))
         for start in range(0, rows, step):
@@ -84,7 +84,7 @@ class RandomMatrix:
         return self._tensor(owner_mask(self.shape, self.unit_axis, owners))
 
     def with_bits(self, mask: Tensor) -> RandomTensor:
-        """Mask it by bits given as (coordinates, units)."""
+        """Mask it with bits given as (coordinates, units)."""
         return self._tensor(PackedMask.from_bool(mask.T if self.unit_axis == 0 else mask))
 
     def _tensor(self, mask: Mask) -> RandomTensor:
@@ -92,40 +92,40 @@ class RandomMatrix:
 
 
 def owners_of(sizes: tuple[int, ...]) -> Tensor:
-    """Give each unit's coordinate j(k), for the units that have a block."""
-    # The device is named because a caller may have set another one as torch's default.
+    """Return each unit's coordinate j(k), for the units that have a block."""
+    # The device is named because a caller may have changed torch's default device.
     coordinates = torch.arange(len(sizes), device="cpu")
     return torch.repeat_interleave(coordinates, torch.tensor(sizes, dtype=torch.int64, device="cpu"))
 
 
 def owners_in(mask: Mask, unit_axis: int) -> Tensor | None:
-    """Give each unit's coordinate, -1 for none, if a mask is of a kind that keeps at most one for each unit there."""
+    """Return each unit's coordinate, -1 for none, if the mask is of a kind that keeps at most one per unit."""
     return mask.owners() if isinstance(mask, BlockMask | OwnerMask) and mask.unit_axis == unit_axis else None
 
 
 def query_key_scale(init: Init, d_model: int, key_width: int) -> float:
-    """Give the half-width of query and key entries: n^(1/4) in section 3.1, its inverse as printed in section 4.1."""
+    """Return the half-width of query and key entries: n^(1/4) in section 3.1, its inverse as printed in section 4.1."""
     check_option("init", init, get_args(Init))
     if init == "xavier":
         return xavier_scale(d_model, key_width)
-    # Two square roots are rounded alike on every machine, a fourth root need not be.
+    # Two square roots round the same on every machine; a fourth root may not.
     root = math.sqrt(math.sqrt(key_width))
     return root if init == "theory" else 1 / root
 
 
 def plain_scale(init: Init, fan_in: int, fan_out: int) -> float:
-    """Give the half-width of every other matrix: 1, except with Xavier's initialisation."""
+    """Return the half-width of every other matrix: 1, except with Xavier's initialisation."""
     check_option("init", init, get_args(Init))
     return xavier_scale(fan_in, fan_out) if init == "xavier" else 1.0
 
 
 def xavier_scale(fan_in: int, fan_out: int) -> float:
-    """Give the half-width of Xavier's uniform initialisation."""
+    """Return the half-width of Xavier's uniform initialisation."""
     return math.sqrt(6 / (fan_in + fan_out))
 
 
 def equal_blocks(what: str, width: int, coordinates: int) -> tuple[int, ...]:
-    """Share `width` hidden units out among the coordinates, as many to each; refuse widths that do not divide."""
+    """Divide `width` hidden units equally among the coordinates; refuse widths that do not divide evenly."""
     width = as_width(what, width)
     if width < coordinates:
         raise ValueError(
@@ -148,19 +148,19 @@ def check_option(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def as_width(what: str, width: SupportsIndex) -> int:
-    """Take a width, which is a whole number of at least 1."""
+    """Convert a width, a whole number of at least 1, to an int."""
     if isinstance(width, bool) or not isinstance(width, SupportsIndex) or operator.index(width) < 1:
         raise ValueError(f"{what} must be a whole number of at least 1; got {width!r:.40}.")
     return operator.index(width)
 
 
 def check_target(what: str, matrix: Tensor) -> None:
-    """Refuse a target without numbers, not real floating point, or with NaN or infinity, naming the first such."""
+    """Refuse a target that is empty or not real floating point; name the first NaN or infinity."""
     if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
         got = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
         raise ValueError(f"{what} must be a float tensor; got {got}.")
     if matrix.is_meta:
-        raise ValueError(f"{what} is on meta, where tensors have shapes and no numbers. Load it on another device.")
+        raise ValueError(f"{what} is on meta, where tensors have shapes but no numbers. Load it on another device.")
     if matrix.layout != torch.strided:
         raise ValueError(f"{what} must have all entries stored; got {matrix.layout}. Convert with .to_dense().")
     if not matrix.numel():

@@ -14,7 +14,7 @@ _WEIGHTS = "model.safetensors"
 
 
 def load_target(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, or the `model.safetensors` of a folder as Hugging Face lays models out."""
+    """Read a safetensors file, or the `model.safetensors` of a Hugging Face model folder."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -30,11 +30,11 @@ def load_target(path: Path) -> dict[str, Tensor]:
 
 
 def load_samples(path: Path) -> Tensor:
-    """Read inputs from a `.npy` file, or from a safetensors file that holds one tensor."""
+    """Read inputs from a `.npy` file, or from a safetensors file with one tensor."""
     if path.suffix == ".safetensors":
         tensors = load_target(path)
         if len(tensors) != 1:
-            raise StrongTicketError(f"{path}: samples are one tensor; the file has {len(tensors)}.")
+            raise StrongTicketError(f"{path}: samples must be one tensor; the file has {len(tensors)}.")
         return next(iter(tensors.values()))
     try:
         array = np.load(path, allow_pickle=False)
@@ -42,4 +42,4 @@ def load_samples(path: Path) -> Tensor:
             raise TypeError
         return torch.from_numpy(np.asarray(array, dtype=np.float64))
     except (ValueError, TypeError, EOFError, TokenError, BadZipFile) as error:
-        raise StrongTicketError(f"{path}: samples are a .npy file of numbers, or a .safetensors file.") from error
+        raise StrongTicketError(f"{path}: samples must be a .npy file of numbers, or a .safetensors file.") from error

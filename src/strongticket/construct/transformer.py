@@ -41,16 +41,16 @@ def construct_transformer(
 
     Args:
         target: blocks of attention and a ReLU network, without norms.
-        key_width: $n_K$ of a head, for all blocks or for each.
+        key_width: $n_K$ per head, one for all blocks or one for each.
         value_width: $n_V$, likewise.
         hidden_width: $n_{FC}$, likewise; the same for all layers of a block's network.
-        seed: of the random weights.
+        seed: seed of the random weights.
         init: as in `construct_attention`.
         blocks: as in `construct_attention`.
         assignment: as in `construct_linear`.
         input_norm: as in `construct_attention`.
         samples: as in `construct_attention`.
-        effort: of the subset sums; "high" comes closer where 40 items or more meet an entry, at milliseconds each.
+        effort: for the subset sums; "high" comes closer with 40 or more items per entry, at milliseconds each.
         device: where the subset sums are solved.
 
     Returns:
@@ -91,22 +91,22 @@ def _blocks_of(target: Transformer) -> list[Block]:
     blocks = list(target.blocks) if isinstance(target, Transformer) else []
     for b, block in enumerate(blocks):
         if not isinstance(block, Block):
-            raise ValueError(f"construct_transformer prunes what is a Block; block {b} is a {type(block).__name__}.")
+            raise ValueError(f"construct_transformer needs Block modules; block {b} is a {type(block).__name__}.")
     if not blocks:
         raise ValueError(
             f"construct_transformer needs a Transformer with blocks; got {type(target).__name__}. "
-            "construct_pretrained takes those of torch.nn and Hugging Face."
+            "construct_pretrained takes torch.nn and Hugging Face transformers."
         )
     return [block for block in blocks if isinstance(block, Block)]
 
 
 def _parts_of(block: Block, b: int) -> tuple[MergedAttention, FeedForward]:
-    """Take a block's attention and network; the residuals need both to keep the width."""
+    """Return a block's attention and network; the residuals need both to keep the width."""
     merged, network = as_merged(block.attention), as_feedforward(block.feedforward)  # type: ignore[arg-type]
     (_, d_model, d_out), sizes = merged.vo.shape, sizes_of(network)
     if not d_model == d_out == sizes[0] == sizes[-1]:
         raise ValueError(
-            f"a block keeps its width, for the residuals; in block {b} the attention goes from {d_model} to {d_out} "
-            f"and the network from {sizes[0]} to {sizes[-1]}."
+            f"a block must keep its width for the residuals; in block {b} the attention maps {d_model} to {d_out} "
+            f"and the network {sizes[0]} to {sizes[-1]}."
         )
     return merged, network

@@ -1,4 +1,4 @@
-"""The least width at which a given target is met, found by trying."""
+"""The smallest width at which a given target is met, found by trying seeds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,27 +23,27 @@ from strongticket.tickets.ticket import Ticket
 MOST_ITEMS = 64
 
 Target = NetworkTarget | AttentionTarget
-# Called with the items that are being tried, the sources done of them, and all.
+# Called with the number of items being tried, the sources done for it, and the sources in total.
 Progress = Callable[[int, int, int], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of one width."""
+    """The result for one width."""
 
-    items: int  # hidden units for each input
+    items: int  # hidden units per input
     widths: Mapping[str, int | list[int]]
     failures: Failures
-    out_of_reach: float  # with equal blocks, the chance that some entry is, at least
+    out_of_reach: float  # with equal blocks, a lower bound on the probability that some entry is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidthForTarget:
-    """The fewest items that were enough, all that was tried, and what the theorem asks for."""
+    """The fewest items that were enough, all results, and what the theorem requires."""
 
     found: Tried | None  # None if `MOST_ITEMS` are not enough
     tried: list[Tried]
-    theorem_items: int  # for any target of its kind with weights of norm at most 1, at the least constant
+    theorem_items: int  # for any target of this kind with weights of norm at most 1, with the smallest constant
 
 
 def width_for(
@@ -56,16 +56,16 @@ def width_for(
     input_norm: float = 1.0,
     progress: Progress = lambda items, done, all_of_them: None,
 ) -> WidthForTarget:
-    """Find how wide a random network must be to contain a given one: no constant is assumed, seeds are tried.
+    """Find how wide a random network must be to contain a given one, by trying seeds; no constant is assumed.
 
     Args:
         target: a matrix, a ReLU network (a `torch.nn.Linear` is one of one layer) or an attention, in any form that
             `construct_linear`, `construct_feedforward` and `construct_attention` take.
         tol: a construction fails if its certificate is above this.
-        failure: how many may, as a fraction.
-        sources: seeds for each width, 0, 1 and so on.
-        assignment: how hidden units are shared out.
-        input_norm: of the inputs the certificate is for.
+        failure: the fraction of constructions that may fail.
+        sources: the number of seeds per width: 0, 1 and so on.
+        assignment: how hidden units are assigned, as in `construct_linear`.
+        input_norm: the largest norm of the inputs the certificate covers.
         progress: called after each construction.
 
     Example:
@@ -97,7 +97,7 @@ def width_for(
 
 
 def target_of(tensors: Mapping[str, Tensor]) -> Target:
-    """Take a target from its tensors, as its `state_dict` gives them."""
+    """Build a target from its tensors, as in its `state_dict`."""
     names = tensors.keys()
     if names == {"weight"}:
         return tensors["weight"]
@@ -113,11 +113,11 @@ def target_of(tensors: Mapping[str, Tensor]) -> Target:
 
 
 class _Given(NamedTuple):
-    """A target, how it is constructed of widths, and what is said of all targets like it."""
+    """How a target is constructed from widths, and the bound for all targets of its kind."""
 
     make: Callable[..., Ticket]
     plan: Callable[..., Plan]
-    inputs: dict[str, int | list[int]]  # that share each width
+    inputs: dict[str, int | list[int]]  # the number of inputs that share each width
     bound: Bound | Stack
 
     def widths(self, items: int) -> dict[str, int | list[int]]:
@@ -128,7 +128,7 @@ class _Given(NamedTuple):
 
     def theorem_items(self, tol: float) -> int:
         stack = self.bound if isinstance(self.bound, Stack) else Stack(statement="", parts=(self.bound,))
-        least = stack.widths(min(tol, 0.999))  # theorems are silent from 1 on
+        least = stack.widths(min(tol, 0.999))  # the theorems need a tolerance below 1
         return max(
             own[line.name] // line.blocks
             for part, own in zip(stack.parts, least, strict=True)

@@ -1,1 +1,1 @@
-"""Data sets, made or read."""
+"""Data sets, generated or read."""

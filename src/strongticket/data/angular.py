@@ -1,9 +1,9 @@
 r"""Angular velocity from points on the unit circle (paper, appendix B.1).
 
 A sequence is $x_t = (\cos(\omega t + \theta_0), \sin(\omega t + \theta_0))$ for $t = 1 \ldots T$, with $\omega$ uniform
-on $[-\pi, \pi]$ and $\theta_0$ uniform on $[0, \pi]$; the task is to tell $\omega$. A regression token stands in front.
-Attention without positions cannot see the order of the points, so the sign of $\omega$ is all but hidden from it, and a
-trained model stays close to the variance of $\omega$, 3.3. The task is kept because the paper's figures are about it.
+on $[-\pi, \pi]$ and $\theta_0$ uniform on $[0, \pi]$; the task is to predict $\omega$. A regression token comes first.
+Attention without positions cannot see the order of the points, so it learns almost nothing about the sign of $\omega$,
+and a trained model's loss stays close to the variance of $\omega$, 3.3. The paper's figures use this task.
 """
 
 import math
@@ -31,7 +31,7 @@ class AngularData:
         return AngularData(self.velocity[chosen], self.phase[chosen])
 
     def sequences(self, length: int) -> Tensor:
-        """Give the first `length` points of every sample, (N, T, 2)."""
+        """Return the first `length` points of every sample, (N, T, 2)."""
         if length < 1:
             raise ValueError(f"a sequence needs at least one point; got length {length}.")
         steps = torch.arange(1, length + 1, dtype=torch.float64)
@@ -40,11 +40,11 @@ class AngularData:
 
 
 def draw_angular(split: Split, samples: int = SAMPLES, *, seed: int = 0) -> AngularData:
-    """Draw the samples of a split; splits and seeds have streams of their own.
+    """Draw the samples of a split; each split and seed has its own random stream.
 
     Args:
         split: "train", "validation" or "test".
-        samples: how many; fewer are the first of more.
+        samples: how many; a smaller number gives the first of a larger one.
         seed: 0 or more.
 
     Example:

@@ -1,7 +1,7 @@
-"""Byte-level BPE, the kind of tokenizer GPT-2 has: any text becomes tokens, and every token is a few known bytes.
+"""Byte-level BPE, GPT-2's kind of tokenizer: any text becomes tokens, and every token is a known sequence of bytes.
 
-Encoding is done by the `tokenizers` package. Other kinds of tokenizer are refused, since for them encoding a text in
-pieces may not give the tokens of the whole.
+The `tokenizers` package does the encoding. Other kinds of tokenizer are refused, because encoding a text in pieces may
+not give the tokens of the whole.
 """
 
 import hashlib
@@ -34,22 +34,22 @@ def token_dtype(vocabulary: int) -> np.dtype[np.unsignedinteger[Any]]:
 
 
 class BytesCodec:
-    """Bytes as tokens."""
+    """One token per byte."""
 
     vocabulary = 256
     digest = hashlib.sha256(_DOMAIN + b"bytes").hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Give the text's bytes."""
+        """Return the text's bytes."""
         return list(text.encode())
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Tokens]:
-        """Give the tokens of one piece of text after another."""
+        """Yield the tokens of each piece of text."""
         for piece in pieces:
             yield np.frombuffer(piece.encode(), dtype=np.uint8).astype(token_dtype(self.vocabulary))
 
     def to_bytes(self, tokens: Iterable[int]) -> bytes:
-        """Give the bytes the tokens stand for."""
+        """Return the bytes that tokens stand for."""
         return bytes(map(int, tokens))
 
     def count_bytes(self, tokens: Tokens) -> int:
@@ -61,9 +61,9 @@ class BytesCodec:
 class BpeCodec:
     """A byte-level BPE."""
 
-    vocab: Mapping[str, int]  # token as written in vocab.json -> number, the special ones left out
-    merges: Sequence[tuple[str, str]]  # pairs of tokens in the order they are joined
-    special: Mapping[str, int]  # tokens found in the text before it is split, as plain text -> number
+    vocab: Mapping[str, int]  # token as written in vocab.json -> number, without special tokens
+    merges: Sequence[tuple[str, str]]  # pairs of tokens, in merge order
+    special: Mapping[str, int]  # tokens found in the text before it is split: plain text -> number
 
     @property
     def vocabulary(self) -> int:
@@ -72,24 +72,24 @@ class BpeCodec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what decides how text is encoded."""
+        """SHA-256 of everything that determines how text is encoded."""
         content = {"merges": [*map(list, self.merges)], "special": dict(self.special), "vocab": dict(self.vocab)}
         return hashlib.sha256(_DOMAIN + canonical_json(content).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Give the tokens of a text."""
+        """Return the tokens of a text."""
         tokens: list[int] = self._engine.encode(text, add_special_tokens=False).ids
         return tokens
 
     def encode_pieces(self, pieces: Iterable[str]) -> Iterator[Tokens]:
-        """Give the tokens of one piece of text after another, several pieces at a time on as many threads."""
+        """Yield the tokens of each piece of text; several pieces are encoded in parallel threads."""
         dtype, pieces = token_dtype(self.vocabulary), iter(pieces)
         while batch := list(islice(pieces, _BATCH)):
             for encoding in self._engine.encode_batch_fast(batch, add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=dtype)
 
     def to_bytes(self, tokens: Iterable[int]) -> bytes:
-        """Give the bytes the tokens stand for; together they need not be whole characters."""
+        """Return the bytes that tokens stand for; they may not be whole characters."""
         return b"".join(self._bytes[token] for token in tokens)
 
     def count_bytes(self, tokens: Tokens) -> int:
@@ -137,7 +137,7 @@ def bpe_from_folder(folder: Path) -> BpeCodec:
 
 
 def bpe_from_json(text: bytes | str, name: str) -> BpeCodec:
-    """Read the content of a tokenizer.json; settings that would encode in another way are refused."""
+    """Read the content of a tokenizer.json; refuse settings that would encode differently."""
     try:
         content = json.loads(text)
         model = content["model"]
@@ -152,13 +152,13 @@ def bpe_from_json(text: bytes | str, name: str) -> BpeCodec:
 def _codec(vocab: dict[str, int], merges: list[tuple[str, str]], special: dict[str, int]) -> BpeCodec:
     numbers = [*(number for token, number in vocab.items() if token not in special), *special.values()]
     if sorted(numbers) != list(range(len(numbers))):
-        raise ValueError(f"its {len(numbers)} tokens are not numbered from 0 on, each once")
+        raise ValueError(f"its {len(numbers)} tokens are not numbered consecutively from 0")
     if missing := 256 - len(_BYTE_OF_CHARACTER.keys() & vocab.keys()):
         raise ValueError(f"the vocabulary lacks {missing} of the 256 single bytes")
     if unknown := {part for pair in merges for part in (*pair, "".join(pair))} - vocab.keys():
         raise ValueError(f"{len(unknown)} merged tokens are not in the vocabulary")
     if foreign := [token for token in vocab.keys() - special.keys() if not set(token) <= _BYTE_OF_CHARACTER.keys()]:
-        raise ValueError(f"{len(foreign)} tokens are not made of bytes, {foreign[0]!r:.40} among them")
+        raise ValueError(f"{len(foreign)} tokens are not made of bytes, for example {foreign[0]!r:.40}")
     return BpeCodec({token: vocab[token] for token in vocab if token not in special}, merges, special)
 
 
@@ -169,7 +169,7 @@ def _pair(merge: Json) -> tuple[str, str]:
 
 
 def _oddities(content: Json) -> str | None:
-    """Name the first setting of a tokenizer.json under which text is not simply split as by GPT-2 and merged."""
+    """Name the first setting of a tokenizer.json that makes it differ from GPT-2's splitting and merging."""
     model, split = content["model"], content["pre_tokenizer"] or {}
     if model.get("type", "BPE") != "BPE":
         return f"the model is {model['type']}"
@@ -181,15 +181,15 @@ def _oddities(content: Json) -> str | None:
         if model.get(setting):
             return f"its {setting} is {model[setting]!r}"
     if any(token.get(flag) for token in content["added_tokens"] for flag in ("lstrip", "rstrip", "single_word")):
-        return "an added token swallows the spaces around it"
+        return "an added token absorbs the spaces around it"
     for token in content["added_tokens"]:
         if len(list(cut_pieces([token["content"]]))) > 1:
-            return f"texts are cut at white space, and the added token {token['content']!r:.40} has some inside"
+            return f"texts are cut at white space, but the added token {token['content']!r:.40} contains some"
     return None
 
 
 def _byte_characters() -> dict[str, int]:
-    """Give the character that stands for each byte in vocab.json: itself if it can be seen, else one from 256 on."""
+    """Map the character that stands for each byte in vocab.json: itself if visible, otherwise one from 256 on."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}

@@ -1,4 +1,4 @@
-"""What comes from the Hugging Face hub: GPT-2's tokenizer and WikiText-103. Without a network: one line, at once."""
+"""Downloads from the Hugging Face hub: GPT-2's tokenizer and WikiText-103. Without a network, fail fast in one line."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,28 +19,28 @@ _SPLIT_NAMES = {"train": "train", "valid": "validation", "test": "test"}
 
 
 def fetch_gpt2() -> BpeCodec:
-    """Get GPT-2's tokenizer through `transformers`, which keeps a copy."""
-    instead = "give --tokenizer a folder with GPT-2's vocab.json and merges.txt, or bytes if the model is for bytes"
-    transformers = _import("transformers", "GPT-2's tokenizer comes through transformers", instead)
+    """Get GPT-2's tokenizer with `transformers`, which keeps a copy."""
+    instead = "set --tokenizer to a folder with GPT-2's vocab.json and merges.txt, or to bytes if the model reads bytes"
+    transformers = _import("transformers", "GPT-2's tokenizer needs transformers", instead)
     unreachable = _why_unreachable()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained("gpt2", local_files_only=unreachable is not None)
     except OSError as error:
         reason = unreachable or first_line(error)
         raise StrongTicketError(f"GPT-2's tokenizer cannot be fetched ({reason}); {instead}.") from None
-    return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "GPT-2's tokenizer of transformers")
+    return bpe_from_json(tokenizer.backend_tokenizer.to_str(), "transformers' GPT-2 tokenizer")
 
 
 def fetch_wikitext(folder: Path) -> None:
-    """Write WikiText-103 (raw) as train.txt, valid.txt and test.txt; what is there already is not fetched again.
+    """Write WikiText-103 (raw) as train.txt, valid.txt and test.txt; existing files are not fetched again.
 
-    It comes through `datasets`, which keeps a copy: the hub may be down once that is there.
+    The `datasets` package fetches it and keeps a copy; once that exists, the hub is no longer needed.
     """
     missing = [split for split in _SPLIT_NAMES if not (folder / f"{split}.txt").is_file()]
     if not missing:
         return
-    instead = f"give --data DIR. {LAYOUT}"
-    datasets = _import("datasets", f"{WIKITEXT} comes through datasets", instead)
+    instead = f"use --data DIR. {LAYOUT}"
+    datasets = _import("datasets", f"{WIKITEXT} needs datasets", instead)
     unreachable = _why_unreachable()
     try:
         with _copies_only(datasets.config, unreachable is not None):
@@ -55,17 +55,17 @@ def fetch_wikitext(folder: Path) -> None:
 
 
 def write_rows(rows: Iterable[str], path: Path) -> None:
-    r"""Write the data set's rows as the file they were made from: lines, of which `" \n"` has become the empty row."""
+    r"""Write the data set's rows as in the original file: its lines `" \n"` have become empty rows."""
     with atomic_write(path) as file:
         for row in rows:
             file.write((row or " \n").encode())
 
 
 def _why_unreachable() -> str | None:
-    """Say why the hub does not answer, if so: its own library would try for half a minute and print every attempt."""
+    """Return why the hub does not answer, or None: its own library would retry for half a minute, with messages."""
     constants: Any = import_module("huggingface_hub.constants")
     if constants.HF_HUB_OFFLINE:
-        return None  # asked for by the user: the library then looks at its own copies only
+        return None  # the user's choice: the library then uses only its own copies
     try:
         urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=_SECONDS_TO_ANSWER).close()
     except HTTPError:
@@ -77,7 +77,7 @@ def _why_unreachable() -> str | None:
 
 @contextmanager
 def _copies_only(config: Any, wanted: bool) -> Iterator[None]:
-    """Have `datasets` look at its own copies only, for which it has a setting and no argument."""
+    """Make `datasets` use only its own copies; it has a setting for this, but no argument."""
     before = config.HF_HUB_OFFLINE
     config.HF_HUB_OFFLINE = before or wanted
     try:

@@ -25,16 +25,16 @@ def load_text(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Text:
-    """Load the tokens of a text, making them if this text has not been seen before.
+    """Load the tokens of a text; make them if the text is new.
 
     Args:
-        data: "sample"; "wikitext-103", through the `datasets` package; a folder with text files, plain or .xz, whose
-            names have train, valid (val, dev) or test in them; or a folder of tokens that was made here before.
+        data: "sample"; "wikitext-103", fetched by the `datasets` package; a folder of text files, plain or .xz, with
+            train, valid (val, dev) or test in their names; or a folder of tokens made earlier.
         tokenizer: "bytes", "gpt2", or a folder with vocab.json and merges.txt or tokenizer.json. By default bytes for
             the sample and gpt2 for other text.
-        splits: which to load, of "train", "valid" and "test"; all must be there.
-        cache: where tokens are kept; by default $STRONGTICKET_CACHE or the user's cache folder.
-        progress: called with the bytes of text files read so far and all of them, while tokens are made.
+        splits: which of "train", "valid" and "test" to load; all must exist.
+        cache: where tokens are stored; by default $STRONGTICKET_CACHE or the user's cache folder.
+        progress: called with the bytes of text read so far and in total, while tokens are made.
 
     Example:
         >>> text = load_text("sample")
@@ -63,7 +63,7 @@ def _folder_of(data: str, root: Path) -> Path:
         return folder
     if not Path(data).is_dir():
         what = "is a file" if Path(data).exists() else "does not exist"
-        raise StrongTicketError(f"{data} {what}; data is {SAMPLE}, {WIKITEXT} or a folder. {LAYOUT}.")
+        raise StrongTicketError(f"{data} {what}; data must be {SAMPLE}, {WIKITEXT} or a folder. {LAYOUT}.")
     return Path(data)
 
 
@@ -83,6 +83,6 @@ def _from_entry(folder: Path, tokenizer: str | None, splits: Sequence[str]) -> T
         made_with = entry.tokenizer
         raise StrongTicketError(
             f"{folder} holds tokens made with {made_with.name} ({made_with.vocabulary:,} tokens), not with "
-            f"{chosen.name} ({chosen.vocabulary:,} tokens); leave --tokenizer out, or give a folder of text instead."
+            f"{chosen.name} ({chosen.vocabulary:,} tokens); leave --tokenizer out, or use a folder of text."
         )
     return replace(entry, tokenizer=chosen)

@@ -10,7 +10,7 @@ from strongticket.errors import StrongTicketError
 
 SPLITS = ("train", "valid", "test")
 LAYOUT = (
-    "A folder works that has train.txt and valid.txt (or wiki.train.tokens, train_1.raw and train_2.raw, val, dev; "
+    "The folder needs train.txt and valid.txt (or wiki.train.tokens, train_1.raw and train_2.raw, val, dev; "
     "plain UTF-8 or .xz), and test.txt for a test"
 )
 
@@ -26,12 +26,12 @@ _SPLIT_OF_WORD = {
 _ENDINGS = ("", ".txt", ".text", ".raw", ".tokens")
 _BLOCK = 1 << 17
 
-# Called with the bytes of the files, as stored, read since the last call.
+# Called with the number of stored bytes read since the last call.
 Advance = Callable[[int], object]
 
 
 def split_of(name: str) -> str | None:
-    """Tell which split a file of this name holds, if any: a word of the name says it, and the ending is a text's.
+    """Return which split a file holds, from a word in its name, or None; the ending must be that of a text file.
 
     Example:
         >>> [split_of(name) for name in ("wiki.valid.tokens", "train_2.txt.xz", "train.py", "trainer.txt")]
@@ -60,12 +60,12 @@ def find_text_files(folder: Path) -> Mapping[str, list[Path]]:
 
 
 def read_pieces(path: Path, advance: Advance | None = None, *, block_size: int = _BLOCK) -> Iterator[str]:
-    """Read a UTF-8 file, plain or .xz, in pieces as `cut_pieces` makes them."""
+    """Read a UTF-8 file, plain or .xz, in pieces made by `cut_pieces`."""
     return cut_pieces(_read_text(path, advance, block_size))
 
 
 def read_lines(path: Path, *, block_size: int = _BLOCK) -> Iterator[str]:
-    """Read the lines of a UTF-8 file, plain or .xz, without their ends; CR and LF both end one."""
+    """Read the lines of a UTF-8 file, plain or .xz, without line ends; both CR and LF end a line."""
     line: list[str] = []
     for part in _read_text(path, None, block_size):
         first, *others = re.split("[\r\n]", part)
@@ -77,10 +77,10 @@ def read_lines(path: Path, *, block_size: int = _BLOCK) -> Iterator[str]:
 
 
 def cut_pieces(parts: Iterable[str]) -> Iterator[str]:
-    r"""Cut a text that comes in parts into pieces whose tokens, one after another, are the tokens of the whole.
+    r"""Cut a text that comes in parts into pieces whose tokens, in sequence, are the tokens of the whole.
 
     A piece ends before a space or line end that follows a visible character. GPT-2's rule for splitting text into words
-    always splits there and never looks back, so that such a cut changes nothing.
+    always splits there and never looks back, so the cut changes nothing.
 
     Example:
         >>> list(cut_pieces(["The end", ".\n\nThen", "ce"]))
@@ -108,14 +108,14 @@ def _last_cut(text: str) -> int:
 
 
 def _read_text(path: Path, advance: Advance | None, block_size: int) -> Iterator[str]:
-    # "sig": a byte order mark, which some editors put first, is no text.
+    # "sig": a byte order mark, which some editors put first, is not part of the text.
     decoder, done = codecs.getincrementaldecoder("utf-8-sig")(), 0
     for block in _read_bytes(path, advance, block_size):
         try:
-            # An empty block is the last: a character begun and not ended is then an error as well.
+            # An empty block is the last: an incomplete character is then an error too.
             yield decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            # What the decoder was given may begin with bytes of the last block that did not make a character.
+            # The decoder's input may start with bytes of an incomplete character from the last block.
             offset = done + len(block) - len(error.object) + error.start
             unpacked = "unpacked, " if path.suffix == ".xz" else ""
             raise StrongTicketError(
@@ -125,7 +125,7 @@ def _read_text(path: Path, advance: Advance | None, block_size: int) -> Iterator
 
 
 def _read_bytes(path: Path, advance: Advance | None, block_size: int) -> Iterator[bytes]:
-    """Read unpacked bytes, with an empty block at the end; progress is counted in stored ones."""
+    """Read unpacked bytes, with an empty block at the end; progress counts stored bytes."""
     with open(path, "rb") as stored:
         position = 0
         for block in _unpack(path, stored, block_size) if path.suffix == ".xz" else _blocks(stored, block_size):
@@ -136,7 +136,7 @@ def _read_bytes(path: Path, advance: Advance | None, block_size: int) -> Iterato
 
 
 def _unpack(path: Path, stored: IO[bytes], block_size: int) -> Iterator[bytes]:
-    import lzma  # here, since some Pythons are built without it
+    import lzma  # here, because some Pythons are built without it
 
     try:
         with lzma.open(stored) as unpacked:

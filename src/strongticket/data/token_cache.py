@@ -1,8 +1,8 @@
-"""Tokens on disk, made once for each text and tokenizer, and memory-mapped.
+"""Tokens on disk, made once per text and tokenizer, and memory-mapped.
 
-An entry is a folder: tokens.json says what it is, one .npy file a split holds the tokens, and tokenizer.json the rules
-they were made by. It is found by the SHA-256 of the text files and the tokenizer, appears whole or not at all, and is
-checked whenever it is opened. It can be copied elsewhere and given as data there.
+An entry is a folder: tokens.json describes it, one .npy file per split holds the tokens, and tokenizer.json holds the
+tokenizer's rules. It is found by the SHA-256 of the text files and the tokenizer, is written completely or not at all,
+and is checked whenever it is opened. It can be copied elsewhere and used as data there.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ from strongticket.files import Json, canonical_json, lock_file, named
 DESCRIPTION = "tokens.json"
 FORMAT = 1
 
-# What damaged files make of correct code; the last is NumPy's, of a header that ends too early.
+# The errors that damaged files can cause; NumPy raises the last one for a truncated header.
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError, TokenError)
 
 # The text files of each split.
 Files = Mapping[str, Sequence[Path]]
-# Called with the bytes of text files read so far, and all of them.
+# Called with the bytes of text read so far and in total.
 Progress = Callable[[int, int], object]
 
 
@@ -65,7 +65,7 @@ class Text:
         return self.tokens("valid")
 
     def tokens(self, split: str) -> Tokens:
-        """Give the tokens of a split, (N,)."""
+        """Return the tokens of a split, (N,)."""
         if split not in self.splits:
             raise StrongTicketError(f"{self.name}: the {split} split was not loaded, only {', '.join(self.splits)}.")
         return self.splits[split].tokens
@@ -80,7 +80,7 @@ class Text:
         return hashlib.sha256(canonical_json(self._digests()).encode()).hexdigest()
 
     def describe(self) -> dict[str, object]:
-        """Say what a result or a ticket should know of its text, as JSON."""
+        """Describe the text as JSON, for a result or a ticket."""
         return {
             "data": self.name,
             "digest": self.digest,
@@ -93,31 +93,33 @@ class Text:
 
 
 class BrokenEntryError(StrongTicketError):
-    """A folder of tokens is not whole, or not what it says it is."""
+    """A folder of tokens is incomplete or damaged."""
 
 
 def is_entry(folder: Path) -> bool:
-    """Tell whether a folder holds tokens rather than text."""
+    """Return whether a folder holds tokens rather than text."""
     return (folder / DESCRIPTION).is_file()
 
 
 def default_root() -> Path:
-    """Give the folder entries are kept in unless the caller names one."""
+    """Return the default folder for entries."""
     if chosen := os.environ.get("STRONGTICKET_CACHE"):
         return Path(chosen)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "strongticket"
     except RuntimeError:
-        raise StrongTicketError("this user has no home; set STRONGTICKET_CACHE to a folder for tokens.") from None
+        raise StrongTicketError(
+            "this user has no home folder; set STRONGTICKET_CACHE to a folder for tokens."
+        ) from None
 
 
 def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -> Text:
-    """Open some splits of an entry and check them; whatever is wrong raises `BrokenEntryError`.
+    """Open some splits of an entry and check them; anything wrong raises `BrokenEntryError`.
 
     Args:
-        folder: of the entry.
-        splits: which to open; all must be there.
-        key: what the entry must have been made from, if that is known.
+        folder: the entry's folder.
+        splits: which to open; all must exist.
+        key: the hash of what the entry must have been made from, if known.
     """
     try:
         about = json.loads((folder / DESCRIPTION).read_bytes())
@@ -140,18 +142,18 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
 def find_or_make_entry(
     root: Path, name: str, files: Files, tokenizer: Tokenizer, progress: Progress | None = None
 ) -> Text:
-    """Open a text's entry below `root`, making it first if it is not there or not whole."""
+    """Open a text's entry below `root`; make it first if it is missing or damaged."""
     key, splits = _key(files, tokenizer), tuple(files)
     folder = root / "tokens" / key
     lock = folder.with_name(f".{key}.lock")
     try:
         entry = open_entry(folder, splits, key=key)
-        if lock.exists():  # left by a process that was killed as soon as the entry was there
+        if lock.exists():  # left by a process that was killed just after it made the entry
             with suppress(OSError), lock_file(lock):
                 pass
         return entry
     except BrokenEntryError:
-        pass  # most often: not made yet
+        pass  # usually, it has not been made yet
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with named(folder), lock_file(lock):
@@ -163,12 +165,12 @@ def find_or_make_entry(
             return open_entry(folder, splits, key=key)
     except OSError as error:
         raise StrongTicketError(
-            f"tokens cannot be kept: {error}. Set STRONGTICKET_CACHE to a folder with room that can be written."
+            f"cannot store tokens: {error}. Set STRONGTICKET_CACHE to a writable folder with free space."
         ) from None
 
 
 def _key(files: Files, tokenizer: Tokenizer) -> str:
-    """Hash what an entry is made from, but not its name: the same text elsewhere has the same entry."""
+    """Hash what an entry is made from, but not its name, so that the same text elsewhere shares the entry."""
     splits = {split: [_sha256(path) for path in paths] for split, paths in files.items()}
     made_from = canonical_json({"format": FORMAT, "splits": splits, "tokenizer": tokenizer.digest})
     return hashlib.sha256(made_from.encode()).hexdigest()
@@ -180,7 +182,7 @@ def _sha256(path: Path) -> str:
 
 
 def _make_entry(folder: Path, name: str, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> None:
-    """Make an entry under another name, then rename it; the lock is ours, so what else is there is left over."""
+    """Make an entry under a temporary name, then rename it; we hold the lock, so anything else there is left over."""
     for left_over in (folder, *folder.parent.glob(f".{folder.name}.*.part")):
         shutil.rmtree(left_over, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
@@ -210,12 +212,12 @@ def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Pr
 
 
 def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> Json:
-    """Write the tokens of files one after another, each encoded by itself; only a few MB are in memory at a time."""
+    """Write the tokens of all files in sequence, each encoded separately; only a few MB are in memory at a time."""
     dtype = token_dtype(tokenizer.vocabulary)
     digest, count = hashlib.sha256(), 0
     with open(path, "wb") as out:
         _write_header(out, dtype, 0)
-        begin = out.tell()
+        start = out.tell()
         for file in files:
             for tokens in tokenizer.codec.encode_pieces(read_pieces(file, advance)):
                 data = tokens.astype(dtype).tobytes()
@@ -224,9 +226,9 @@ def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advanc
                 count += len(tokens)
         out.seek(0)
         _write_header(out, dtype, count)
-        assert out.tell() == begin, "NumPy leaves room in the header for the array to grow"
+        assert out.tell() == start, "NumPy leaves room in the header for the array to grow"
     if not count:
-        raise StrongTicketError(f"{files[0]} has no text in it.")
+        raise StrongTicketError(f"{files[0]} contains no text.")
     return {"tokens": count, "sha256": digest.hexdigest()}
 
 
@@ -239,14 +241,14 @@ def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
     if tokens.ndim != 1 or tokens.dtype != token_dtype(vocabulary) or len(tokens) != about["tokens"]:
         raise ValueError(f"{path.name} does not hold {about['tokens']} tokens")
     if hashlib.sha256(tokens.data).hexdigest() != about["sha256"]:
-        raise ValueError(f"{path.name} has another SHA-256 than {DESCRIPTION} says")
+        raise ValueError(f"the SHA-256 of {path.name} differs from the one in {DESCRIPTION}")
     if tokens.max() >= vocabulary:
         raise ValueError(f"{path.name} has token {tokens.max()}, but the vocabulary ends at {vocabulary - 1}")
     return Split(tokens=tokens, digest=about["sha256"])
 
 
 def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:
-    """Give the tokenizer an entry was made with; its rules are read from the entry when they are needed."""
+    """Return the tokenizer an entry was made with; its rules are read from the entry when needed."""
     plain = find_tokenizer(BYTES)
     if about == plain.describe():
         return plain
@@ -254,7 +256,7 @@ def _tokenizer_of(folder: Path, about: Json) -> Tokenizer:
 
     def load() -> Codec:
         if not (folder / TOKENIZER_JSON).is_file():
-            raise StrongTicketError(f"{folder} has tokens but no {TOKENIZER_JSON}; give --tokenizer.")
+            raise StrongTicketError(f"{folder} has tokens but no {TOKENIZER_JSON}; use --tokenizer.")
         codec = bpe_from_folder(folder)
         if codec.digest != digest:
             raise StrongTicketError(f"{folder / TOKENIZER_JSON} is not the tokenizer the tokens were made with.")

@@ -1,4 +1,4 @@
-"""A tokenizer by name: "bytes", "gpt2", or a folder with its files. What it needs is loaded when it is first used."""
+"""Tokenizers by name: "bytes", "gpt2", or a folder with the files. Files are loaded at first use."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ GPT2_DIGEST = "4e8d48d206a353429f9a10c2f12692b30382000e9924efe264c1d02ffb88746c"
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A tokenizer: what it is called, how many tokens it has, and the SHA-256 of its rules.
+    """A tokenizer: its name, its number of tokens, and the SHA-256 of its rules.
 
-    These three are known without its files; encoding and decoding load them.
+    These are known without its files; encoding and decoding load the files.
 
     Example:
         >>> find_tokenizer("bytes").encode("né")
@@ -32,15 +32,15 @@ class Tokenizer:
     load: Callable[[], Codec] = field(repr=False, compare=False)
 
     def encode(self, text: str) -> list[int]:
-        """Give the tokens of a text."""
+        """Return the tokens of a text."""
         return self.codec.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Give the text of tokens; bytes that are no whole character become U+FFFD."""
+        """Return the text of tokens; incomplete characters become U+FFFD."""
         return self.to_bytes(tokens).decode("utf-8", "replace")
 
     def to_bytes(self, tokens: Iterable[int]) -> bytes:
-        """Give the bytes of tokens, which may end inside a character."""
+        """Return the bytes of tokens, which may end inside a character."""
         return self.codec.to_bytes(tokens)
 
     @cached_property
@@ -49,7 +49,7 @@ class Tokenizer:
         return self.load()
 
     def describe(self) -> dict[str, str | int]:
-        """Give name, vocabulary and digest as JSON, for tickets and results."""
+        """Return name, vocabulary and digest as JSON, for tickets and results."""
         return {"name": self.name, "vocabulary": self.vocabulary, "digest": self.digest}
 
 
@@ -57,8 +57,8 @@ def find_tokenizer(name: str) -> Tokenizer:
     """Find a tokenizer.
 
     Args:
-        name: "bytes"; "gpt2", which `transformers` fetches when it is first used; or a folder that holds vocab.json and
-            merges.txt, or tokenizer.json.
+        name: "bytes"; "gpt2", which `transformers` fetches at first use; or a folder with vocab.json and merges.txt,
+            or tokenizer.json.
     """
     if name == BYTES:
         return Tokenizer(BYTES, BytesCodec.vocabulary, BytesCodec.digest, BytesCodec)
@@ -67,7 +67,7 @@ def find_tokenizer(name: str) -> Tokenizer:
     folder = Path(name)
     if not folder.is_dir():
         raise StrongTicketError(
-            f"tokenizer {name!r} is neither bytes, gpt2 nor a folder; a folder needs vocab.json and merges.txt, or "
+            f"tokenizer must be bytes, gpt2 or a folder; got {name!r}. A folder needs vocab.json and merges.txt, or "
             "tokenizer.json."
         )
     codec = bpe_from_folder(folder)
@@ -79,5 +79,5 @@ def find_tokenizer(name: str) -> Tokenizer:
 def _load_gpt2() -> Codec:
     codec = fetch_gpt2()
     if codec.digest != GPT2_DIGEST:
-        raise StrongTicketError("what transformers has under the name gpt2 is not GPT-2's tokenizer; give --tokenizer.")
+        raise StrongTicketError("the tokenizer that transformers calls gpt2 is not GPT-2's; use --tokenizer.")
     return codec

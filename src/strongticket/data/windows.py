@@ -1,8 +1,8 @@
-"""Tokens in windows: which of them a training step sees, and all of them in order.
+"""Windows of tokens: those of a training step, and all of them in order.
 
-A text of N tokens has floor((N - 1) / length) windows that do not overlap; each is `length` inputs and, one place on,
-`length` targets. A training step needs no state: its windows follow from the seed and the step's number alone, so a
-run that stopped goes on where it was.
+A text of N tokens has floor((N - 1) / length) windows that do not overlap; each has `length` inputs and, shifted by
+one, `length` targets. A training step needs no state: its windows follow from the seed and the step number alone, so
+an interrupted run can resume.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def window_count(tokens: Tokens, length: int, what: str = "the text") -> int:
-    """Count the windows; a text shorter than one is an error, which calls it as `what` says."""
+    """Count the windows; a text shorter than one is an error, whose message calls the text `what`."""
     if length < 1:
         raise ValueError(f"a sequence needs at least one token; got length {length}.")
     if len(tokens) <= length:
@@ -34,20 +34,20 @@ def window_count(tokens: Tokens, length: int, what: str = "the text") -> int:
 
 
 def training_batch(tokens: Tokens, *, length: int, sequences: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Give the sequences of one training step.
+    """Return the sequences of one training step.
 
-    Windows are taken in the order of one permutation an epoch, without a gap: step t has places t * sequences to
-    (t + 1) * sequences of that endless row.
+    Windows follow one permutation per epoch, without gaps between epochs: step t takes positions t * sequences to
+    (t + 1) * sequences of this endless series.
 
     Args:
         tokens: (N,) unsigned integers.
-        length: tokens in a sequence.
-        sequences: how many in a step.
-        seed: of the permutations.
+        length: tokens per sequence.
+        sequences: sequences per step.
+        seed: seed of the permutations.
         step: 0 or more.
 
     Returns:
-        Inputs and targets, (sequences, length) int64 each; targets are the inputs one place on.
+        Inputs and targets, (sequences, length) int64 each; targets are the inputs shifted by one.
     """
     _check_sequences(sequences)
     if step < 0:
@@ -60,15 +60,15 @@ def training_batch(tokens: Tokens, *, length: int, sequences: int, seed: int, st
 
 
 def validation_batches(tokens: Tokens, *, length: int, sequences: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give all windows in order, `sequences` at a time; the last batch may have fewer.
+    """Yield all windows in order, `sequences` at a time; the last batch may have fewer.
 
     Returns:
-        Inputs and targets as `training_batch` gives them.
+        Inputs and targets as in `training_batch`.
     """
     _check_sequences(sequences)
     windows = window_count(tokens, length)
-    for begin in range(0, windows, sequences):
-        yield _gather(tokens, np.arange(begin, min(begin + sequences, windows)), length)
+    for start in range(0, windows, sequences):
+        yield _gather(tokens, np.arange(start, min(start + sequences, windows)), length)
 
 
 def _gather(tokens: Tokens, chosen: npt.NDArray[np.int64], length: int) -> tuple[Tensor, Tensor]:
@@ -78,10 +78,10 @@ def _gather(tokens: Tokens, chosen: npt.NDArray[np.int64], length: int) -> tuple
     return inputs, targets
 
 
-# Two, since a step may lie across the end of an epoch.
+# Two, because a step may span the end of an epoch.
 @lru_cache(maxsize=2)
 def _permutation(seed: int, epoch: int, windows: int) -> npt.NDArray[np.int64]:
-    """Order the windows of an epoch by 64-bit random keys of our own generator, the same in every release of NumPy."""
+    """Order an epoch's windows by 64-bit random keys from our own generator, independent of NumPy's release."""
     keys = words(stream_of(seed, f"windows of epoch {epoch}"), 0, 2 * windows).view(np.uint64)
     return np.argsort(keys, kind="stable")
 

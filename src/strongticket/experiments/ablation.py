@@ -1,6 +1,6 @@
-"""What the settings do where the paper is silent: which ones Figures 7 and 8 should use.
+"""The effect of settings that the paper does not give, to choose those of Figures 7 and 8.
 
-Mostly one seed: enough for large effects, and no others should be read off it (`spread` says how much seeds differ).
+Most runs have one seed, which shows large effects only (`spread` measures how much seeds differ).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Losses = dict[tuple[str, str], dict[int, float]]  # by model, variant and seed
 
 
 class Outcome(TypedDict):
-    """What a run came to, and the name of what it is a variant of."""
+    """The outcome of a run, and the name of its base variant."""
 
     size: str
     seed: int
@@ -36,19 +36,19 @@ class Outcome(TypedDict):
 class Result(TextResult):
     """What `result.json` holds."""
 
-    usual: NotRequired[str]  # what a run is that nothing is changed in; older files do not say
+    usual: NotRequired[str]  # the settings of a run with no changes; missing in older files
     variants: list[Outcome]
 
 
 class Variant(NamedTuple):
-    """A run, and the name of the variant that it changes in one thing."""
+    """A run, and the name of the variant that differs from it in one setting."""
 
     config: RunConfig
     base: str | None
 
 
 class Change(NamedTuple):
-    """What makes another run of one, and its name once it is made."""
+    """A function that changes one setting of a run, and one that names the change."""
 
     made: Callable[[RunConfig], RunConfig]
     name: Callable[[RunConfig], str]
@@ -92,13 +92,13 @@ UNSCALED = _policy("scale 1", qk_scale=1.0)
 FEW_STEPS = _batch(4)
 TRAINED_WARMUPS = [_warmup(factor) for factor in schedules.WARMUPS if factor != 1]
 LONGEST = _warmup(schedules.LONGEST)
-# Tickets have half as many steps to begin with: these are warm-ups that trained models have, the last their longest.
+# Tickets have half as many steps: these warm-ups match those of trained models; the last is their longest.
 TWICE, FOUR_TIMES, AS_LONGEST = (_warmup(factor) for factor in (2, 4, 2 * schedules.LONGEST))
 
-# How a run is made: what it sets out from, and what is changed in turn.
+# How a run is made: its starting point, then the changes in order.
 Recipe = tuple[str, *tuple[Change, ...]]
 
-# In the order they are done.
+# In the order they are run.
 RATES: tuple[Recipe, ...] = (
     (TICKET,),
     (TICKET, FAST),
@@ -108,8 +108,8 @@ RATES: tuple[Recipe, ...] = (
     (MASKED,),
     (MASKED, FAST),
 )
-# Trained models' warm-ups are tried at the rate that is best with the usual one, another for mini than for larger ones;
-# then other rates with the longest.
+# Trained models' warm-ups are tried at the rate that is best with the usual warm-up, which differs between mini and the
+# larger models; then other rates with the longest warm-up.
 FEW: tuple[Recipe, ...] = (*RATES, *((TRAINED, warmup) for warmup in TRAINED_WARMUPS), (TRAINED, FAST, LONGEST))
 ALL: tuple[Recipe, ...] = (
     *RATES,
@@ -150,9 +150,9 @@ ALL: tuple[Recipe, ...] = (
     (TICKET, FAST, AS_LONGEST),
     (MASKED, FAST, AS_LONGEST),
 )
-# What other seeds than the first have: what it does not tell apart.
+# Runs repeated with further seeds: those that the first seed cannot tell apart.
 FEW_AGAIN: tuple[Recipe, ...] = (
-    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),  # the usual one is none of them
+    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),  # the usual warm-up is not among them
     (TRAINED, FAST, LONGEST),
 )
 ALL_AGAIN: tuple[Recipe, ...] = (
@@ -169,9 +169,9 @@ ALL_AGAIN: tuple[Recipe, ...] = (
 
 @cache
 def variants(size: str, schedule: schedules.ScheduleName, seed: int) -> dict[str, Variant]:
-    """Give the runs of one model and seed, each named by what is changed in it.
+    """Return the runs of one model and seed, each named by its changes.
 
-    Fewer where a run is costly, and for other seeds than the first.
+    There are fewer where a run is costly, and for seeds after the first.
     """
     start, steps = schedules.origin(schedule, size), schedules.base(schedule, size).steps
     start = start if start.steps == steps else schedules.shortened(start, steps)
@@ -190,13 +190,13 @@ def _variant(config: RunConfig, name: str, changes: Sequence[Change]) -> tuple[s
     base = TICKET if name == MASKED else None
     for change in changes:
         config = change.made(config)
-        # A ticket is what is varied if nothing else is said.
+        # Without another name, the base is a ticket.
         base, name = name, change.name(config) if name == TICKET else f"{name}, {change.name(config)}"
     return name, Variant(config, base)
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed and model: every variant."""
+    """List every variant of each seed and model."""
     return [
         variant.config
         for seed, size in choice.seeds_and_sizes()
@@ -205,11 +205,11 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
-    """Each run's loss, and the name of what it is a variant of."""
+    """Collect each run's loss and the name of its base variant."""
     outcomes, usual = list[Outcome](), dict[str, str]()
     for row in rows:
         size, seed = row["config"]["size"], row["config"]["seed"]
-        schedule, label, base = _found_again(row)
+        schedule, label, base = _identify(row)
         usual[size] = _usual(size, schedule)
         outcomes.append(
             {
@@ -222,21 +222,21 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
             }
         )
     alike = len(set(usual.values())) == 1
-    told = [*usual.values()][:1] if alike else [f"{size}: {words}" for size, words in usual.items()]
-    return {"usual": "; ".join(told), "variants": outcomes}
+    settings = [*usual.values()][:1] if alike else [f"{size}: {words}" for size, words in usual.items()]
+    return {"usual": "; ".join(settings), "variants": outcomes}
 
 
-def _found_again(row: RunRow) -> tuple[schedules.ScheduleName, str, str | None]:
-    """Find which schedule a row is from, which of its variants it is, and of what: every schedule has its own."""
+def _identify(row: RunRow) -> tuple[schedules.ScheduleName, str, str | None]:
+    """Find the schedule of a row, its variant and its base; each schedule has its own variants."""
     for schedule in schedules.NAMES:
         for label, variant in variants(row["config"]["size"], schedule, row["config"]["seed"]).items():
             if variant.config.as_json() == row["config"]:
                 return schedule, label, variant.base
-    raise ValueError("no schedule has this run among its variants")
+    raise ValueError("this run is not a variant in any schedule")
 
 
 def _usual(size: str, schedule: schedules.ScheduleName) -> str:
-    """Say what a run is that nothing is changed in."""
+    """Describe a run with no changes."""
     found = variants(size, schedule, 0)
     ticket, trained = (found[name].config for name in (TICKET, TRAINED))
     warmup = f"warm-up {ticket.warmup:,} (trained models {trained.warmup:,})"
@@ -244,7 +244,7 @@ def _usual(size: str, schedule: schedules.ScheduleName) -> str:
 
 
 def describe(result: Result) -> Section:
-    """Final losses, the lowest first, and what each change does, seed by seed."""
+    """Show final losses, lowest first, and the effect of each change, seed by seed."""
     found: Losses = {}
     for line in result["variants"]:
         found.setdefault((line["size"], line["variant"]), {})[line["seed"]] = float(line[FINAL])
@@ -255,7 +255,7 @@ def describe(result: Result) -> Section:
     lowest = ", ".join((order[0][0], order[0][1])[1 - len(more) :])
     once = " (one seed)" if means[order[0]]["n"] == 1 else ""
     changes = _changes(result, found, len(more))
-    usual = f"Where nothing else is said: {result['usual']}. " if "usual" in result else ""
+    usual = f"Unless stated otherwise: {result['usual']}. " if "usual" in result else ""
     return Section(
         anchor="ablation",
         name="Ablation",
@@ -275,7 +275,7 @@ def describe(result: Result) -> Section:
             *losses.compare_pairs(
                 changes,
                 title=f"The most helpful change: {changes[0][0][0]}" if changes else "",
-                caption="Left of zero: the change lowers the loss. Settings whose base was not run are not here.",
+                caption="Left of zero: the change lowers the loss. Settings whose base was not run are left out.",
                 words=("change", "of", *more),
                 axis="change, nats",
                 printed=False,  # a picture of one comparison this long is enough
@@ -289,7 +289,7 @@ def _colour(variant: str) -> Colour:
 
 
 def _changes(result: Result, found: Losses, more: int) -> list[losses.Line[Pair]]:
-    """Hold each variant against its base, where that was run; a ticket's own settings name what they add to it."""
+    """Compare each variant with its base, where that was run; a change is named without its base's name."""
     lines: list[losses.Line[Pair]] = []
     bases = {(line["size"], line["variant"]): line["base"] for line in result["variants"]}
     for (size, variant), base in bases.items():

@@ -1,7 +1,7 @@
-r"""How sure a fitted rate is: fits repeated on sources drawn again with replacement.
+r"""Confidence intervals of fitted rates: fits repeated on sources resampled with replacement.
 
-A result file holds every source's error at every width. Drawing the sources of each width again, fitting again, and
-taking the middle 95 % of what comes out gives an interval without an assumption on how errors are distributed.
+A result file holds every source's error at every width. Resampling the sources of each width, fitting again, and
+taking the middle 95 % of the fits gives an interval that assumes nothing about the distribution of errors.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ _SHRINK = (np.sqrt(5) - 1) / 2
 
 
 def fit_many(widths: Sequence[float], errors: Floats) -> tuple[Floats, Floats]:
-    r"""Fit $\gamma \exp(-\delta n)$ by least squares of the errors, to each row of (draws, widths) at once.
+    r"""Fit $\gamma \exp(-\delta n)$ by least squares to all rows of (draws, widths) at once.
 
     For a given rate the best $\gamma$ has a closed form, so only the rate is searched: a coarse grid, then golden
-    sections. The same minimum as `scipy.optimize.curve_fit` finds, without a start that could fail.
+    sections. It finds the same minimum as `scipy.optimize.curve_fit`, and needs no starting point.
 
     Returns:
         gamma and delta, (draws,) each.
@@ -58,14 +58,14 @@ def fit_many(widths: Sequence[float], errors: Floats) -> tuple[Floats, Floats]:
 
 
 def slopes_in_logs(widths: Sequence[float], errors: Floats) -> Floats:
-    """Give the rate of a straight line through the logarithms, for each row of (draws, widths)."""
+    """Fit a straight line to the logarithms of each row of (draws, widths), and return its rate."""
     logs = np.log(np.maximum(errors, np.finfo(np.float64).tiny))
     slopes: Floats = -np.polyfit(widths, logs.T, 1)[0]
     return slopes
 
 
 def redraw(sources: Sequence[Sequence[float]], statistic: Statistic) -> Floats:
-    """Draw the sources of each width again, whose errors are given, and take a statistic of them, (draws, widths)."""
+    """Resample the errors of each width's sources, and return a statistic of each draw, (draws, widths)."""
     of_rows: Callable[..., Floats] = np.mean if statistic == "mean" else np.median
     generator, columns = np.random.default_rng(SEED), []
     for errors in sources:
@@ -75,6 +75,6 @@ def redraw(sources: Sequence[Sequence[float]], statistic: Statistic) -> Floats:
 
 
 def interval(values: Floats) -> Interval:
-    """Give the middle 95 %."""
+    """Return the middle 95 %."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)

@@ -1,6 +1,6 @@
-"""Which search the frontier recommends for a number of bytes: `search --budget-bytes`.
+"""The search that the frontier recommends for a number of bytes: `search --budget-bytes`.
 
-The package has the tickets that lead in `frontier.json`. After new rows it is made again:
+The best tickets are packaged in `frontier.json`. After new rows, write it again:
 python -m strongticket.experiments.budget results/frontier/result.json
 """
 
@@ -19,7 +19,7 @@ _SCHEDULE = ("sequences", "steps", "warmup", "lr", "final_lr", "weight_decay", "
 
 
 class Recommended(TypedDict):
-    """A ticket that leads: the most bytes that a seed of it took, its mean loss, and the settings of its search."""
+    """A ticket on the frontier: its largest size over seeds, its mean loss, and the settings of its search."""
 
     name: str
     bytes: int
@@ -29,7 +29,7 @@ class Recommended(TypedDict):
 
 
 def leading(result: Json) -> list[Recommended]:
-    """Take the tickets that lead from the frontier's result, small ones first."""
+    """Take the tickets on the frontier from its result, smallest first."""
     found: list[Recommended] = []
     for point in result["points"]:
         config = point["config"]
@@ -48,29 +48,29 @@ def leading(result: Json) -> list[Recommended]:
 
 
 def recommend(budget: int, *, strong: bool, known: Sequence[Recommended] | None = None) -> Recommended:
-    """Give the ticket of the lowest loss that fits.
+    """Return the ticket of the lowest loss that fits.
 
     Args:
         budget: bytes of the file, for GPT-2's tokens.
         strong: leave out tickets with learned scales or norms.
-        known: by default those of the package.
+        known: tickets to choose from; by default the packaged ones.
     """
     every: Sequence[Recommended] = (read_json(PACKAGED) or []) if known is None else known
     suited = [each for each in every if each["strong"] or not strong]
     if not suited:
-        raise ValueError("this release has no frontier to choose a search by; choose the settings yourself.")
+        raise ValueError("this release has no frontier to choose a search from; choose the settings yourself.")
     fitting = [each for each in suited if each["bytes"] <= budget]
     if not fitting:
         least = min(suited, key=lambda each: each["bytes"])
         raise ValueError(
-            f"no search on the frontier finds a ticket in {budget:,} bytes; the least takes {least['bytes']:,} "
+            f"no search on the frontier finds a ticket in {budget:,} bytes; the smallest takes {least['bytes']:,} "
             f"({least['name']}): --budget-bytes {least['bytes']}."
         )
     return min(fitting, key=lambda each: each["loss"])
 
 
 def config_of(chosen: Recommended, given: Mapping[str, Any]) -> RunConfig:
-    """Make a run of a recommendation and what a user asks of its schedule, whose other parts follow that."""
+    """Turn a recommendation into a run; the rest of its schedule scales with the given steps and learning rate."""
     settings = dict(chosen["settings"])
     policy = Policy(**settings.pop("policy"))
     if "steps" in given:

@@ -1,4 +1,4 @@
-"""Figures made of constructions: configuration -> targets -> tasks -> rows -> result, split as one likes."""
+"""Figures made of constructions: configuration -> targets -> tasks -> rows -> result, however the work is split."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,22 +22,22 @@ C = TypeVar("C", bound=SourceConfig)
 
 @dataclass(frozen=True, slots=True)
 class Constructions(Generic[C]):
-    """Work as functions; the configuration is a dataclass of plain values."""
+    """A figure's work as functions; its configuration is a dataclass of plain values."""
 
     configure: Callable[[Options], C]
-    make_target: Callable[[C, int], Json]  # configuration and index to a target
+    make_target: Callable[[C, int], Json]  # from the configuration and an index
     run_task: Callable[[Task[C]], Json]  # a pure function, importable by name
-    # Configuration, targets and the rows of all tasks to everything else in the result.
+    # From the configuration, the targets and the rows of all tasks to the rest of the result.
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
-    sources_a_task: int  # how many sources of one target and width are done together
+    sources_per_task: int  # of one target and width
 
     def variant(self, config: Json) -> str:
-        """Name the settings that are not the figure's own."""
+        """Name the settings that differ from the figure's defaults."""
         usual = self.configure(Options())
         return "; ".join(_differences(filled(config, type(usual)), as_json(asdict(usual))))
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
-        """Run the tasks that are left; a finished result is read."""
+        """Run the remaining tasks; if the result is finished, read it."""
         folder = ResultFolder(out / name, as_json({"figure": name, **asdict(config)}), type(config))
         if (finished := folder.finished()) is not None:
             return finished
@@ -47,7 +47,7 @@ class Constructions(Generic[C]):
                 how.progress(0, 1, "making the target")
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
             targets = partial.targets or []
-            tasks = cut(config, targets, self.sources_a_task)
+            tasks = cut(config, targets, self.sources_per_task)
             left = [task for task in tasks if task.name not in partial.rows]
             resumed = len(tasks) - len(left)
 
@@ -83,7 +83,7 @@ class Constructions(Generic[C]):
 
 
 def in_words(task: Task[C], rows: Sequence[Json]) -> str:
-    """Sum one width up in a line, whichever figure it is of, for those who wait for the others."""
+    """Summarize one width of any figure in a line, to be read while the others run."""
     worst, certified = worst_and_certified(sources_of(rows, task.target["index"], task.width))
     place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
     units = "equal blocks" if task.assignment == "equal" else "adaptive units"
@@ -95,20 +95,20 @@ def _differences(config: Json, usual: Json) -> Iterator[str]:
         found = config.get(name)
         if isinstance(value, dict) and isinstance(found, dict):
             yield from _differences(found, value)
-        elif found != value and name != "assignments":  # which older results have not
+        elif found != value and name != "assignments":  # missing in older results
             words = ", ".join(map(str, found)) if isinstance(found, list) else found
             yield f"{name.removeprefix('n_').replace('_', ' ')} {words}"
 
 
 def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
-    """Give the first assignment's numbers, the paper's, as a file has them; those of others stand under their names."""
+    """Put the numbers of the first assignment, the paper's, at the top, and those of others under their names."""
     (_, first), *others = found.items()
     violations = sum(numbers["violations"] for numbers in found.values())
     return {**first, "violations": violations, **dict(others)}
 
 
 def following(config: C, options: Options, **quick: Any) -> C:
-    """Fill a configuration in as asked; `quick` is what a quick look has less of, which is all that it changes.
+    """Apply a user's options to a configuration; `quick` has the smaller settings that `--quick` uses.
 
     Raises:
         ValueError: the figure has no such setting.

@@ -1,4 +1,4 @@
-"""What Figures 4 to 6 are described with: errors over sources, shares of them, and fitted curves."""
+"""Parts of the descriptions of Figures 4 to 6: errors over sources, shares of sources, and fitted curves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
@@ -12,22 +12,23 @@ from strongticket.files import Json
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
 FIT_CAPTION = (
-    f"Fits; intervals: sources of each width drawn again with replacement, {bootstrap.DRAWS} times, the middle 95 %"
+    f"Fits; intervals: sources of each width resampled with replacement, {bootstrap.DRAWS} times, the middle 95 %"
 )
 FIT: tuple[Literal["gamma", "delta"], ...] = ("gamma", "delta")
-MUCH = 10  # times lower: then the paper's mean is called a matter of how it shares units out
+MUCH = 10  # times lower: from here on, the paper's mean is attributed to its fixed assignment of units
 ADAPTIVE = (
-    " Adaptive units: the input of each hidden unit is chosen by its weights; all else has equal blocks, as the paper."
+    " Adaptive units: the input of each hidden unit is chosen by its weights. All other lines: equal blocks, as in the"
+    " paper."
 )
 _STEPS = 60
 
 FitIntervals = dict[Literal["gamma", "delta"], bootstrap.Interval]
-# Of sources, by name; None where there is no such share.
+# Shares of sources, by name; None where a share is undefined.
 Shares = Mapping[str, tuple[Colour | float, Sequence[float | None]]]
 
 
 class Width(TypedDict):
-    """What every figure says of the sources of one target and width."""
+    """What every figure stores about the sources of one target and width."""
 
     target: int
     width: int
@@ -39,41 +40,41 @@ W = TypeVar("W", bound=Width)
 
 
 class Result(TypedDict, Generic[W]):
-    """What `result.json` holds, as far as every figure shows it; at the top the paper's way to share units out."""
+    """The parts of `result.json` that every figure shows; those at the top are for equal blocks, as in the paper."""
 
     config: Json
     targets: list[Json]
     widths: list[W]
-    adaptive: NotRequired[Json]  # ours: the same fields again; not in files from before there was this
+    adaptive: NotRequired[Json]  # the same fields for adaptive units; missing in older files
 
 
 def of_target(widths: Sequence[W], target: int) -> list[W]:
-    """Give one target's widths."""
+    """Select one target's widths."""
     return [point for point in widths if point["target"] == target]
 
 
 def adaptive_widths(result: Result[W], target: int) -> list[W]:
-    """Give one target's widths with adaptive units; nothing where a file has none."""
+    """Select one target's widths with adaptive units; empty if the file has none."""
     return of_target(result["adaptive"]["widths"], target) if "adaptive" in result else []
 
 
 def gain_in_words(equal: Sequence[W], adaptive: Sequence[W], mean: Callable[[W], float]) -> str:
-    """Say where adaptive units lower the mean error most, and what that means for the paper's; nothing without them."""
+    """Say where adaptive units lower the mean error most, and what follows; empty without them."""
     pairs = [(mean(theirs), mean(ours), theirs["width"]) for theirs, ours in zip(equal, adaptive, strict=False)]
     if not pairs:
         return ""
     before, after, n = max(pairs, key=lambda pair: pair[0] / max(pair[1], SMALLEST))
     if before <= after:
-        return "With adaptive units the mean is nowhere lower."
-    said = f"With adaptive units the mean is lower, most so at width {n}: {number(after)} in place of {number(before)}"
-    meant = "the slow mean comes from fixing each unit’s input before looking at its weights, not from random networks"
-    return f"{said}, from the same random weights." + f" So {meant}." * (before >= MUCH * after)
+        return "With adaptive units the mean is lower at no width."
+    gain = f"With adaptive units the mean is lower, most at width {n}: {number(after)} instead of {number(before)}"
+    cause = "the slow mean comes from fixing each unit’s input before looking at its weights, not from random networks"
+    return f"{gain}, from the same random weights." + f" So {cause}." * (before >= MUCH * after)
 
 
 def errors(
     name: str, places: Sequence[float], found: Sequence[Summary], what: Statistic, *, spread: bool = False, **look: Any
 ) -> Series:
-    """Draw a statistic of the errors at each place; with its spread: quartiles around a median, deviations else."""
+    """Draw a statistic of the errors at each place; its spread is quartiles for a median, deviations for a mean."""
     points = list(zip(places, above_zero(error[what] for error in found), strict=False))
     if not spread:
         return Series(name=name, points=points, **look)
@@ -85,17 +86,17 @@ def errors(
 
 
 def quartiles(found: Summary) -> tuple[float, float]:
-    """Give the middle half's ends."""
+    """Return the lower and upper quartile."""
     return found["quartile_low"], found["quartile_high"]
 
 
 def coloured(colour: Colour | float) -> dict[str, Any]:
-    """Give a series its colour, or its place on the ramp."""
+    """Return the look of a series: its colour, or its place on the ramp."""
     return {"ramp": colour} if isinstance(colour, float) else {"colour": colour}
 
 
 def half_bars(places: Sequence[float], found: Sequence[Summary]) -> str:
-    """Say at which widths a logarithmic scale has no place for the lower half of a bar; nothing where there is none.
+    """Say at which widths a log scale cannot show the lower half of a bar; empty if there are none.
 
     Example:
         >>> half_bars([8, 16], [{"mean": 1.0, "std": 0.5}, {"mean": 1.0, "std": 2.0}])
@@ -109,7 +110,7 @@ def half_bars(places: Sequence[float], found: Sequence[Summary]) -> str:
 
 
 def shares(places: Sequence[float], found: Shares, says: str) -> View:
-    """Draw shares of sources over the width, by name, each in a colour or at a place of the ramp."""
+    """Draw shares of sources against the width, by name, each in a colour or at a place on the ramp."""
     series = [
         Series(
             name=name,
@@ -140,19 +141,19 @@ def reach_in_words(widths: Sequence[int], missed: Sequence[float]) -> str:
 def curve(
     name: str, decay: Decay | None, widths: Sequence[int], colour: Colour | float, dash: Dash = "solid"
 ) -> list[Series]:
-    """Draw a decay over the range of the widths, through each of them, so that a pointer there finds its value."""
+    """Draw a decay over the range of the widths, with a point at each width for a pointer to find."""
     if decay is None:
         return []
     low, high = min(widths), max(widths)
     grid = sorted({*map(float, widths), *(low + (high - low) * k / _STEPS for k in range(_STEPS + 1))})
-    # Spaces that do not break, so that a formula stays on one line.
+    # Non-breaking spaces keep the formula on one line.
     formula = minus(f"{decay['gamma']:.2g}\xa0exp({-decay['delta']:.2g}\xa0n)")
     points = [(n, decay_at(decay, n)) for n in grid]
     return [Series(name=f"{name}, {formula}", points=points, dash=dash, marks=False, **coloured(colour))]
 
 
 def redrawn_fits(widths: Sequence[int], drawn: bootstrap.Floats) -> FitIntervals:
-    """Give the intervals of a fit's factor and rate over sources drawn again."""
+    """Return the intervals of a fit's factor and rate over resampled sources."""
     return {
         part: bootstrap.interval(values) for part, values in zip(FIT, bootstrap.fit_many(widths, drawn), strict=True)
     }
@@ -164,11 +165,11 @@ def in_words(found: bootstrap.Interval) -> str:
 
 
 def norms_in_words(config: Json) -> str:
-    """Say how large a target's matrices are."""
+    """Describe the norms of a target's matrices."""
     return "norms at most 1" if config["normalize"] else "norms as they come"
 
 
 def sources_in_words(config: Json) -> str:
-    """Say what a target was pruned into, and on what it was tried."""
+    """Describe the sources and the test inputs."""
     length = f"; {config['length']} points and the regression token" if "length" in config else ""
     return f"{config['sources']} sources per width, init {config['init']}{length}"

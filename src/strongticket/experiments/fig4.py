@@ -1,10 +1,10 @@
 r"""Figure 4: the error of tickets within a single-head attention against its hidden width $n_K = n_V$.
 
-For each of the targets and widths, sources are drawn, pruned into the target by Lemma 7, and compared with it on the
-test inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
-inputs is kept beside it. Reported: mean and standard deviation over sources as in the paper; and median, quartiles and
-the share of sources with an entry out of reach, because the mean tells mostly of those (`docs/figures-4-6.md`). All of
-it twice, on the same sources: with equal blocks of units, as the paper has them, and with adaptive ones.
+For each target and width, sources are drawn, pruned into the target by Lemma 7, and compared with it on the test
+inputs. The error of a source is the largest error norm of a token, averaged over the inputs; the largest over the
+inputs is stored as well. Reported are the mean and standard deviation over sources, as in the paper, and the median,
+the quartiles and the share of sources with an entry out of reach, which dominate the mean (`docs/figures-4-6.md`).
+Everything is measured twice on the same sources: with equal blocks of units, as in the paper, and with adaptive units.
 """
 
 import math
@@ -29,10 +29,10 @@ from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
-SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 begins to tell
+SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 rounding shows
 SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
-BESIDE = 0.03  # of the median: where the predicted slope is drawn, which would lie unseen on it
+BESIDE = 0.03  # of the median: the predicted slope is drawn here, where the median does not hide it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Config(SourceConfig):
 
     target: TargetConfig = field(default_factory=TargetConfig)
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-    length: int = 4  # points in a sequence; the regression token comes on top
+    length: int = 4  # points in a sequence, without the regression token
     inputs: int = 10_000  # of the test split
 
 
@@ -61,7 +61,7 @@ class Point(curves.Width):
 
 
 class Slope(TypedDict):
-    """How fast the median falls in logarithms between two widths, and how fast it should."""
+    """How fast the logarithm of the median falls between two widths, and the predicted rate."""
 
     widths: list[int]
     slope: float | None
@@ -81,13 +81,13 @@ class Fits(TypedDict):
 
 
 class Result(curves.Result[Point]):
-    """What `result.json` holds, as far as it is shown."""
+    """The parts of `result.json` that are shown."""
 
     fits: list[Fits]
 
 
 def configure(options: Options) -> Config:
-    """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
+    """Apply the options; `--quick` only means fewer sources, widths and inputs."""
     target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
     return following(Config(target=target), options, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
 
@@ -114,7 +114,7 @@ def _inputs(config: Config, target: Target) -> Tensor:
 
 
 def _maps(attention: MergedAttention, x: Tensor) -> Json:
-    """Give some attention maps as lists, to the digits an eye can use."""
+    """Return a few attention maps as rounded lists."""
     with torch.inference_mode():
         maps = attention.weights(x[:SAMPLE_MAPS])[:, 0].tolist()
     return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps]
@@ -156,7 +156,7 @@ def _describe_width(target: int, width: int, entries: int, rows: Sequence[Json])
 
 
 def _fit_target(target: int, points: Sequence[Point]) -> Fits:
-    """Fit mean and median as the paper does, and on logarithms; the slope of the median has a prediction."""
+    """Fit mean and median as the paper does, and on logarithms; compare the median's slope with the prediction."""
     widths = [point["width"] for point in points]
     means, medians = ([point["error"][what] for point in points] for what in curves.STATISTICS)
     low, high = SLOPE_WIDTHS
@@ -179,13 +179,13 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
 
 
 def describe(result: Result) -> Section:
-    """Errors as the paper has them and on a logarithmic scale, the slope of the median, and what misses do."""
+    """Show errors as in the paper and on a log scale, the slope of the median, and the effect of misses."""
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
     widths, adaptive = [point["width"] for point in points], curves.adaptive_widths(result, first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
-    heads = config["target"].get("n_heads", 1)  # which older files have not
+    heads = config["target"].get("n_heads", 1)  # missing in older files
     ours = []
     if adaptive:
         ours.append(_line("mean, adaptive units", adaptive, "mean", colour="s1"))
@@ -208,11 +208,11 @@ def describe(result: Result) -> Section:
         *paper,
         _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
     ]
-    for found, own in others:  # in the colour of the first one, which the figure is about
+    for found, own in others:  # in the colours of the first target, the figure's subject
         medians.append(_line(f"target {found['target']}, median", own, "median", colour="median", **thin))
         means.append(_line(f"target {found['target']}, mean", own, "mean", colour="mean", **thin))
     missed = [point["unreachable_sources"] for point in points]
-    # Where no source misses an entry, none has a part of the error.
+    # Where no source misses an entry, misses cause no part of the error.
     parts = [point["mean_from_unreachable"] if point["unreachable_sources"] else None for point in points]
     shares: dict[str, tuple[Colour, list[float] | list[float | None]]] = {
         "sources with an entry out of reach": ("miss", missed),
@@ -229,7 +229,7 @@ def describe(result: Result) -> Section:
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     halves = _halves(first["median_slope"])
     falls = "Each extra random number halves the error" if halves else f"The median error falls from {narrow} to {wide}"
-    carried = "Sources that miss an entry carry the mean" if any(missed) else "The mean error, beside the paper’s fit"
+    carried = "Sources that miss an entry dominate the mean" if any(missed) else "The mean error and the paper’s fit"
     chart = Chart(
         title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
@@ -252,10 +252,10 @@ def describe(result: Result) -> Section:
         tables=tables,
     )
     said = (
-        "A random attention is pruned into a given one: how close does the best pruning come as the random one gets "
+        "A random attention is pruned into a given one. How close does the best pruning come as the random one gets "
         "wider? The paper reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n).",
         carried_in_words(points),
-        "The theory of subset sums has errors halve with every second unit of width.",
+        "By the theory of subset sums, errors halve with every second unit of width.",
         rate_in_words(first["median_slope"], widths),
         curves.gain_in_words(points, adaptive, lambda point: point["error"]["mean"]),
     )
@@ -265,14 +265,14 @@ def describe(result: Result) -> Section:
         title=f"Figure 4: {'each extra random number halves the error' if halves else 'error against width'}",
         lead=" ".join(filter(None, said)),
         finding=f"median error {narrow} at width {widths[0]}, {wide} at width {widths[-1]}",
-        plain="Prune a random attention, train nothing, and it computes nearly what a given one does. "
+        plain="Prune a random attention, train nothing, and it computes nearly the same as a given one. "
         + (f"{falls}." if halves else f"As it gets wider, the median error falls from {narrow} to {wide}."),
         blocks=(chart,),
     )
 
 
 def describe_halving(result: Result) -> Section:
-    """The one thing to remember of this figure, as the README shows it: an item more, half the error."""
+    """Draw the figure's main message for the README: each extra item halves the error."""
     found = result["fits"][0]
     low, high = found["median_slope"]["widths"]
     points = [p for p in curves.of_target(result["widths"], found["target"]) if p["width"] <= high]
@@ -294,7 +294,7 @@ def describe_halving(result: Result) -> Section:
         y_scales=("log",),
     )
     caption = (
-        f"A random attention, pruned and not trained, against the one it should be: {config['sources']} random "
+        f"A random attention, pruned and not trained, against its target: {config['sources']} random "
         f"networks per point, {config['inputs']:,} inputs."
     )
     chart = Chart(title="", caption=caption, views=(view,), tables=())
@@ -303,7 +303,7 @@ def describe_halving(result: Result) -> Section:
 
 
 def _halves(slope: Slope) -> bool:
-    """Say whether the median falls as the theory predicts: by half for each item."""
+    """Tell whether the median falls as the theory predicts: by half for each item."""
     return slope["slope"] is not None and abs(slope["slope"] / slope["predicted"] - 1) <= AGREES
 
 
@@ -354,7 +354,7 @@ def _width_table(points: Sequence[Point], found: Fits, how: str = "") -> Table:
 
 
 def _fit_table(points: Sequence[Point], found: Fits) -> Table:
-    """Set the fits beside the paper's and the theory's, with bootstrap intervals."""
+    """Compare the fits with the paper's and the theory's, with bootstrap intervals."""
     widths, sources = [point["width"] for point in points], [point["sources"]["error"] for point in points]
     drawn = {what: bootstrap.redraw(sources, what) for what in curves.STATISTICS}
     rows = []
@@ -375,17 +375,17 @@ def _fit_table(points: Sequence[Point], found: Fits) -> Table:
 
 
 def carried_in_words(points: Sequence[Point]) -> str:
-    """Say how much of the mean error comes from sources with an entry out of reach; nothing where there are none."""
+    """Say how much of the mean error comes from sources with an entry out of reach; empty if there are none."""
     missed = [point for point in points if point["unreachable_sources"] > 0]
     if not missed:
         return ""
     least = min(float(point["mean_from_unreachable"]) for point in missed)
-    carried = f"{share(least)}{'' if least == 1 else ' or more'} of the mean error"
-    return f"Up to width {missed[-1]['width']} some sources cannot reach some entry at all; they carry {carried}."
+    part = f"{share(least)}{'' if least == 1 else ' or more'} of the mean error"
+    return f"Up to width {missed[-1]['width']} some sources cannot reach some entry at all; they cause {part}."
 
 
 def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
-    """Hold the rate at which the median source's error falls against the theory's.
+    """Compare the rate at which the median source's error falls with the theory's.
 
     Example:
         >>> rate_in_words({"widths": [24, 64], "slope": 0.35, "predicted": 0.3466}, [8, 24, 48])
@@ -393,7 +393,7 @@ def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     """
     rate, theory = slope["slope"], float(slope["predicted"])
     if rate is None:
-        return f"There are too few widths to tell the median source’s rate; the theory’s is {theory:.4f}."
+        return f"There are too few widths to fit the median source’s rate; the theory’s is {theory:.4f}."
     low, high = slope["widths"]
     inside = [n for n in widths if low <= n <= high]
     where = f"from width {inside[0]} to {inside[-1]}"
@@ -409,4 +409,4 @@ def _make_target(config: Config, index: int) -> Json:
     return make_target(config.target, config.seed, index)
 
 
-FIGURE = Figure("fig4", Constructions(configure, _make_target, run_task, summarize_rows, sources_a_task=25), describe)
+FIGURE = Figure("fig4", Constructions(configure, _make_target, run_task, summarize_rows, sources_per_task=25), describe)

@@ -1,9 +1,9 @@
 r"""Figure 5: the error of tickets within a single-head attention against the length T of its input.
 
-The same targets and sources as Figure 4, at a few widths. A source is measured by its regression token, whose output is
-the prediction, at every length; and by its worst token up to the length where all of them are still cheap. Its
-certificate does not know T: it stands as a line above. As in Figure 4, sources serve twice: with equal blocks of units,
-as the paper has them, and with adaptive ones.
+The targets and sources are those of Figure 4, at a few widths. A source is measured by its regression token, whose
+output is the prediction, at every length, and by its worst token up to a length at which measuring all tokens is still
+cheap. Its certificate does not depend on T: it is drawn as a horizontal line. As in Figure 4, each source is used
+twice: with equal blocks of units, as in the paper, and with adaptive units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class Line(curves.Width):
 
 
 class Inputs(NamedTuple):
-    """Sequences of one length, with what the target makes of them."""
+    """Sequences of one length, and the target's outputs."""
 
     length: int
     x: Tensor
@@ -67,7 +67,7 @@ class Inputs(NamedTuple):
 
 
 def configure(options: Options) -> Config:
-    """Follow the options; quick means fewer sources, widths, lengths and inputs, and nothing else."""
+    """Apply the options; `--quick` only means fewer sources, widths, lengths and inputs."""
     target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
     fewer = {"sources": 10, "widths": (16, 32, 48), "lengths": (4, 16, 64, 256, 1024)}
     return following(Config(target=target), options, **fewer, inputs=64, all_tokens_inputs=16)
@@ -111,7 +111,7 @@ def _prepare(config: Config, target: Target, merged: MergedAttention) -> list[In
 
 
 def _measure_lengths(found: MergedAttention, inputs: list[Inputs]) -> dict[str, list[float]]:
-    """Give, length by length, mean and largest error over the inputs."""
+    """Return the mean and the largest error over the inputs, for each length."""
     measured: dict[str, list[float]] = {name: [] for name in ("token", "token_worst", "all_tokens", "all_tokens_worst")}
     with torch.inference_mode():
         for _, x, token, all_tokens in inputs:
@@ -141,7 +141,7 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json
 
 
 def describe(result: curves.Result[Line]) -> Section:
-    """Error against length for the mean and the median source, the certificates above."""
+    """Show error against length for the mean and the median source, with certificates."""
     config = result["config"]
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines, adaptive = targets[0], curves.adaptive_widths(result, result["targets"][0]["index"])
@@ -170,9 +170,9 @@ def describe(result: curves.Result[Line]) -> Section:
         anchor="fig5",
         name="Figure 5",
         title="Figure 5: one ticket for inputs of any length",
-        lead="Is a ticket worse on longer inputs, or better, as attention averages over more tokens? One certificate "
-        f"holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the regression token "
-        f"{lengths_in_words(lines)}. {gain}".strip(),
+        lead="Is a ticket worse on longer inputs, or better because attention averages over more tokens? One "
+        f"certificate holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the "
+        f"regression token {lengths_in_words(lines)}. {gain}".strip(),
         finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
         f"{lengths[0]} and {number(ends[-1]['median'])} at {lengths[-1]:,}",
         blocks=(chart,),
@@ -225,7 +225,7 @@ def _length_table(lines: Sequence[Line], what: Statistic, how: str = "") -> Tabl
 
 
 def lengths_in_words(lines: Sequence[Line], what: Statistic = "median") -> str:
-    """Say at which widths an error is larger at the greatest length than at the smallest."""
+    """Say at which widths the error rises or falls from the shortest length to the longest."""
     changes: dict[str, list[str]] = {}
     for line in lines:
         first, last = (float(line["token"][place][what]) for place in (0, -1))
@@ -240,4 +240,4 @@ def _make_target(config: Config, index: int) -> Json:
     return make_target(config.target, config.seed, index)
 
 
-FIGURE = Figure("fig5", Constructions(configure, _make_target, run_task, summarize_rows, sources_a_task=10), describe)
+FIGURE = Figure("fig5", Constructions(configure, _make_target, run_task, summarize_rows, sources_per_task=10), describe)

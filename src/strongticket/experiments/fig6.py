@@ -1,9 +1,9 @@
 r"""Figure 6: the error of tickets within a transformer of 1 to 4 blocks against its hidden widths $n_{MHA} = n_{FC}$.
 
 Targets are untrained: one head and one linear layer per block, d = 2. The first b blocks of a source are a source of b
-blocks, and their masks do not depend on what follows, so one source serves every number of blocks: its error after
-block b is that of the transformer which ends there. As in Figure 4, sources serve twice: with equal blocks of units, as
-the paper has them, and with adaptive ones.
+blocks, and their masks do not depend on later blocks. So one source serves every number of blocks: its error after
+block b is that of the transformer that ends there. As in Figure 4, each source is used twice: with equal blocks of
+units, as in the paper, and with adaptive units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,15 +43,15 @@ class Config(SourceConfig):
         "inputs": "inputs",
     }
 
-    # A sign split leaves n / 4 items to the linear layer's sums. They decide the error, and more effort for the n / 2
-    # items of the attention's would not show.
+    # A sign split leaves n / 4 items for the linear layer's sums. These decide the error; more effort on the
+    # attention's sums, which have n / 2 items, would not show.
     effort: Effort = "default"
     normalize: bool = True  # every matrix of the target has spectral norm 1, as the theorems assume
     key_width: int = 8  # d_K and d_V of the target
     n_blocks: int = 4
     n_heads: int = 1
     widths: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96)
-    length: int = 4  # points in a sequence; the regression token, at zero, comes on top
+    length: int = 4  # points in a sequence, without the regression token, which is zero
     inputs: int = 2000  # of the test split
 
 
@@ -71,7 +71,7 @@ class Point(curves.Width):
 
 
 class Curves(TypedDict):
-    """Fits to each number of blocks: with the first one's rate, as in the paper, with its own, and in logarithms."""
+    """Fits to each number of blocks: with the rate of one block, as in the paper, with its own, and in logarithms."""
 
     shared_rate: list[Decay | None]
     own_rate: list[Decay | None]
@@ -87,16 +87,16 @@ class Fits(TypedDict):
 
 
 class Result(curves.Result[Point]):
-    """What `result.json` holds, as far as it is shown."""
+    """The parts of `result.json` that are shown."""
 
     fits: list[Fits]
 
 
 def configure(options: Options) -> Config:
-    """Follow the options; quick means fewer sources, widths and inputs, and nothing else."""
+    """Apply the options; `--quick` only means fewer sources, widths and inputs."""
     if options.target == "trained":
         raise ValueError(
-            "fig6 has untrained targets, as in the paper; leave --target out, or run other figures by themselves."
+            "fig6 has untrained targets, as in the paper; leave out --target, or run the other figures without fig6."
         )
     config = Config() if options.normalize is None else Config(normalize=options.normalize)
     return following(config, options, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
@@ -148,7 +148,7 @@ def run_task(task: Task[Config]) -> Json:
         rows.append(
             {
                 **tasks.describe_ticket(ticket),
-                # One for each number of blocks, from here on.
+                # From here on, one value per number of blocks.
                 "certificate": [block["error"] for block in ticket.certificate.details["blocks"]],
                 "unreachable": _unreachable_by_block(ticket.certificate.details, config.n_blocks),
                 "error": [error.mean().item() for error in errors],
@@ -159,7 +159,7 @@ def run_task(task: Task[Config]) -> Json:
 
 
 def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
-    """Give what the transformers of 1, 2, ... blocks put out, (N, T + 1, d) each."""
+    """Return the outputs of the transformers of 1, 2, ... blocks, (N, T + 1, d) each."""
     outputs = []
     with torch.inference_mode():
         for block in _blocks_of(network):
@@ -202,7 +202,7 @@ def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
 
 
 def _fit_target(target: int, points: Sequence[Point]) -> Fits:
-    """Fit each number of blocks twice: with the first one's rate, as in the paper, and with its own."""
+    """Fit each number of blocks: with the rate of one block, as in the paper, with its own, and in logarithms."""
     widths = [point["width"] for point in points]
 
     def fit(what: Statistic) -> Curves:
@@ -220,7 +220,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
 def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
     """Count entries out of reach in the first 1, 2, ... blocks."""
     listed = details["unreachable"]
-    assert listed["count"] == len(listed["worst"]), "a transformer of this size has fewer entries than a list holds"
+    assert listed["count"] == len(listed["worst"]), "the list must hold every entry out of reach"
     places = [int(entry["matrix"].split(".")[1]) for entry in listed["worst"]]  # "block.2.head.0.qk"
     return [sum(place <= b for place in places) for b in range(n_blocks)]
 
@@ -230,7 +230,7 @@ def _blocks_of(network: Transformer) -> list[Block]:
 
 
 def describe(result: Result) -> Section:
-    """Means as the paper has them, with one rate for all; means and medians in logs; misses; each depth's own rate."""
+    """Show means with one rate for all, as in the paper; means and medians in logs; misses; each depth's own rate."""
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     found, points = targets[0]
@@ -293,9 +293,9 @@ def describe(result: Result) -> Section:
         anchor="fig6",
         name="Figure 6",
         title=f"Figure 6: {'at every depth, the error falls with width' if fall else 'error against width and depth'}",
-        lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones: does every "
-        "depth decay with width, and as fast as one block? The paper fits all depths with the rate of one block. Left "
-        f"to themselves, the means of 1 to {config['n_blocks']} blocks decay at rates "
+        lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones. Does the "
+        "error decay with width at every depth, and as fast as for one block? The paper fits all depths with the rate "
+        f"of one block. Fitted separately, the means of 1 to {config['n_blocks']} blocks decay at rates "
         f"{depths_in_words(found['mean']['own_rate'])}. {gain}".strip(),
         finding=f"{config['n_blocks']} blocks: median error {ends[0]} at width {widths[0]}, {ends[1]} at width "
         f"{widths[-1]}",
@@ -319,7 +319,7 @@ def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits,
             errors, name = [point["blocks"][b]["error"] for point in adaptive], f"{_blocks(b)}, adaptive units"
             series.append(curves.errors(name, widths, errors, what, ramp=ramp, dash="dashed", follows=True))
     look: dict[str, Any] = {}
-    if mean:  # on paper linear, as there
+    if mean:  # linear in print, as in the paper
         notes = [curves.half_bars(widths, [point["blocks"][b]["error"] for point in points]) for b in range(depths)]
         cut = [_blocks(b) for b, note in enumerate(notes) if note]
         note = (
@@ -334,7 +334,7 @@ def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits,
 
 
 def _fit_intervals(points: Sequence[Point]) -> list[curves.FitIntervals]:
-    """Say how sure each depth's own fit is, from sources drawn again."""
+    """Return the intervals of each depth's own fit, from resampled sources."""
     widths, found = [point["width"] for point in points], []
     for b in range(len(points[0]["blocks"])):
         sources = [[errors[b] for errors in point["sources"]["error"]] for point in points]
@@ -352,7 +352,7 @@ def _block_table(points: Sequence[Point], how: str = "") -> Table:
 
 
 def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals], widths: Sequence[int]) -> Table:
-    """Set rates side by side: one for all numbers of blocks, as in the paper, or each its own."""
+    """Compare rates: one for all numbers of blocks, as in the paper, and one for each."""
     rows = []
     for b, (shared, own) in enumerate(zip(found["mean"]["shared_rate"], found["mean"]["own_rate"], strict=True)):
         cells = [number(shared and shared[part]) for part in curves.FIT]
@@ -365,7 +365,7 @@ def _fit_table(found: Fits, intervals: Sequence[curves.FitIntervals], widths: Se
 
 
 def order_of(fits: Sequence[Decay | None]) -> str:
-    """Say whether rates are in the order of depth; nothing where there are too few."""
+    """Say whether rates are in the order of depth; empty if there are too few."""
     rates = [fit["delta"] for fit in fits if fit is not None]
     if len(rates) < max(2, len(fits)):
         return ""
@@ -375,7 +375,7 @@ def order_of(fits: Sequence[Decay | None]) -> str:
 
 
 def depths_in_words(fits: Sequence[Decay | None]) -> str:
-    """Write the rate of each number of blocks, and whether they are in its order.
+    """Write the rate of each number of blocks, and whether rates are in the order of depth.
 
     Example:
         >>> depths_in_words([{"gamma": 1.0, "delta": rate} for rate in (0.05, 0.04, 0.03)])
@@ -384,4 +384,4 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
     return ", ".join(number(fit and fit["delta"]) for fit in fits) + order_of(fits)
 
 
-FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=10), describe)
+FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10), describe)

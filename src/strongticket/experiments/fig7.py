@@ -30,11 +30,11 @@ LABELS = {
     "dense": "trained models",
 }
 COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "mean"}
-NO_PAIR = " No ticket was searched both with and without that scale yet, so what it changes cannot be read off here."
+NO_PAIR = " No ticket was searched both with and without that scale yet, so its effect cannot be shown."
 
 
 class Point(TypedDict):
-    """A model over seeds: found as a ticket or trained."""
+    """A ticket or a trained model, over seeds."""
 
     size: str
     kind: str
@@ -51,7 +51,7 @@ class Point(TypedDict):
 
 
 class Effect(Pair):
-    """What the scale changes."""
+    """The effect of the scale."""
 
     size: str
     embeddings: str
@@ -75,7 +75,7 @@ class Result(TextResult):
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed and model: both kinds of ticket, for each treatment of the embeddings, and trained models."""
+    """List, for each seed and model, both kinds of ticket per treatment of the embeddings, and trained models."""
     runs = []
     for seed, size in choice.seeds_and_sizes():
         base = schedules.base(choice.schedule, size)
@@ -87,7 +87,7 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
-    """Means and deviations over seeds; seed by seed, what the scale changes, and how far tickets are above models.
+    """Compute means and deviations over seeds and, seed by seed, the scale's effect and the gap to trained models.
 
     A trained model of the same seed saw the same text in the same order.
     """
@@ -121,7 +121,7 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
 
 def _rate_and_warmup(row: RunRow) -> tuple[float, int]:
-    """What trained models may have been given several of."""
+    """Return the settings of which several were tried for trained models."""
     return row["config"]["lr"], row["config"]["warmup"]
 
 
@@ -134,13 +134,13 @@ def _group(row: RunRow) -> tuple[str, str, str]:
 
 
 def describe(result: Result) -> Section:
-    """Losses over all nonzero parameters and over those outside the embeddings; the scale's effect; the gap left."""
+    """Show losses against nonzero parameters, with and without embeddings; the scale's effect; the remaining gap."""
     points = result["points"]
     several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
     seen = "Points are joined only where all models saw the same amount of text."
     named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
     rates = dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named)
-    # On the final loss, too, where that is not the best one everywhere.
+    # The effect on the final loss as well, unless it is the best one everywhere.
     shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
     effects = [effect for effect in result["effects"] if effect["measure"] in shown]
     best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
@@ -185,16 +185,16 @@ def describe(result: Result) -> Section:
         anchor="fig7",
         name="Figure 7",
         title=f"Figure 7: {_ahead(gaps) or 'loss against nonzero parameters'}",
-        lead="GPT-2 models on text: tickets found by edge-popup, no weight trained unless it says embeddings trained, "
-        "beside models trained in full. The paper draws query and key weights larger, by the fourth root of a head’s "
-        f"width, as its theory asks, and reports better tickets.{'' if best else NO_PAIR}",
+        lead="GPT-2 models on text: tickets found by edge-popup, with no weight trained except embeddings where marked "
+        "as trained, compared with fully trained models. The paper enlarges query and key weights by the fourth root "
+        f"of a head’s width, as its theory requires, and reports better tickets.{'' if best else NO_PAIR}",
         finding=_finding(points, best),
         plain=_plain(points),
         blocks=(
             chart,
             *losses.compare_pairs(
                 changes,
-                title=_lowers(best) or "What the scale of Q and K changes",
+                title=_lowers(best) or "The effect of the scale of Q and K",
                 caption=f"Left of zero: the scale lowers the loss. {losses.caution([pair['n'] for pair in effects])}",
                 words=("model", "embeddings", "loss")[: 2 + both],
                 axis="scaled − unscaled, nats per token",
@@ -224,7 +224,7 @@ def _ahead(gaps: Sequence[Gap]) -> str:
 
 
 def _lowers(effects: Sequence[Effect]) -> str:
-    """Say what the scale does, where it does the same everywhere."""
+    """Say what the scale does, if it does the same everywhere."""
     if effects and max(effect["mean"] for effect in effects) < 0:
         return "Scaling Q and K lowers every ticket’s mean loss"
     return ""
@@ -238,7 +238,7 @@ def _above(gaps: Sequence[Gap]) -> str:
 
 
 def _plain(points: Sequence[Point]) -> str:
-    """Hold the best model of masks alone against the same model trained; nothing where there is none of both."""
+    """Compare the best model found by masks alone with the same model trained; empty unless both exist."""
     strong = [point for point in points if point["kind"] != "dense" and point["embeddings"] == "masked"]
     for point in sorted(strong, key=lambda point: float(point[BEST]["mean"])):
         trained = [other for other in points if (other["size"], other["kind"]) == (point["size"], "dense")]
@@ -280,7 +280,7 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
                 dash="dashed" if embeddings == "masked" else "solid",
                 line=_comparable(chosen),
                 notes=seen,
-                # With the text a model saw where models differ in that.
+                # With the amount of text where models differ in it.
                 labels=[point["size"] for point in chosen] if alike else seen,
             )
         )
@@ -291,7 +291,7 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
 
 
 def _comparable(points: Sequence[Point]) -> bool:
-    """A line says that larger is better or worse, which nobody can say of models that saw different amounts of text."""
+    """Tell whether models saw the same amount of text; otherwise no line may join them."""
     return len({point.get("tokens") for point in points}) == 1
 
 

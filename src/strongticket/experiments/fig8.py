@@ -27,7 +27,7 @@ from strongticket.learn.config import RunConfig
 
 
 class Curve(TypedDict):
-    """Losses of one model and treatment of its embeddings over the scale."""
+    """Losses of one model, with one treatment of its embeddings, against the scale."""
 
     size: str
     embeddings: str
@@ -44,7 +44,7 @@ class Result(TextResult):
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tuple[float, ...]:
-    """Scales from 1 to 8, the theory's and its double among them; fewer where a run takes long, fewest if repeated."""
+    """List scales from 1 to 8, with the theory's and its double; fewer for costly runs, fewest for further seeds."""
     theory = schedules.theory_scale(size)
     if schedules.is_costly(schedule, size):
         return (1.0, theory, 2 * theory) if seed == 0 else (1.0, theory)
@@ -52,7 +52,7 @@ def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tup
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed, model and treatment of the embeddings: all scales."""
+    """List all scales for each seed, model and treatment of the embeddings."""
     return [
         schedules.ticket(schedules.base(choice.schedule, size), embeddings=embeddings, scale=scale, seed=seed)
         for seed, size in choice.seeds_and_sizes()
@@ -62,7 +62,7 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
-    """Losses at each scale over seeds, and seed by seed the difference to scale 1."""
+    """Compute losses at each scale over seeds and, seed by seed, their difference from scale 1."""
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["embeddings"]))
     curves: list[Curve] = [
         {
@@ -79,9 +79,9 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
 
 
 def lowest(rows: Sequence[RunRow]) -> Lowest | None:
-    """Say where the mean loss is lowest, and which scales the seeds do not tell from it: their interval holds zero.
+    """Find where the mean loss is lowest, and which scales are not distinguishable: their interval contains zero.
 
-    None without a seed that all scales were run with.
+    None if no seed was run at all scales.
     """
     losses = {scale: by_seed(found, BEST) for scale, found in by_scale(rows).items()}
     common = on_common_seeds(losses)
@@ -89,7 +89,7 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     if not seeds:
         return None
     least = min(common, key=lambda scale: math.fsum(common[scale].values()))
-    # Two scales may share more seeds than all of them do.
+    # Two scales may share more seeds than all scales do.
     differences = {scale: paired_difference(losses[least], losses[scale]) for scale in losses if scale != least}
     intervals = {scale: found["interval"] for scale, found in differences.items() if found is not None}
     once = [scale for scale, interval in intervals.items() if interval is None]
@@ -111,7 +111,7 @@ _PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
 
 
 def describe(result: Result) -> Section:
-    """The losses themselves, and beside them their difference to scale 1 seed by seed."""
+    """Show the losses and, seed by seed, their difference from scale 1."""
     curves = result["curves"]
     sizes = [*dict.fromkeys(curve["size"] for curve in curves)]
     scales = sorted({float(point["scale"]) for curve in curves for point in curve["points"]})
@@ -156,14 +156,14 @@ def describe(result: Result) -> Section:
         values = [float(value) for pair in paired for value in pair["values"]]
         ends = [end for pair in paired for end in losses.ends(pair) or ()]
         shared |= {"y_scales": ("linear",), "zero": True, "y_range": span([0.0, *values], [0.0, *ends])}
-        y = "difference of the loss to scale 1"
+        y = "difference in loss from scale 1"
         charts.append(
             Chart(
                 title=_at_theory(curves),
-                caption="Below zero: the scale lowers the loss. Bars that leave the frame go on; the table has their "
-                f"ends. {losses.caution([pair['n'] for pair in paired])}"
+                caption="Below zero: the scale lowers the loss. Bars cut off by the frame extend further; the table "
+                f"has their ends. {losses.caution([pair['n'] for pair in paired])}"
                 + (f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""),
-                views=[View(name="Difference to scale 1", y=y, series=differences, **shared)],
+                views=[View(name="Difference from scale 1", y=y, series=differences, **shared)],
                 tables=pair_tables,
                 half=True,
             )
@@ -173,20 +173,20 @@ def describe(result: Result) -> Section:
         name="Figure 8",
         title=f"Figure 8: {_message(curves)}",
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
-        "its optimum near there. The differences to scale 1, seed by seed, say how much of that is more than chance.",
+        "its optimum near there. The differences from scale 1, seed by seed, show how much of that exceeds chance.",
         finding=_finding(curves),
         blocks=charts,
     )
 
 
 def _message(curves: Sequence[Curve]) -> str:
-    """Say at which scales losses are lowest."""
+    """Name the scales at which losses are lowest."""
     found = sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
     return f"the loss is lowest at a scale of {' or '.join(f'{scale:.3g}' for scale in found)}" if found else _UNKNOWN
 
 
 def _at_theory(curves: Sequence[Curve]) -> str:
-    """Say whether the theory's scale is better than 1 for every model."""
+    """Say whether the theory's scale beats scale 1 for every model."""
     pairs = [
         pair
         for curve in curves
@@ -199,7 +199,7 @@ def _at_theory(curves: Sequence[Curve]) -> str:
 
 
 def _finding(curves: Sequence[Curve]) -> str:
-    """Say where each loss is lowest, and where the theory has it: once, if that is the same for all models."""
+    """Say where each loss is lowest and what the theory predicts, once if that is the same for all models."""
     lowest = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
     theories = [f"the theory’s is {float(curve['theory']):.3g}" for curve in curves]
     if len(set(theories)) == 1:
@@ -208,7 +208,7 @@ def _finding(curves: Sequence[Curve]) -> str:
 
 
 def curve_name(curve: Curve) -> str:
-    """Name a curve by its model and what was done with the embeddings."""
+    """Name a curve by its model and the treatment of its embeddings."""
     return f"{curve['size']}, embeddings {curve['embeddings']}"
 
 

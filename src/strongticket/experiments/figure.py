@@ -1,4 +1,4 @@
-"""What a figure consists of, and how any of them is made: options -> work -> result -> description -> picture."""
+"""The parts of a figure, and how every figure is made: options -> work -> result -> description -> picture."""
 
 import warnings
 from collections.abc import Callable
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from strongticket.learn.run import Watch
 
 C = TypeVar("C")
-# Called with how many tasks or runs are done, how many there are, and the name of what comes next.
+# Called with the number of finished tasks or runs, their total, and the name of the next one.
 Progress = Callable[[int, int, str], object]
 
 
 class NothingToDrawError(StrongTicketError):
-    """A figure has too few finished runs so far; others may have enough."""
+    """A figure has too few finished runs; others may have enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """By what means a figure's work is done, which its numbers do not depend on."""
+    """How a figure's work is done; its numbers do not depend on this."""
 
     workers: int = 1  # local processes
     dask: str | Cluster | None = None  # a Dask cluster, or its address, instead of local processes
     work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
     progress: Progress = lambda done, total, name: None
-    row: Callable[[str], object] = lambda line: None  # called with a line on each width as soon as it is known
-    watch: "Watch" = lambda moment: None  # called while a run on text is under way
-    # Called with a line if the figure that is there has more runs than the one that takes its place.
+    row: Callable[[str], object] = lambda line: None  # called with a line about each width once it is finished
+    watch: "Watch" = lambda moment: None  # called during a run on text
+    # Called with a warning, for example that the new figure has fewer runs than the one it replaces.
     tell: Callable[[str], object] = warnings.warn
 
 
@@ -49,25 +49,26 @@ class Plan(Protocol[C]):
     """The work a figure is made of: constructions, or runs on text."""
 
     def configure(self, options: Options) -> C:
-        """Follow a user's options."""
+        """Apply a user's options."""
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
-        """Do the work, or what is left of it, in `out`/`name`, and give the content of its `result.json`."""
+        """Do the remaining work in `out`/`name`, and return the content of its `result.json`."""
 
     def variant(self, config: Json) -> str:
-        """Say in what the configuration of a result is not the figure's own; nothing where it is."""
+        """Say how the configuration of a result differs from the figure's defaults; empty if it does not."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure(Generic[C]):
-    """A figure: its name, which is also its folder's, the work it is made of, and what its result shows."""
+    """A figure: its name, which is also its folder's, its work, and the description of its result."""
 
     name: str
     plan: Plan[C]
     describe: Callable[[Json], Section]
 
     def section(self, result: Json) -> Section:
-        """Describe a result; one of other settings than the figure's own says in its title which they are."""
+        """Describe a result; the title names settings that differ from the figure's defaults."""
         section, variant = self.describe(result), self.plan.variant(result["config"])
         return replace(section, title=f"{section.title} (variant: {variant})") if variant else section
 
@@ -79,9 +80,9 @@ def load_figure(name: str) -> Figure[Any]:
 
 
 def reproduce_figure(figure: Figure[C], config: C, out: Path, how: How = ALONE) -> Json:
-    """Do what is left of a figure's work in its folder under `out`, draw it, and give the content of `result.json`."""
+    """Do a figure's remaining work in its folder under `out`, draw it, and return the content of `result.json`."""
     try:
-        for needed in ("matplotlib", "scipy"):  # before any work is done, not after
+        for needed in ("matplotlib", "scipy"):  # fail before the work, not after it
             import_module(needed)
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"figures need {error.name}: pip install 'strongticket[report]'") from None

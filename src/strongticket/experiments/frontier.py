@@ -1,7 +1,7 @@
-"""How good is a network for its bytes? Tickets that were never trained, beside models trained in few bits.
+"""How good can a network be for its bytes? Tickets that were never trained, against models trained in few bits.
 
-Every run sees the same tokens. Bytes are those of the whole file, masks or rounded weights, scales and header; the
-tokenizer is left out for all alike. `docs/frontier.md` has the plan, the rules of choice and the cost.
+Every run sees the same tokens. Bytes are those of the whole file: masks or rounded weights, scales and header, but no
+tokenizer. `docs/frontier.md` has the plan, the selection rules and the cost.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ KINDS: dict[str, Colour] = {
     "trained ternary": "s6",
     "trained binary": "s7",
 }
-# What a file does not show: the best of these is taken for each point.
+# Settings that do not change the file: the best of these is chosen for each point.
 _SCHEDULE = (
     *("lr", "final_lr", "warmup", "weight_decay", "clip"),
     *("sequences", "micro_batch", "steps", "validate_every", "precision"),
@@ -49,7 +49,7 @@ _SCHEDULE = (
 
 
 class Point(TypedDict):
-    """What can be stored in so many bytes, over seeds, with the best schedule that was tried."""
+    """A network stored in some number of bytes, over seeds, with the best schedule tried."""
 
     kind: str
     name: str  # what it is, for people
@@ -60,7 +60,7 @@ class Point(TypedDict):
     also: dict[str, Spread]
     config: Json  # of its first run
     schedules: int  # how many were tried
-    leads: bool  # whether nothing of its kind is as small and better
+    leads: bool  # nothing of its kind is as small and better
 
 
 class Result(TextResult):
@@ -72,36 +72,36 @@ class Result(TextResult):
 
 # --- the plan --------------------------------------------------------------------------------------------------------
 
-# Keep or flip each sign, drop none: one bit a weight, and no random part that nothing can cancel.
+# Keep or flip each sign, drop none: one bit per weight.
 FLIP = "signed:threshold=0"
 WARMUP = 320
 
 
 class Run(NamedTuple):
-    """What a run changes in the short schedule of mini."""
+    """How a run differs from the short schedule of mini."""
 
     size: str = "mini"
     stored: Stored | None = None  # of a trained model
     lr: float = 3e-3
     warmup: int = WARMUP
-    fall: float = 10.0  # the highest learning rate over the last
+    fall: float = 10.0  # ratio of the highest learning rate to the last
     halved: bool = False  # half as many sequences in each of twice as many steps
     policy: dict[str, Any] = {}  # noqa: RUF012, never changed
 
 
 def ticket(rule: str = FLIP, *, size: str = "mini", gain: float = 2.0, **more: Any) -> Run:
-    """A ticket of signed constants with everything masked."""
+    """Plan a ticket of signed constants with everything masked."""
     run = {key: more.pop(key) for key in ("lr", "warmup", "fall", "halved") if key in more}
     return Run(size=size, policy={"init": "sign", "rule": rule, "output_gain": gain, **more}, **run)
 
 
 def trained(stored: Stored, size: str, *, warmup: int = 1280, **more: Any) -> Run:
-    """A model trained in few bits, by what Figure 7 found best for trained ones."""
+    """Plan a model trained in few bits, with the settings that Figure 7 found best for trained models."""
     return Run(size=size, stored=stored, warmup=warmup, **more)
 
 
 POPUP = "edge-popup"
-# In order of value. First what decides the question at 4.9 MB, then what could push tickets further, then other bytes.
+# Most valuable first: runs that decide the question at 4.9 MB, then possible improvements of tickets, then other sizes.
 FIRST: tuple[Run, ...] = (
     ticket(),
     ticket(scales="block"),
@@ -115,7 +115,7 @@ FIRST: tuple[Run, ...] = (
     ticket(POPUP, density=0.5, gain=4.0),
     trained("binary", "mini"),
     ticket(fall=100),
-    # Where all scores begin alike few weights are flipped, which takes fewer bits: wider for the same bytes.
+    # With equal first scores few weights are flipped, which takes fewer bits, so the model is wider for the same bytes.
     ticket(score_init="constant", size="4x576"),
     ticket(halved=True),
     ticket(scales="block", halved=True),
@@ -142,7 +142,7 @@ BETTER: tuple[Run, ...] = (
     ticket(norms="trained"),
     ticket(size="6x448"),
     ticket(size="3x544"),
-    # Ternary codes take 1.58 bits a weight, so they have fewer weights.
+    # Ternary codes take 1.58 bits per weight, so these models have fewer weights.
     ticket("signed", density=0.67, size="4x352"),
     ticket("signed", density=0.67, size="4x352", scales="block"),
     ticket("signed", density=0.5, size="4x352"),
@@ -186,7 +186,7 @@ OTHER_BYTES: tuple[Run, ...] = (
     ticket(size="small", lr=1e-3, scales="block"),
     trained("ternary", "small", lr=1e-3),
 )
-# What is on the frontier of its kind at 4.9 MB with its first seed has two more.
+# Runs on the frontier of their kind at 4.9 MB with the first seed get two more.
 AGAIN: tuple[Run, ...] = (
     ticket(),
     ticket(scales="block"),
@@ -197,7 +197,7 @@ AGAIN: tuple[Run, ...] = (
     trained("int8", "5x80"),
     trained("bfloat16", "4x64"),
 )
-# A look at how it works, on a CPU.
+# A quick demonstration on a CPU.
 QUICK: tuple[Run, ...] = (
     ticket(size="nano", gain=8.0),
     ticket(POPUP, size="nano", density=0.5, gain=8.0),
@@ -208,7 +208,7 @@ QUICK: tuple[Run, ...] = (
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """All runs with the first seed, then more seeds of what leads."""
+    """List all runs with the first seed, and more seeds of the best."""
     seeds = max(choice.models.values())
     if choice.schedule == "quick":
         return [_config(run, choice, seed) for seed in range(seeds) for run in QUICK]
@@ -241,10 +241,10 @@ def _config(run: Run, choice: Choice, seed: int) -> RunConfig:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
-    """Give a point for whatever can be stored, with the schedule that is best for it, and say which lead."""
+    """Make a point for each stored network with its best schedule, and mark those that lead."""
     points = [_point(members) for members in grouped([row for row in rows if "bytes" in row["found"]], _what).values()]
     if not points:
-        raise NothingToDrawError("frontier has no run yet that says how many bytes its file has.")
+        raise NothingToDrawError("frontier has no run yet that records the bytes of its file.")
     for point in points:
         point["leads"] = not any(_beats(other, point) for other in points if other["kind"] == point["kind"])
     points.sort(key=lambda point: ([*KINDS].index(point["kind"]), point["bytes"]["mean"]))
@@ -272,18 +272,18 @@ def _point(rows: Sequence[RunRow]) -> Point:
 
 
 def _what(row: RunRow) -> str:
-    """Tell points apart: by all settings but the schedule and the seed."""
+    """Identify a point by all settings but the schedule and the seed."""
     return canonical_json({key: value for key, value in row["config"].items() if key not in (*_SCHEDULE, "seed")})
 
 
 def _beats(one: Point, other: Point) -> bool:
-    """Whether a point takes as many bytes at most, and has the lower loss."""
+    """Tell whether a point takes no more bytes and has a lower loss."""
     sizes, found = ((one[key]["mean"], other[key]["mean"]) for key in ("bytes", BEST))
     return sizes[0] <= sizes[1] and found[0] < found[1]
 
 
 def kind_of(config: Json) -> str:
-    """Say which curve a run belongs to."""
+    """Name the curve a run belongs to."""
     if config["mode"] == "dense":
         return f"trained {config['stored']}"
     policy = config["policy"]
@@ -292,7 +292,7 @@ def kind_of(config: Json) -> str:
 
 
 def name_of_point(config: Json) -> str:
-    """Say in a few words what is stored.
+    """Name in a few words what is stored.
 
     Example:
         >>> name_of_point(_config(ticket(scales="block"), Choice(schedule="short", models={"mini": 1}), 0).as_json())
@@ -317,14 +317,14 @@ def name_of_point(config: Json) -> str:
 
 
 def describe(result: Result) -> Section:
-    """Losses over bytes, the best of each kind joined; and what a number of bytes buys of each kind."""
+    """Show losses against bytes, the best of each kind joined, and the best of each kind within a number of bytes."""
     points = result["points"]
     chart = Chart(
         title=sentence(_finding(points)) or "Losses by the bytes of the file",
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. Every run saw "
-        f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join what nothing of its kind beats in fewer "
-        "bytes; other settings that were tried are single points. Bytes are of the whole file without a tokenizer; all "
-        "files have the same entropy coding.",
+        f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join the points that nothing smaller of the "
+        "same kind beats; other settings tried are single points. Bytes are those of the whole file without a "
+        "tokenizer; all files use the same entropy coding.",
         views=[
             View(
                 name="Loss",
@@ -342,9 +342,8 @@ def describe(result: Result) -> Section:
         anchor="frontier",
         name="The best ticket per byte",
         title="How good a network can be for its bytes",
-        lead="A ticket is a seed and a bit or so for each weight, and no weight is trained. How does it compare with "
-        "trained models that are stored in as many bytes: fewer weights in 16, 8 or 4 bits, or ternary ones, rounded "
-        "while they are trained?",
+        lead="A ticket is a seed and about one bit per weight, and no weight is trained. How does it compare with "
+        "trained models of the same file size, with fewer weights in 16, 8 or 4 bits or ternary, rounded in training?",
         finding=_finding(points),
         blocks=(chart,),
     )
@@ -383,7 +382,7 @@ def _budget_table(points: Sequence[Point], budgets: Sequence[int]) -> Table:
 
 def _points_table(points: Sequence[Point]) -> Table:
     return table_of(
-        "All that was tried, each with its best schedule",
+        "Everything tried, each with its best schedule",
         points,
         {
             "kind": lambda point: point["kind"],
@@ -399,7 +398,7 @@ def _points_table(points: Sequence[Point]) -> Table:
 
 
 def best_within(points: Sequence[Point], budget: int, kinds: Sequence[str]) -> Point | None:
-    """Give the point of the lowest loss that takes so many bytes at most with every seed."""
+    """Return the point of the lowest loss whose file fits the budget with every seed."""
     fitting = [point for point in points if point["kind"] in kinds and max(point["bytes"]["values"]) <= budget]
     return min(fitting, key=lambda point: point[BEST]["mean"], default=None)
 

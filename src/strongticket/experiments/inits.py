@@ -1,4 +1,4 @@
-"""Does the scale of Q and K help whatever the weights are drawn from? The loss at scale 1 and at n_K^(1/4), by init."""
+"""Does the scale of Q and K help for every weight distribution? The loss at scale 1 and at n_K^(1/4), by init."""
 
 import math
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ from strongticket.learn.policy import Init, Policy
 from strongticket.learn.tensors import tensors_of
 from strongticket.models.gpt2 import GPT2, gpt2_config
 
-# GPT-2's own weights are normal, so "own" is it, and shares its runs with the other figures.
+# GPT-2's own weights are normal, so "own" stands for normal and shares its runs with the other figures.
 INITS: tuple[Init, ...] = ("own", "uniform", "xavier", "kaiming", "sign")
-# Trained, since masked ones would be drawn from the init as well, which moves the largest logit they can give.
+# Trained, since masked ones would be drawn from the init as well, which changes their largest possible logit.
 EMBEDDINGS: schedules.Embeddings = "trained"
 
 
 class Drawn(TypedDict):
-    """Losses of one model with weights drawn in one way, over the scale."""
+    """Losses of one model and init, against the scale."""
 
     size: str
     init: str
@@ -50,7 +50,7 @@ class Result(TextResult):
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed, model and init: tickets at its scales."""
+    """List tickets at all scales of each seed, model and init."""
     runs = []
     for seed, size in choice.seeds_and_sizes():
         for init in INITS:
@@ -62,10 +62,10 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[float, ...]:
-    """The scales an init is tried at: 1 and the theory's; GPT-2's own also at the others of Figure 8.
+    """List the scales of an init: 1 and the theory's; GPT-2's own also at the others of Figure 8.
 
-    Kaiming's weights are three times as large as mini's own. They are tried at scales that make Q and K as large as
-    the own ones are in Figure 8, too: is a loss lowest at the same size of Q and K, whatever the other weights are?
+    Kaiming's weights are three times as large as mini's own. They are also tried at scales that make Q and K as large
+    as the own ones in Figure 8: is the loss lowest at the same size of Q and K, regardless of the other weights?
     """
     pair = (1.0, schedules.theory_scale(size))
     if schedule == "quick" or init not in ("own", "kaiming"):
@@ -78,24 +78,24 @@ def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
-    """Losses of each init at its scales over seeds, and their difference to scale 1 seed by seed."""
+    """Compute losses of each init and scale over seeds and, seed by seed, their difference from scale 1."""
     found: list[Drawn] = []
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["init"]))
     for (size, init), members in groups.items():
         points = scale_points(members)
-        # A single scale has nothing to be held against yet; its row counts once another is there.
+        # A single scale cannot be compared yet; its rows count once there is another.
         if any(point[DIFFERENCE] is not None for point in points):
             for point in points:
                 point["deviation"] = deviation(size, init, point["scale"])
             found.append({"size": size, "init": label(init), "embeddings": EMBEDDINGS, "points": points})
     if not found:
-        raise NothingToDrawError("inits has no way to draw the weights with a seed at two scales yet.")
+        raise NothingToDrawError("inits has no init with the same seed at two scales yet.")
     return {"inits": found}
 
 
 @cache
 def deviation(size: str, init: Init, scale: float) -> float:
-    """Give the standard deviation that the weights of Q and K are drawn with, to four digits.
+    """Return the standard deviation of the drawn weights of Q and K, to four digits.
 
     Example:
         >>> deviation("mini", "own", 2.0), deviation("mini", "kaiming", 1.0)
@@ -113,10 +113,10 @@ def label(init: str) -> str:
 
 
 def describe(result: Result) -> Section:
-    """The losses over the size of Q's and K's weights, and their difference to scale 1 seed by seed."""
+    """Show losses against the size of Q's and K's weights and, seed by seed, their difference from scale 1."""
     lines = result["inits"]
     several = len({line["size"] for line in lines}) > 1
-    # One of those drawn alike is labelled, the lowest.
+    # Of points at the same size, only the lowest is labelled.
     as_drawn = sorted((p for line in lines for p in line["points"] if p["scale"] == 1), key=lambda p: -p[BEST]["mean"])
     unscaled = [*{point["deviation"]: point for point in as_drawn}.values()]
     series, tables, differences = list[Series](), list[Table](), list[losses.Line[Pair]]()
@@ -151,7 +151,7 @@ def describe(result: Result) -> Section:
     )
     chart = Chart(
         title=_message(lines),
-        caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn, from where the others are scaled. "
+        caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn; the others are scaled from there. "
         f"Mean and standard deviation over seeds. {losses.DOTS}",
         views=[view],
         tables=tables,
@@ -160,27 +160,28 @@ def describe(result: Result) -> Section:
         anchor="inits",
         name="Ways to draw",
         title="The scale of Q and K, however the weights are drawn",
-        lead=f"{losses.setting(result)}, {losses.seeds(counts)}. Does the theory’s scale help whatever distribution "
-        "the random weights come from, or is it the size of the scaled weights that counts?",
+        lead=f"{losses.setting(result)}, {losses.seeds(counts)}. Does the theory’s scale help for every distribution "
+        "of the random weights, or is it the size of the scaled weights that counts?",
         finding=f"lowest loss: {', '.join(map(_lowest, lines))}",
         blocks=(
             chart,
             *losses.compare_pairs(
                 differences,
-                title="What the scale changes, for each way to draw the weights",
+                title="The effect of the scale for each way to draw the weights",
                 caption=f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
                 words=("weights", "model", "scale"),
-                axis="difference of the best loss, nats per token",
+                axis="difference in best loss, nats per token",
             ),
         ),
     )
 
 
 def _message(lines: Sequence[Drawn]) -> str:
-    """Say how large the weights of Q and K are where losses are lowest."""
+    """Name the size of the weights of Q and K where losses are lowest."""
     best = [min(line["points"], key=lambda point: float(point[BEST]["mean"])) for line in lines]
     low, high = (f"{float(end(point['deviation'] for point in best)):.2g}" for end in (min, max))
-    return f"The loss is lowest where the weights of Q and K deviate by {low if low == high else f'{low} to {high}'}"
+    size = low if low == high else f"{low} to {high}"
+    return f"The loss is lowest at a standard deviation of Q and K of {size}"
 
 
 def _lowest(line: Drawn) -> str:

@@ -1,7 +1,7 @@
-"""Runs on text as rows of a figure: each run of a plan is done once, kept as a row, and found again by its settings.
+"""Runs on text as rows of a figure: each run of a plan is done once, kept as a row, and looked up by its settings.
 
-So a figure is gathered over many short stretches of GPU time, and drawn from its rows without any. Processes that are
-given the same plan and folder share the work.
+So a figure can be collected over many short GPU sessions, and drawn from its rows without a GPU. Processes with the
+same plan and folder share the work.
 """
 
 import gc
@@ -42,23 +42,23 @@ from strongticket.settings import filled, value_before
 
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
-DONE_WITH = "done-with"  # in the folder of a run that has its row, and is not to be kept
-# The settings there were when runs were first named. A name has a hash of these in full, so that it stays whatever
-# becomes of a default; one that was added since counts only where it differs from what runs did before.
+DONE_WITH = "done-with"  # marks the folder of a run that has its row and can be removed
+# The settings that existed when runs were first named. Names hash all of these, so that changed defaults do not change
+# names; a later setting counts only if it differs from what runs did before.
 FIRST_SETTINGS: Mapping[type[Any], str] = {
     RunConfig: "size mode policy seed length sequences micro_batch steps warmup lr final_lr weight_decay clip "
     "validate_every activation precision",
     Policy: "attention mlp embeddings head norms biases density scope signed qk_scale init rescale score_init "
     "output_gain",
 }
-SET_UP_SECONDS = 10.0  # validating and the like, beside the steps themselves
+SET_UP_SECONDS = 10.0  # validation and the like, in addition to the steps
 
-# Called with the runs done, all of them, and the name of the next.
+# Called with the number of finished runs, their total, and the name of the next one.
 Progress = Callable[[int, int, str], object]
 
 
 class Rows:
-    """The finished runs of some figures: a folder where new ones are kept, and others whose rows are used as well."""
+    """The finished runs of some figures: a folder for new rows, and other folders whose rows are used as well."""
 
     def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
         self.folder = folder
@@ -67,21 +67,21 @@ class Rows:
         _check_alike(self.all(), folder)
 
     def all(self) -> list[Json]:
-        """Every row there is."""
+        """Return every row."""
         return [*self._own, *self._others]
 
     def find(self, config: RunConfig) -> Json | None:
-        """Give the row of a run, if it is finished; a row by another version of its rule is none of it."""
+        """Return the row of a run if it is finished; a row from another version of its rule does not count."""
         wanted, version = config.as_json(), _rule_version(config)
         alike = (row for row in self.all() if row["config"] == wanted)
         return next((row for row in alike if _version_of(row) == version), None)
 
     def read_again(self) -> None:
-        """Take in what other processes have added meanwhile."""
+        """Read rows that other processes have added."""
         self._own = _read(self.folder / ROWS)
 
     def keep(self, row: Json) -> None:
-        """Add a row, on disk before anything else is begun, beside those another process may have added meanwhile."""
+        """Write a row to disk at once, after rows that other processes may have added."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with waiting_lock(self.folder):
             path = self.folder / ROWS
@@ -89,21 +89,21 @@ class Rows:
             if any(row["config"] == own["config"] and _version_of(row) == _version_of(own) for own in self._own):
                 return
             self._own.append(row)
-            # Earlier lines stay as they are: what their time knew of their settings is not to be guessed again.
+            # Earlier lines stay as they are: settings they do not record must not be guessed.
             lines = [*_lines(path), json.dumps(sealed(row), allow_nan=False).encode()]
             with atomic_write(path) as file:
                 file.write(b"".join(line + b"\n" for line in lines))
 
     def check_text(self, text: Text) -> None:
-        """Refuse to mix runs on one text with runs on another."""
-        for row in self.all()[:1]:  # the others are on the same
+        """Refuse to mix runs on different texts."""
+        for row in self.all()[:1]:  # all rows are on the same text
             if row["text"]["digest"] != text.digest:
                 raise StrongTicketError(
                     f"{self.folder} has runs on other text ({row['text']['data']}); {text.name} needs another --out."
                 )
 
     def speed(self, config: RunConfig, machine: Mapping[str, object]) -> float | None:
-        """Tokens a second of the latest run like this one on a machine like this one."""
+        """Return the tokens per second of the latest run like this one on a machine like this one."""
         like = [
             row["run"]
             for row in self.all()
@@ -116,15 +116,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What it takes to do the runs that are missing."""
+    """What is needed to do missing runs."""
 
     text: Text
     means: Means
-    deadline: float | None = None  # begin no run that would not end before this time of `time.monotonic`
+    deadline: float | None = None  # start no run that would end after this time of `time.monotonic`
 
 
 def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: Progress, watch: Watch) -> None:
-    """Do the runs of a plan that have no row yet, in order, as far as the time goes."""
+    """Do the runs of a plan that have no row yet, in order, until the deadline."""
     rows.check_text(work.text)
     machine = environment(str(work.means.share.device))
     _tidy(rows.folder / UNDER_WAY)
@@ -133,25 +133,25 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
         path = rows.folder / UNDER_WAY / name_of(config)
         rows.read_again()
         if rows.find(config) is not None:
-            if (path / DONE_WITH).exists():  # a kill came before it was removed
+            if (path / DONE_WITH).exists():  # the process was killed before it was removed
                 discard(path)
                 _tidy(path.parent)
             continue
-        # With a tenth to spare; where no run like it is known, only what is not steps.
+        # With a tenth to spare; without a similar run, only the set-up time is known.
         speed = rows.speed(config, machine)
         needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
-        with suppress(BusyError), _claimed(path):  # what another process does is left to it
+        with suppress(BusyError), _claimed(path):  # leave runs of other processes to them
             rows.read_again()
-            if rows.find(config) is None:  # nor has one just ended
+            if rows.find(config) is None:  # another process may just have finished it
                 _do(config, rows, work, path, watch)
-        gc.collect()  # a compiled model is full of cycles, and holds a GPU's memory until they are found
+        gc.collect()  # a compiled model has reference cycles, which hold GPU memory until they are collected
 
 
 @contextmanager
 def _claimed(path: Path) -> Iterator[None]:
-    """Keep other processes from a run until its row is kept; whoever comes second gets a `BusyError`."""
+    """Lock a run until its row is kept; a second process gets a `BusyError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     claim = path.with_name(f"{path.name}.claim")
     with open(claim, "ab") as file:
@@ -176,7 +176,7 @@ def _do(config: RunConfig, rows: Rows, work: Work, path: Path, watch: Watch) -> 
 
 
 def _version_of(row: Json) -> int:
-    """Give the version of the rule that a row came of; rows from before there were versions are of the first."""
+    """Return the version of the rule that made a row; rows older than versions have the first."""
     version: int = row.get("found", {}).get("rule_version", 1)
     return version
 
@@ -187,12 +187,12 @@ def _rule_version(config: RunConfig) -> int:
 
 def _tidy(under_way: Path) -> None:
     sweep(under_way)
-    with suppress(OSError):  # there is none, or another run is under way in it
+    with suppress(OSError):  # it does not exist, or has other runs in it
         under_way.rmdir()
 
 
 def name_of(config: RunConfig) -> str:
-    """Name a run: for people first, then a few digits of its settings' hash.
+    """Name a run: readable words, then a few digits of its settings' hash.
 
     Example:
         >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, warmup=40, lr=3e-3, final_lr=3e-4))[:-8]
@@ -217,7 +217,7 @@ def name_of(config: RunConfig) -> str:
 
 
 def _counted(settings: Json, kind: type[Any]) -> Json:
-    """Leave out settings that names are older than, where the run does what runs did before them: its name stays."""
+    """Leave out settings that are newer than names and have the value that runs had before, so that names stay."""
     before = {own.name: value_before(own) for own in fields(kind)}
     return {
         name: _counted(value, Policy) if name == "policy" else value
@@ -227,13 +227,13 @@ def _counted(settings: Json, kind: type[Any]) -> Json:
 
 
 def fewer_runs(before: Json | None, now: Json) -> str | None:
-    """Say that a figure is drawn from fewer runs than the one it replaces, and which are missing that were not."""
+    """Warn if a figure is drawn from fewer runs than the one it replaces, and name the runs now missing."""
     then = before if isinstance(before, dict) else {}
     if now["runs"] >= then.get("runs", 0):
         return None
     gone = [name for name in now["missing"] if name not in then.get("missing", [])]
     named = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
-    which = f"; missing now and not then: {named}" if gone else ""
+    which = f"; newly missing: {named}" if gone else ""
     return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
 
 
@@ -249,17 +249,17 @@ def _row(line: bytes, number: int, path: Path) -> Json:
     try:
         row, wrong = unsealed(json.loads(line)), ""
     except (ValueError, RecursionError) as error:
-        # Without a line of its own, which would be 1.
-        wrong = f" is damaged, or no JSON lines: line {number} ({getattr(error, 'msg', error)})"
+        # Without the error's own line number, which is always 1.
+        wrong = f" is damaged, or not JSON lines: line {number} ({getattr(error, 'msg', error)})"
     if not wrong and not _is_row(row):
-        wrong = f": line {number} is no finished run, or one of another release"
+        wrong = f": line {number} is not a finished run, or is from another release"
     if wrong:
-        raise StrongTicketError(f"{path}{wrong}; mend that line or take it out.")
+        raise StrongTicketError(f"{path}{wrong}; repair or remove that line.")
     return row | {"config": filled(row["config"], RunConfig)}
 
 
 def _is_row(row: Json) -> bool:
-    """Whether a line has all that figures read off a row; its settings are compared with those of a plan."""
+    """Tell whether a line has everything that figures read from a row; its settings are compared with a plan's."""
     parts = ("config", "text", "run", "nonzero", "also")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in parts):
         return False
@@ -277,7 +277,7 @@ def _is_row(row: Json) -> bool:
 
 
 def _check_alike(rows: Sequence[Json], folder: Path) -> None:
-    """Refuse rows that cannot stand in one figure: on different texts, or of one run with different outcomes."""
+    """Refuse rows that cannot share a figure: on different texts, or different outcomes of one run."""
     if len(texts := {row["text"]["digest"]: row["text"]["data"] for row in rows}) > 1:
         raise StrongTicketError(f"{folder} and its neighbours have runs on several texts: {', '.join(texts.values())}.")
     outcomes: dict[str, tuple[float, float]] = {}

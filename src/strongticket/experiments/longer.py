@@ -20,7 +20,7 @@ RULE = "signed:threshold=0"  # the best strong tickets of the frontier
 
 
 class Length(TypedDict):
-    """One kind of run at one length."""
+    """Runs of one kind and length."""
 
     size: str
     kind: str
@@ -38,7 +38,7 @@ class Result(TextResult):
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """The same three runs at the short schedule and, for mini, a billion tokens."""
+    """List the same three runs with the short schedule and, for mini, with a billion tokens."""
     runs = []
     for seed, size in choice.seeds_and_sizes():
         base = replace(schedules.base(choice.schedule, size), seed=seed)
@@ -59,7 +59,7 @@ def _three(base: RunConfig) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, list[Length]]:
-    """Losses of each kind at each length, and how far tickets are above the trained model."""
+    """Compute losses of each kind at each length, and the gap between tickets and the trained model."""
     groups = grouped(rows, lambda row: (row["config"]["size"], tokens_of(row["config"]), _kind(row)))
     lengths: list[Length] = []
     for (size, tokens, kind), members in groups.items():
@@ -87,7 +87,7 @@ def _kind(row: RunRow) -> str:
 
 
 def describe(result: Result) -> Section:
-    """Losses over the tokens seen, and the gap that is left."""
+    """Show losses against tokens seen, and the remaining gap."""
     lengths = result["lengths"]
     series = [
         losses.over_seeds(
@@ -134,8 +134,8 @@ def describe(result: Result) -> Section:
         anchor="longer",
         name="Longer and larger",
         title="Does the gap close with more text, or in a larger model?",
-        lead="The best strong ticket, the same without the scale of Q and K, and the trained model, on more text and "
-        "in a larger model.",
+        lead="The best strong ticket, the same ticket without the scale of Q and K, and the trained model, with more "
+        "text and in a larger model.",
         finding=found,
         blocks=(
             chart,

@@ -1,4 +1,4 @@
-"""What figures on text are described with: losses and their differences over seeds, in words, series and lines."""
+"""Parts of the descriptions of figures on text: losses and their differences over seeds, in words and series."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,18 +11,18 @@ from strongticket.files import Json
 BEST_LOSS, FINAL_LOSS = (f"{which} validation loss, nats per token" for which in ("best", "final"))
 DOTS = "Small dots: single seeds; large: their mean, hollow where there is one seed."
 _SCHEDULES = {
-    "short": "The short schedule, about a hundredth of the paper’s 6 billion tokens a run,",
-    "paper": "The paper’s schedule, 6 billion tokens a run,",
+    "short": "The short schedule, about a hundredth of the paper’s 6 billion tokens per run,",
+    "paper": "The paper’s schedule, 6 billion tokens per run,",
 }
 
 Ends = tuple[float, float]
-# What a line of a comparison is about, and the mean over seeds that it shows.
+# The words of a line of a comparison, its values over seeds, and its colour.
 Over = TypeVar("Over", bound=Spread)
 Line = tuple[tuple[str, ...], Over, Colour]
 
 
 def setting(result: TextResult) -> str:
-    """Say on what the runs of a figure were, and how many there are of those it has planned."""
+    """Describe the schedule and the text of a figure's runs, and how many of the planned runs are done."""
     runs, missing = int(result["runs"]), len(result["missing"])
     count = f"{runs} of {runs + missing} planned runs" if missing else f"all {runs} runs"
     schedule = _SCHEDULES.get(result["config"]["schedule"], f"The {result['config']['schedule']} schedule")
@@ -47,12 +47,12 @@ def interval(found: Pair) -> str:
 
 
 def ends(found: Pair) -> Ends | None:
-    """Give a difference's interval."""
+    """Return a difference's interval."""
     return None if found["interval"] is None else (float(found["interval"][0]), float(found["interval"][1]))
 
 
 def deviations(found: Spread) -> Ends | None:
-    """Give a loss's mean less and plus its deviation over seeds."""
+    """Return the mean loss minus and plus its deviation over seeds."""
     return None if found["std"] is None else (found["mean"] - found["std"], found["mean"] + found["std"])
 
 
@@ -63,7 +63,7 @@ def over_seeds(
     reach: Callable[[Over], Ends | None] = deviations,
     **look: Any,
 ) -> Series:
-    """Draw means over seeds with bars and each seed's value; what was run once has neither."""
+    """Draw means over seeds with bars and each seed's value; a single run has neither."""
     bars = [reach(each) or (each["mean"], each["mean"]) for each in found]
     look = {"notes": [f"{each['n']} seed{'s' * (each['n'] > 1)}" for each in found]} | look
     return Series(
@@ -77,7 +77,7 @@ def over_seeds(
 
 
 def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
-    """Give columns of losses: the final one where it is not the best everywhere, and those on other texts."""
+    """Return columns of losses: best, final unless it is always the best, and those on other texts."""
     differ = any(point[BEST]["values"] != point[FINAL]["values"] for point in points)
     columns = {"best loss": BEST, "final loss": FINAL} if differ else {"best and final loss": BEST}
     own = {name: lambda point, measure=measure: loss(point[measure]) for name, measure in columns.items()}
@@ -93,7 +93,7 @@ def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:
 
 
 def compare_pairs(lines: Sequence[Line[Pair]], *, standard_error: bool = False, **more: Any) -> list[Comparison]:
-    """Show differences seed by seed, if there are any, with intervals unless there is one seed everywhere."""
+    """Show differences seed by seed, if there are any, with intervals unless all have one seed."""
     numbers: dict[str, Callable[[Pair], str]] = {"seeds": _count, "mean": difference}
     if any(pair["interval"] for _, pair, _ in lines):
         if standard_error:
@@ -124,7 +124,7 @@ def _count(found: Spread) -> str:
 
 
 def seeds(numbers: Iterable[int]) -> str:
-    """Say how many seeds some settings have each.
+    """Say how many seeds each setting has.
 
     Example:
         >>> seeds([3, 3]), seeds([1, 1]), seeds([1, 3, 1])
@@ -146,8 +146,8 @@ def million(tokens: float) -> str:
 
 
 def caution(numbers: Sequence[int]) -> str:
-    """Say what differences between runs of so many seeds are worth."""
+    """Say how far differences can be trusted, given the numbers of seeds."""
     if max(numbers, default=1) == 1:
         return "Single runs have no interval: a difference smaller than the spread over seeds means nothing."
     few = " Where there is one seed, there is no interval." if min(numbers) == 1 else ""
-    return f"Intervals are of the mean over seeds, 95 %; one that holds zero leaves the effect open.{few}"
+    return f"Intervals: 95 %, of the mean over seeds; if one contains zero, the effect is uncertain.{few}"

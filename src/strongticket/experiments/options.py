@@ -1,4 +1,4 @@
-"""What a user may ask of figures; without torch, so that a command's help need not wait for it."""
+"""The options of figures; without torch, so that a command's help appears at once."""
 
 import re
 from dataclasses import dataclass, fields
@@ -14,7 +14,7 @@ ON_TEXT = "Figures on text, from fig7 on"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user may ask of any figure; None and nothing leave the figure's own default."""
+    """Options of every figure; None and empty values leave the figure's default."""
 
     quick: bool = setting(
         False, "Fewer sources, widths and inputs: a rough figure in a minute or less; from fig7 on, in minutes."
@@ -74,7 +74,7 @@ class Options:
             raise ValueError(f"--only {self.only!r} is not a regular expression: {error}.") from None
 
     def variant(self) -> dict[str, str]:
-        """Give what was asked for beyond a figure's defaults, by the names of the options.
+        """Return the options that differ from a figure's defaults, by name.
 
         Example:
             >>> Options(widths=(8, 16), heads=4).variant()

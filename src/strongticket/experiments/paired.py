@@ -1,4 +1,4 @@
-"""Runs that share everything but one setting are compared seed by seed: what seeds have in common cancels."""
+"""Compare runs that differ in one setting seed by seed: variation shared by both runs of a seed cancels."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from strongticket.errors import MissingExtraError
 
-_CERTAIN = 100.0  # standard errors: where two pairs are enough, whose quantile is 12.7
+_CERTAIN = 100.0  # standard errors: far above 12.7, the quantile for two pairs
 
 
 class Spread(TypedDict):
@@ -14,7 +14,7 @@ class Spread(TypedDict):
 
     n: int
     mean: float
-    std: float | None  # of a single one there is none
+    std: float | None  # None for a single value
     values: list[float]
 
 
@@ -27,14 +27,14 @@ class Pair(Spread):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Give mean and standard deviation over seeds (n - 1 in the denominator; None of a single one)."""
+    """Return mean and standard deviation over seeds (n - 1 in the denominator; None for a single value)."""
     n, mean = len(values), math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
     return {"n": n, "mean": mean, "std": deviation, "values": list(values)}
 
 
 def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Pair | None:
-    """Compare the seeds both have: mean of second - first, its standard error and a 95 % t-interval.
+    """Compare common seeds: the mean of second - first, its standard error and a 95 % t-interval.
 
     Example:
         >>> found = paired_difference({0: 5.0, 1: 5.2, 2: 5.1}, {0: 4.9, 1: 5.0, 2: 5.0})
@@ -54,7 +54,7 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
 
 
 def pairs_needed(effect: float, deviation: float, *, power: float = 0.8) -> int:
-    """How many pairs find an effect so often: a t-test at the 5 % level, of differences with this deviation.
+    """Return how many pairs a t-test at the 5 % level needs to find an effect, given the deviation of differences.
 
     Example:
         >>> pairs_needed(0.03, 0.03), pairs_needed(0.03, 0.3)
@@ -71,7 +71,7 @@ def pairs_needed(effect: float, deviation: float, *, power: float = 0.8) -> int:
 
 def _power(effect: float, deviation: float, pairs: int) -> float:
     shift = effect * math.sqrt(pairs) / max(deviation, 1e-300)
-    # The chance of a significant difference of the wrong sign is nothing beside this.
+    # The chance of a significant difference of the wrong sign is negligible.
     return float(_scipy_stats().nct.sf(_t_quantile(pairs - 1), pairs - 1, shift)) if shift < _CERTAIN else 1.0
 
 

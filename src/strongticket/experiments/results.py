@@ -1,8 +1,8 @@
-"""A figure's folder: what is finished, what was begun, and a refusal to mix two configurations.
+"""A figure's folder: finished and partial results, never of two configurations.
 
-result.json    configuration and numbers; the same bytes however the work was split
+result.json    configuration and numbers; the same bytes however the work is split
 run.json       command, machine, date and seconds of the run that finished it
-partial.jsonl  while work is under way: the configuration, the targets, then one line for each finished task
+partial.jsonl  until then: the configuration, the targets, then one line per finished task
 """
 
 import json
@@ -21,16 +21,16 @@ RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
 
 
 class ResultFolder:
-    """The folder of one figure under one configuration, which is everything the numbers depend on.
+    """The folder of one figure with one configuration: everything the numbers depend on.
 
-    Its dataclass is for files that are older than some of its fields.
+    The configuration's dataclass, `kind`, fills in fields that older files lack.
     """
 
     def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
         self.path, self.config, self.kind = path, config, kind
 
     def finished(self) -> Json | None:
-        """Read the result if there is one; that of another configuration is refused."""
+        """Read the result if there is one; refuse that of another configuration."""
         result = read_json(self.path / RESULT)
         if result is not None:
             self._check(result.get("config") if isinstance(result, dict) else None)
@@ -38,10 +38,10 @@ class ResultFolder:
 
     @contextmanager
     def partial(self, tell: Callable[[str], object] = warnings.warn) -> Iterator["Partial"]:
-        """Open the work done so far, keep more of it, and leave it on disk if the block is left by an error.
+        """Open the finished tasks and add to them; they stay on disk if the block fails.
 
         Args:
-            tell: told of damage.
+            tell: called with a message if lines are damaged.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / PARTIAL, "a+b", buffering=0) as file:
@@ -64,7 +64,7 @@ class ResultFolder:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Say which file is to blame if its content is not what a release like this one wrote."""
+    """Name the file in the error if its content cannot be understood."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -76,7 +76,7 @@ def naming(path: Path) -> Iterator[None]:
 class Partial:
     """Finished tasks, kept line by line, each with a SHA-256.
 
-    A line cut short by a crash is dropped when the file is opened again, and one that was damaged is not used.
+    When the file is opened again, a line cut short by a crash is dropped, and a damaged line is not used.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Partial:
         match _parse(lines[0]):
             case {"config": theirs}:
                 check(theirs)
-            case _:  # then nobody knows whose the other lines are
+            case _:  # then the configuration of the other lines is unknown
                 raise StrongTicketError(f"{file.name} is damaged in its first line; move it away and run again.")
         damaged = 0
         for line in lines[1:]:
@@ -106,15 +106,15 @@ class Partial:
                 case _:
                     damaged += 1
         if damaged:
-            tell(f"{file.name}: {damaged} of {len(lines)} lines are damaged; what they held is done again.")
+            tell(f"{file.name}: {damaged} of {len(lines)} lines are damaged; their work is done again.")
 
     def keep_targets(self, targets: list[Json]) -> None:
-        """Keep the targets, which may have taken training."""
+        """Keep the targets, whose training may have taken long."""
         self.targets = targets
         self._append({"targets": targets})
 
     def keep(self, task: str, rows: Json) -> None:
-        """Keep what the task of this name gave."""
+        """Keep the rows of a task."""
         self.rows[task] = rows
         self._append({"task": task, "rows": rows})
 
@@ -124,7 +124,7 @@ class Partial:
 
 
 def _parse(line: bytes) -> Json | None:
-    """Read a whole line with its SHA-256, or give None."""
+    """Read a line and check its SHA-256; None if it is damaged."""
     try:
         read = json.loads(line)
         return rest if (rest := unsealed(read)) != read else None

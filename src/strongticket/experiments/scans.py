@@ -1,8 +1,8 @@
-r"""How the error of tickets depends on what the theorems depend on: $d$, the heads $H$, $\alpha$, the layers $L$.
+r"""How the error of tickets depends on the parameters of the theorems: $d$, the heads $H$, $\alpha$, the layers $L$.
 
-One setting is varied at a time, and every source has a target of its own, whose matrices have spectral norm 1. Networks
-of L layers are hidden in 2 L random ones, as the paper does, and in L + 1 (Burkholz 2022), where a random unit is a
-copy of one of the target's and nothing stands between two layers; these are also compared by their width.
+One setting is varied at a time, and every source has its own target, whose matrices have spectral norm 1. Networks of
+L layers are hidden in 2 L random layers, as in the paper, and in L + 1 (Burkholz 2022), where every random unit copies
+one of the target's and there is no extra layer between two layers; these are also compared by their width.
 """
 
 import math
@@ -33,10 +33,10 @@ NAMES: dict[Scan, str] = {
     "H": "heads H",
     "alpha": "norm of inputs α",
     "L": "layers L",
-    "units": "hidden units for each input",
+    "units": "hidden units per input",
 }
 NETWORKS: tuple[Scan, ...] = ("L", "units")  # scans of a ReLU network; the others are of an attention
-# What stays as it is while another one is varied.
+# The value of each setting while another is varied.
 USUAL: dict[Scan, float] = {"d": 8, "H": 1, "alpha": 1, "L": 2, "units": 20}
 SCANNED: dict[Scan, tuple[float, ...]] = {
     "d": (2, 4, 8, 16, 32),
@@ -58,24 +58,24 @@ class Config(SourceConfig):
 
     effort: Effort = "default"
     sources: int = 30
-    widths: tuple[int, ...] = (int(USUAL["units"]),)  # for each input, where they are not what is varied
+    widths: tuple[int, ...] = (int(USUAL["units"]),)  # per input, except where units are varied
     inputs: int = 100  # of norm alpha
 
 
 class Point(TypedDict):
-    """The sources of one cell: a scan, and the value it has come to."""
+    """The sources of one cell: a scan at one value."""
 
     scan: Scan
     value: float
     error: Summary
     certificate: Summary
     shallow: Summary | None  # of L + 1 layers
-    theorem: float  # what the theorem promises, were it not silent from 1 on
+    theorem: float  # the theorem's error bound, also above 1, where the theorem does not apply
     sources: dict[str, list[Json]]
 
 
 class Result(TypedDict):
-    """What `result.json` holds, as far as it is shown."""
+    """The parts of `result.json` that are shown."""
 
     config: Json
     cells: list[Point]
@@ -83,20 +83,22 @@ class Result(TypedDict):
 
 
 def configure(options: Options) -> Config:
-    """Follow the options; quick means fewer sources, and nothing else."""
+    """Apply the options; `--quick` only means fewer sources."""
     if options.target == "trained" or options.normalize is False or options.targets > 1:
-        raise ValueError("scans has an untrained target of norm 1 for each source; leave --target and --targets out.")
+        raise ValueError(
+            "scans has an untrained target of norm 1 for each source; leave out --target, --targets and --no-normalize."
+        )
     return replace(following(Config(), options, sources=3), targets=len(CELLS))
 
 
 def make_target(config: Config, index: int) -> Json:
-    """Say which cell this is; its targets are drawn with the sources."""
+    """Describe a cell; its targets are drawn with the sources."""
     scan, value = CELLS[index]
     return {"index": index, "scan": scan, "value": value}
 
 
 def draw_target(scan: Scan, sizes: dict[Scan, float], seed: int) -> Attention | FeedForward:
-    """Draw an attention, or the network whose layers are counted."""
+    """Draw an attention or, for scans of networks, a ReLU network."""
     generator = torch.Generator().manual_seed(seed)
     d, H = int(sizes["d"]), int(sizes["H"])
     if scan in NETWORKS:
@@ -130,11 +132,11 @@ def run_task(task: Task[Config]) -> Json:
 
 
 def prune_shallow(target: FeedForward, items: int, seed: int) -> FeedForward:
-    r"""Prune a random ReLU network of L + 1 layers into one of L, and give what is left of it.
+    r"""Prune a random ReLU network of L + 1 layers into one of L layers, and return the pruned network.
 
-    Units of the first layer keep one input each, in equal blocks, as in 2 L layers. Every unit after that is a copy of
-    one of the target's, `items` copies of each, and meets its weights by subset sums of its own: over products $u v$ in
-    the first layer of the target, over the copies' weights $v$ themselves in later ones.
+    Units of the first layer keep one input each, in equal blocks, as in 2 L layers. Every later unit copies one of the
+    target's, with `items` copies of each, and approximates its weights by its own subset sums: over products $u v$ in
+    the first layer of the target, over the copies' weights $v$ in later layers.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -142,7 +144,7 @@ def prune_shallow(target: FeedForward, items: int, seed: int) -> FeedForward:
         return 2 * torch.rand(*shape, generator=generator) - 1
 
     d = target.weights[0].shape[1]
-    # Of the units of an input those that carry positive ones come first: what they are called does not matter.
+    # Units of an input that carry positive values come first: their order does not matter.
     u = draw(d, items).sort(dim=1, descending=True).values
     positive = (u > 0).sum(dim=1)
     sizes = torch.stack([positive, items - positive], dim=1).flatten()
@@ -180,7 +182,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
 
 
 def promised(scan: Scan, value: float, units: int) -> float:
-    """Give the error that a theorem promises by the tighter lemmas, beyond 1 as well, where it says nothing."""
+    """Return a theorem's error bound by the tighter lemmas, also above 1, where the theorem does not apply."""
     sizes = USUAL | {"units": units} | {scan: value}
     d, alpha = int(sizes["d"]), float(sizes["alpha"])
     if scan in NETWORKS:
@@ -193,23 +195,22 @@ def promised(scan: Scan, value: float, units: int) -> float:
 
 
 def describe(result: Result) -> Section:
-    """One view for each setting that was varied."""
+    """Show one view per varied setting."""
     config, adaptive = result["config"], result["adaptive"]["cells"]
     views = [_view(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES]
     usual = ", ".join(f"{SYMBOLS.get(scan, scan)} = {value:g}" for scan, value in USUAL.items() if scan != "units")
     chart = Chart(
         title="Error against what the theorems depend on",
-        caption=f"Medians and quartiles of {config['sources']} sources, each with a target of its own; norms 1, init "
-        f"{config['init']}. Where nothing else is said, {usual} and {config['widths'][0]} hidden units per input: of "
-        "an attention, or of a ReLU network where its layers or its units are varied. An error is the largest error "
-        "norm of a token, averaged over "
-        f"{config['inputs']} inputs of norm α. Dashed: how what the theorem promises changes, from the first point on."
-        f"{curves.ADAPTIVE}",
+        caption=f"Medians and quartiles of {config['sources']} sources, each with its own target; norms 1, init "
+        f"{config['init']}. Unless stated otherwise, {usual} and {config['widths'][0]} hidden units per input, of an "
+        "attention, or of a ReLU network where layers or units are varied. An error is the largest error norm of a "
+        f"token, averaged over {config['inputs']} inputs of norm α. Dashed: the change the theorem predicts, from the "
+        f"first point on.{curves.ADAPTIVE}",
         views=views,
         tables=[_table(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES],
     )
     gains = [theirs["error"]["median"] / ours["error"]["median"] for theirs, ours in _pairs(result["cells"], adaptive)]
-    gained = f"adaptive units lower the median error {_times(min(gains))} to {_times(max(gains))} times"
+    gained = f"adaptive units lower the median error by a factor of {_times(min(gains))} to {_times(max(gains))}"
     return Section(
         anchor="scans",
         name="Scans",
@@ -274,14 +275,14 @@ def _table(scan: Scan, equal: Sequence[Point], adaptive: Sequence[Point]) -> Tab
 
 
 def growth_in_words(cells: Sequence[Point]) -> str:
-    """Say how many times larger the median error is at each scan's end than at its start, beside the theorem."""
-    told = []
+    """Say by what factor the median error changes from each scan's start to its end, and what the theorem says."""
+    factors = []
     for scan in NAMES:
         first, *_, last = _of(cells, scan)
         grown, allowed = last["error"]["median"] / first["error"]["median"], last["theorem"] / first["theorem"]
         way = f"from {SYMBOLS.get(scan, scan)} = {first['value']:g} to {last['value']:g}"
-        told.append(f"{_times(grown)} times {way} ({_times(allowed)} in the theorem)")
-    return f"With equal blocks it changes {', '.join(told)}."
+        factors.append(f"{_times(grown)} {way} ({_times(allowed)} in the theorem)")
+    return f"With equal blocks it changes by a factor of {', '.join(factors)}."
 
 
 def _times(ratio: float) -> str:
@@ -290,14 +291,14 @@ def _times(ratio: float) -> str:
 
 
 def shallow_in_words(equal: Sequence[Point], adaptive: Sequence[Point]) -> str:
-    """Hold L + 1 layers against 2 L, at the greatest width."""
+    """Compare L + 1 layers with 2 L, at the greatest width."""
     last, shallow = equal[-1], equal[-1]["shallow"]
     assert shallow is not None
     deep, ours = (number(point["error"]["median"]) for point in (last, adaptive[-1]))
     return (
-        f"With {last['value']:g} units for each input, L + 1 random layers come as close as "
-        f"{number(shallow['median'])}, 2 L with equal blocks {deep}, and 2 L with adaptive units {ours}."
+        f"With {last['value']:g} units per input, the error is {number(shallow['median'])} in L + 1 random layers, "
+        f"{deep} in 2 L with equal blocks, and {ours} in 2 L with adaptive units."
     )
 
 
-FIGURE = Figure("scans", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=10), describe)
+FIGURE = Figure("scans", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10), describe)

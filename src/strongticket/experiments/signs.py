@@ -1,4 +1,4 @@
-"""Figures 7 and 8 once more, for tickets of signed constants with everything masked: what is the scale worth there?"""
+"""Figure 8 for tickets of signed constants with everything masked: does the scale help there, too?"""
 
 from dataclasses import replace
 
@@ -9,11 +9,11 @@ from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.learn.config import RunConfig
 
 DENSITY = 0.5
-WARMUP = 4  # times the usual one, as the ablation found best for tickets with everything masked
+WARMUP = 4  # times the usual one, the best for tickets with everything masked according to `ablation`
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each seed and model: all scales of Figure 8."""
+    """List all scales of Figure 8 for each seed and model."""
     runs = []
     for seed, size in choice.seeds_and_sizes():
         base = schedules.times_warmup(schedules.base(choice.schedule, size), WARMUP)
@@ -24,7 +24,7 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def describe(result: fig8.Result) -> Section:
-    """What Figure 8 shows, of these tickets."""
+    """Show the same as Figure 8 for these tickets."""
     return replace(
         fig8.describe(result),
         anchor="signs",

@@ -1,7 +1,7 @@
-"""How much seeds differ, at two lengths: what it takes to see the effect Figures 7 and 8 are about.
+"""How much seeds differ, at two lengths: how many runs show the effect of Figures 7 and 8.
 
-Run before them. The difference of two runs that share a seed varies less than either, and how much less decides how
-many seeds tell an effect of 0.03 nats from none.
+Run before them. The difference of two runs that share a seed varies less than either run; how much less decides how
+many seeds make an effect of 0.03 nats distinguishable from zero.
 """
 
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ class Result(TextResult):
 
 
 def plan(choice: Choice) -> list[RunConfig]:
-    """For each length and seed: tickets without and with the theory's scale, embeddings trained."""
+    """List tickets without and with the theory's scale for each length and seed, embeddings trained."""
     runs = []
     for size, seeds in choice.models.items():
         full = schedules.origin(choice.schedule, size)
-        # The last sees the tokens of the first, in batches four times as large: what a spread owes to few steps.
+        # The last sees as many tokens as the first, in batches four times as large: the effect of fewer steps.
         coarse = schedules.shortened(replace(full, sequences=4 * full.sequences), full.steps // 8)
         for config in (schedules.shortened(full, full.steps // 2), full, coarse):
             for seed in range(seeds):
@@ -59,7 +59,7 @@ def plan(choice: Choice) -> list[RunConfig]:
 
 
 def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
-    """For each length: the spread of each kind of ticket, of their difference, and the seeds it asks for."""
+    """Compute, for each length, the spread of both kinds of ticket and of their difference, and the seeds needed."""
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["steps"]))
     return {"effect": EFFECT, "lengths": [_length(members) for _, members in sorted(groups.items())]}
 
@@ -82,7 +82,7 @@ def _length(rows: Sequence[RunRow]) -> Length:
 
 
 def describe(result: Result) -> Section:
-    """Each seed's losses at both scales, their differences, and how many seeds the effect asks for."""
+    """Show each seed's losses at both scales, their differences, and how many seeds the effect needs."""
     lengths, effect = result["lengths"], number(result["effect"])
     names = [(str(line["size"]), losses.million(line["tokens"]), f"{int(line['steps']):,}") for line in lengths]
     single: list[losses.Line[Spread]] = [
@@ -95,21 +95,21 @@ def describe(result: Result) -> Section:
     few, many = min(needed, default=0), max(needed, default=0)
     pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
     words = ("model", "tokens", "steps")
-    found = f"an effect of {effect} nats takes {pairs} pairs of runs to see{why}" if needed else ""
+    found = f"seeing an effect of {effect} nats takes {pairs} pairs of runs{why}" if needed else ""
     apart = max(max(line["values"]) - min(line["values"]) for _, line, _ in single)
     differences = losses.compare_pairs(
         [((*name, str(line["seeds_needed"] or "–")), pair, "median") for name, line, pair in paired],
-        title=sentence(found) or "What the scale changes, seed by seed",
+        title=sentence(found) or "The effect of the scale, seed by seed",
         caption=f"Seeds needed: to find {effect} nats four times in five, by a paired t-test at the 5 % level.",
         words=(*words, "seeds needed"),
-        axis="difference of the final loss, nats per token",
+        axis="difference in final loss, nats per token",
     )
     return Section(
         anchor="spread",
         name="Spread over seeds",
         title="How much seeds differ",
-        lead=f"{losses.setting(result)}. Before an effect of the scale can be claimed, the spread over seeds says how "
-        "many runs it takes to see one.",
+        lead=f"{losses.setting(result)}. Before claiming an effect of the scale, the spread over seeds shows how many "
+        "runs it takes to see one.",
         finding=found,
         blocks=(
             losses.compare_losses(

@@ -1,4 +1,4 @@
-"""What is said about a set of sources: mean and spread, median and quartiles; and exponential fits to them."""
+"""Statistics of a set of sources: mean and spread, median and quartiles, and exponential fits."""
 
 import math
 import warnings
@@ -33,7 +33,7 @@ class Summary(TypedDict):
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Describe the values of all sources.
+    """Summarize the values of all sources.
 
     Example:
         >>> summarize([1.0, 2.0, 3.0, 6.0])["mean"], summarize([1.0, 2.0, 3.0, 6.0])["median"]
@@ -53,12 +53,12 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def fit_decay(widths: Sequence[int], errors: Sequence[float], delta: float | None = None) -> Decay | None:
-    r"""Fit $\gamma \exp(-\delta n)$ by `scipy.optimize.curve_fit` as it comes: least squares of the errors themselves.
+    r"""Fit $\gamma \exp(-\delta n)$ by `scipy.optimize.curve_fit` with its defaults: least squares of the errors.
 
     The largest errors, those of the smallest widths, decide such a fit. None if there is nothing to fit or the
-    optimiser does not settle. With `delta`, that rate is kept, and only $\gamma$ is fitted.
+    optimiser does not converge. With `delta`, the rate is fixed, and only $\gamma$ is fitted.
     """
-    # The first two widths have the largest errors, which decide the fit, so it begins at the curve through them.
+    # The first two widths have the largest errors, which decide the fit, so it starts at the curve through them.
     start = fit_decay_in_logs(widths[:2], errors[:2])
     if start is None:
         return None
@@ -67,7 +67,7 @@ def fit_decay(widths: Sequence[int], errors: Sequence[float], delta: float | Non
     except ModuleNotFoundError:
         raise MissingExtraError("fits need scipy: pip install 'strongticket[report]'") from None
     first = [start["gamma"], start["delta"]] if delta is None else [start["gamma"]]
-    # On its way the optimiser may try any rate; and it warns of covariances, which nobody asked for.
+    # The optimiser may try any rate; its warnings are about covariances, which are not used.
     with np.errstate(over="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", OptimizeWarning)
         try:
@@ -78,7 +78,7 @@ def fit_decay(widths: Sequence[int], errors: Sequence[float], delta: float | Non
 
 
 def fit_decay_in_logs(widths: Sequence[int], errors: Sequence[float]) -> Decay | None:
-    r"""Fit a straight line to $\log$ error against n: every width counts alike. None below two positive errors."""
+    r"""Fit a straight line to $\log$ error against n, all widths weighted equally. None below two positive errors."""
     points = [(n, math.log(e)) for n, e in zip(widths, errors, strict=True) if e > 0]
     if len(points) < 2:
         return None

@@ -1,7 +1,7 @@
-r"""The attention that sources are pruned into: drawn as in appendix B.1, and trained on the angular task if asked.
+r"""The attention that sources are pruned into: drawn as in appendix B.1, and optionally trained on the angular task.
 
-A target is one head (or as many as asked for), $d_1 = 2$, $d_2 = 1$, and a regression token that starts at zero and is
-learned along with it (a token that stayed zero would attend uniformly, and query and key would get no gradient).
+A target has one head (or `n_heads`), $d_1 = 2$, $d_2 = 1$, and a regression token that starts at zero and is learned
+along with it (a token that stayed zero would attend uniformly, and query and key would get no gradient).
 """
 
 import math
@@ -24,11 +24,11 @@ Kind = Literal["trained", "untrained"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetConfig:
-    """How a target is made; the paper's values, and ours where it is silent."""
+    """How a target is made, with the paper's values, or ours where it gives none."""
 
     kind: Kind = "trained"
     n_heads: int = 1
-    normalize: bool = False  # divide matrices of spectral norm above 1 by it, as the theorems assume
+    normalize: bool = False  # divide matrices of spectral norm above 1 by their norm, as the theorems assume
     key_width: int = 8  # d_K
     value_width: int = 8  # d_V; the paper does not say
     samples: int = SAMPLES  # in the training and in the validation split
@@ -54,13 +54,13 @@ class Target:
         return cls(Attention(*weights).requires_grad_(False), torch.tensor(content["token"], dtype=torch.float64))
 
     def input_norm(self) -> float:
-        """Give the largest norm of a token: points lie on the unit circle, the regression token where it was put."""
+        """Return the largest norm of a token: points lie on the unit circle, the regression token anywhere."""
         # One more unit in the last place: cos^2 + sin^2 may round above 1.
         return math.nextafter(max(1.0, self.token.norm().item()), math.inf)
 
 
 def make_target(config: TargetConfig, seed: int, index: int) -> Json:
-    """Draw target number `index`, train it if asked, and describe it in plain JSON.
+    """Draw target number `index`, train it if its kind is "trained", and describe it in plain JSON.
 
     Returns:
         Weights, token, the spectral norms of the four matrices, the merged matrices, and the losses of training.
@@ -97,10 +97,10 @@ def draw_target(config: TargetConfig, seed: int) -> Target:
 
 
 def train(target: Target, config: TargetConfig, seed: int, index: int) -> Json:
-    """Train in place by the squared error of the regression token's output; the last epoch's weights stay."""
+    """Train in place on the squared error of the regression token's output; keep the last epoch's weights."""
     data, held_out = (draw_angular(split, config.samples, seed=seed) for split in ("train", "validation"))
     generator = torch.Generator().manual_seed(derive_seed(seed, "training", index))
-    # Validation batches have lengths of their own, the same in every epoch, so that losses compare.
+    # Validation batches have their own lengths, the same in every epoch, so that losses are comparable.
     lengths = torch.Generator().manual_seed(derive_seed(seed, "validation"))
     validation = [(batch, _draw_length(config, lengths)) for batch in _batches(held_out, config.batch, None)]
     token = target.token.requires_grad_()
@@ -123,7 +123,7 @@ def train(target: Target, config: TargetConfig, seed: int, index: int) -> Json:
 
 
 def token_output(qk: Tensor, vo: Tensor, x: Tensor) -> Tensor:
-    """Give the first token's output alone, (N, d_2), in time linear in the length.
+    """Compute only the first token's output, (N, d_2), in time linear in the length.
 
     Args:
         qk: (H, d_1, d_1), the scale included.
@@ -136,20 +136,20 @@ def token_output(qk: Tensor, vo: Tensor, x: Tensor) -> Tensor:
 
 
 def draw_of_norm_one(generator: torch.Generator, *shape: int) -> Tensor:
-    """Draw a matrix, or one for each head, whose spectral norm is 1, as the theorems assume."""
+    """Draw a matrix, or one per head, of spectral norm 1, as the theorems assume."""
     matrix = 2 * torch.rand(*shape, generator=generator, dtype=torch.float64) - 1
     return matrix / _norms(matrix)
 
 
 def draw_tokens(inputs: int, length: int, d: int, norm: float, seed: int) -> Tensor:
-    """Draw sequences whose tokens are as long as a certificate allows, (inputs, length, d)."""
+    """Draw sequences whose tokens have the largest norm a certificate allows, (inputs, length, d)."""
     x = torch.randn(inputs, length, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    # A little within, since norms are rounded.
+    # Slightly smaller, since norms are rounded.
     return norm * (1 - 1e-12) * torch.nn.functional.normalize(x, dim=-1)
 
 
 def normalize(attention: nn.Module) -> None:
-    """Divide, in place, each head's matrices whose spectral norm exceeds 1 by it."""
+    """Divide each head's matrices of spectral norm above 1 by their norm, in place."""
     with torch.no_grad():
         for weight in attention.parameters():
             weight.div_(_norms(weight).clamp(min=1))
@@ -178,6 +178,6 @@ def _draw_length(config: TargetConfig, generator: torch.Generator) -> int:
 
 
 def _norms(weight: Tensor) -> Tensor:
-    """Give each head's spectral norm, (H, 1, 1)."""
+    """Return each head's spectral norm, (H, 1, 1)."""
     norms: Tensor = torch.linalg.matrix_norm(weight.detach(), ord=2, keepdim=True)
     return norms

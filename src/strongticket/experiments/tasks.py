@@ -1,4 +1,4 @@
-"""The unit of work: some sources of one width, pruned into one target; and what is measured of them."""
+"""The unit of work: some sources of one width, pruned into one target, and their measurements."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ from strongticket.ops.subset_sum import Effort
 from strongticket.settings import setting
 from strongticket.tickets.ticket import Ticket
 
-# A certificate speaks of real arithmetic. Both networks are evaluated in float64 on values of order 1, and their
-# difference is off by less than this.
+# Certificates hold for real arithmetic. Both networks are evaluated in float64 on values of order 1, which changes
+# their difference by less than this.
 ROUNDING = 1e-13
-SEED_BITS = 53  # readers of JSON keep whole numbers exact up to here
+SEED_BITS = 53  # JSON readers keep integers exact up to here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
-    """What every figure's configuration says; the numbers depend on this, and on what a figure adds."""
+    """The settings common to every figure; the numbers depend on these and on what a figure adds."""
 
-    # Options that make a variant of the figure, and the fields they set; a dot leads into the target's own.
+    # Options that make a variant of the figure, and the fields they set; with a dot, a field of the target.
     varied: ClassVar[Mapping[str, str]] = {}
 
     seed: int = 0
@@ -45,7 +45,7 @@ C = TypeVar("C", bound=SourceConfig)
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[C]):
-    """Sources `first` to `last` - 1 of one width and target, their units shared out in one way."""
+    """Sources `first` to `last` - 1 of one width, target and assignment of units."""
 
     config: C
     assignment: Assignment
@@ -56,18 +56,18 @@ class Task(Generic[C]):
 
     @property
     def name(self) -> str:
-        """Tell tasks apart, also those of another way to cut the work."""
+        """Name the task uniquely, even if the work is split differently."""
         sources = f"sources {self.first} to {self.last - 1}"
         return f"{self.assignment}, target {self.target['index']}, width {self.width}, {sources}"
 
     def shares_width(self, other: "Task[C]") -> bool:
-        """Tell whether another task is on the same width and target, with units shared out in the same way."""
+        """Tell whether another task has the same width, target and assignment of units."""
         return all(getattr(self, own) == getattr(other, own) for own in ("assignment", "width", "target"))
 
     def sources(self) -> Iterator[dict[str, Any]]:
-        """Give what each source is drawn and pruned with; every target, width and source has its own seed.
+        """Yield the arguments each source is drawn and pruned with; every target, width and source has its own seed.
 
-        The same ones for each assignment: what differs then is the assignment alone.
+        Seeds are the same for each assignment, so that only the assignment differs.
         """
         config, n = self.config, self.width
         same: dict[str, Any] = {"key_width": n, "value_width": n, "init": config.init, "blocks": config.blocks}
@@ -76,19 +76,19 @@ class Task(Generic[C]):
             yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 
 
-def cut(config: C, targets: Sequence[Json], sources_a_task: int) -> list[Task[C]]:
-    """Cut the work into tasks, in the order assignment, target, width, source."""
+def cut(config: C, targets: Sequence[Json], sources_per_task: int) -> list[Task[C]]:
+    """Split the work into tasks, in the order assignment, target, width, source."""
     return [
-        Task(config, assignment, target, width, first, min(first + sources_a_task, config.sources))
+        Task(config, assignment, target, width, first, min(first + sources_per_task, config.sources))
         for assignment in config.assignments
         for target in targets
         for width in config.widths
-        for first in range(0, config.sources, sources_a_task)
+        for first in range(0, config.sources, sources_per_task)
     ]
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Hash an experiment's seed and what it is for into a new seed, so that seeds of different uses never meet.
+    """Hash an experiment's seed and its purpose into a new seed, so that different uses never share a seed.
 
     Example:
         >>> derive_seed(0, "source", 8, 1) == derive_seed(0, "source", 81)
@@ -99,14 +99,14 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
 
 def token_errors(module: nn.Module, expected: Tensor, x: Tensor) -> Tensor:
-    """Give each input's largest error norm over its tokens, (N,)."""
+    """Return each input's largest error norm over its tokens, (N,)."""
     with torch.inference_mode():
         worst: Tensor = (module(x) - expected).norm(dim=-1).amax(dim=-1)
     return worst
 
 
 def describe_ticket(ticket: Ticket) -> dict[str, object]:
-    """Say what is certified of a ticket, and what was out of reach."""
+    """Return a ticket's certified error and how many entries were out of reach."""
     certificate = ticket.certificate
     assert certificate is not None
     out_of_reach = certificate.details["unreachable"]
@@ -120,12 +120,12 @@ def describe_ticket(ticket: Ticket) -> dict[str, object]:
 
 
 def violated(certificate: float, worst: float) -> bool:
-    """Tell whether an error exceeds what was certified by more than rounding explains."""
+    """Tell whether an error exceeds its certificate by more than rounding explains."""
     return worst > certificate + ROUNDING
 
 
 def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
-    """Turn rows with the same fields into one list for each field.
+    """Turn rows with the same fields into one list per field.
 
     Example:
         >>> columns([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
@@ -135,13 +135,13 @@ def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
 
 
 def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[Json]]:
-    """Put the columns of all chunks of one target and width one below another."""
+    """Concatenate the columns of all chunks of one target and width."""
     parts = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def worst_and_certified(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
-    """Give each source's worst error and its certificate, whichever figure it is from."""
+    """Return each source's worst error and its certificate, for any figure."""
     if "token_worst" in sources:
         columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
         return [max(*token, *every) for token, every in columns], sources["certificate"]

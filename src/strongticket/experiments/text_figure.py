@@ -1,4 +1,4 @@
-"""Figures made of runs on text: a plan of runs, and a result of those that are done."""
+"""Figures made of runs on text: a plan of runs, and the result of the finished ones."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strongticket.experiments import TEXT_FIGURES
-from strongticket.experiments.figure import How, NothingToDrawError, Options
+from strongticket.experiments.figure import How, NothingToDrawError, Options, Plan
 from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
 from strongticket.files import Json, as_json, read_json, sealed, write_json
@@ -18,46 +18,42 @@ MINI_AND_SMALL = {"mini": 3, "small": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a user may ask of a figure on text."""
+    """The options of a figure on text."""
 
     schedule: ScheduleName
     models: Mapping[str, int]  # GPT-2 sizes, and how many seeds of each
     only: str = ""  # start only runs whose name matches this regular expression
 
     def seeds_and_sizes(self) -> Iterator[tuple[int, str]]:
-        """Go through all models with one seed before the next, so that a figure has all its parts early."""
+        """Go through all models with one seed before the next, so that all parts of a figure exist early."""
         for seed in range(max(self.models.values())):
             yield from ((seed, size) for size, seeds in self.models.items() if seed < seeds)
 
     def treatments(self) -> tuple[Embeddings, ...]:
-        """Which treatments of the embeddings are compared; a quick look has one."""
+        """Return the treatments of the embeddings to compare; only one with `--quick`."""
         return ("masked",) if self.schedule == "quick" else ("trained", "masked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRuns:
-    """Work as a list of runs, each done once and kept as a row."""
+class TextRuns(Plan[Choice]):
+    """A figure's work as a list of runs, each done once and kept as a row."""
 
     runs: Callable[[Choice], list[RunConfig]]  # all of them, in the order they should be done
-    summarize: Callable[[Sequence[Json]], dict[str, Json]]  # finished rows to everything else in the result
-    # Its models, and how many seeds of each, where nothing else is asked for.
+    summarize: Callable[[Sequence[Json]], dict[str, Json]]  # from finished rows to the rest of the result
+    # The default models, and how many seeds of each.
     usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
 
     def configure(self, options: Options) -> Choice:
-        """Fill up what was not asked for; a model beyond the usual ones has the fewest seeds of them."""
+        """Fill in defaults; a model beyond the usual ones has the fewest seeds of these."""
         schedule: ScheduleName = "quick" if options.quick else options.schedule
         usual = self.usual if schedule != "quick" else {"nano": max(self.usual.values())}
         few = min(self.usual.values())
         models = {size: options.seeds or usual.get(size, few) for size in options.models or usual}
         return Choice(schedule=schedule, models=models, only=options.only)
 
-    def variant(self, config: Json) -> str:
-        """Say nothing: a figure on text shows its models and its schedule itself."""
-        return ""
-
     def carry_out(self, name: str, config: Choice, out: Path, how: How) -> Json:
-        """Do the runs that are missing, if there is text to do them with, and sum up those there are."""
-        # Here, so that a result can be described without all that it takes to train.
+        """Do missing runs, if there is text for them, and summarize the finished ones."""
+        # Imported here, so that a result can be described without the training code.
         from strongticket.experiments.language import Rows, fewer_runs, name_of, run_missing
 
         folder = out / name
@@ -94,10 +90,10 @@ class TextRuns:
 
 
 def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
-    """Sum up how a figure's runs were made: the machine of the latest, and the time and code of all."""
+    """Summarize how a figure's runs were made: the machine of the latest, and the time and code of all."""
     in_order = sorted(runs, key=lambda run: str(run.get("date")))
     commits = dict.fromkeys(run["commit"] for run in in_order if run.get("commit"))
-    # No command: each run had its own, and what redraws the figure is in its configuration.
+    # No command: each run had its own, and the configuration says how to redraw the figure.
     latest = {
         key: value for key, value in in_order[-1].items() if key in ("date", "cpu", "cores", "gpu", "os", "versions")
     }

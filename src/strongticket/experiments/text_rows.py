@@ -1,4 +1,4 @@
-"""What figures on text read off their rows."""
+"""The rows of figures on text, and what figures compute from them."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ MEASURES: tuple[Measure, ...] = (BEST, FINAL)
 
 
 class RunRow(TypedDict):
-    """A finished run: its settings, and what was measured of it."""
+    """A finished run: its settings and measurements."""
 
     config: Json
     text: dict[str, str]
@@ -25,12 +25,12 @@ class RunRow(TypedDict):
     nonzero: dict[str, int]
     also: dict[str, float]  # losses on other texts
     curve: list[tuple[int, float]]
-    found: dict[str, Json]  # bytes of the file, where rows are new enough
+    found: dict[str, Json]  # bytes of the file, in newer rows
     run: dict[str, Json]
 
 
 class ScalePoint(TypedDict):
-    """Runs at one scale of Q and K, over seeds; differences are to scale 1."""
+    """Runs at one scale of Q and K, over seeds; differences are from scale 1."""
 
     scale: float
     seeds: list[int]
@@ -43,7 +43,7 @@ class ScalePoint(TypedDict):
 
 
 class Lowest(TypedDict):
-    """Where a loss is lowest, and which scales the seeds do not tell from it."""
+    """Where a loss is lowest, and which scales the seeds cannot distinguish from it."""
 
     scale: float
     seeds: list[int]
@@ -61,17 +61,17 @@ class TextResult(TypedDict):
 
 
 def tokens_of(config: Json) -> int:
-    """How much text a run learned from."""
+    """Return how many tokens a run learned from."""
     return int(config["steps"] * config["sequences"] * config["length"])
 
 
 def by_seed(rows: Iterable[RunRow], measure: Measure) -> dict[int, float]:
-    """Give a measure of each row by its seed."""
+    """Return a measure of each row by its seed."""
     return {row["config"]["seed"]: row[measure] for row in rows}
 
 
 def grouped(rows: Iterable[RunRow], key: Callable[[RunRow], Setting]) -> dict[Setting, list[RunRow]]:
-    """Sort rows into groups, in the order in which these first appear."""
+    """Group rows, in the order in which groups first appear."""
     groups: dict[Setting, list[RunRow]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -79,12 +79,12 @@ def grouped(rows: Iterable[RunRow], key: Callable[[RunRow], Setting]) -> dict[Se
 
 
 def by_scale(rows: Iterable[RunRow]) -> dict[float, list[RunRow]]:
-    """Sort rows by the scale of their Q and K."""
+    """Group rows by the scale of Q and K, in ascending order."""
     return dict(sorted(grouped(rows, lambda row: row["config"]["policy"]["qk_scale"]).items()))
 
 
 def on_other_texts(rows: Sequence[RunRow]) -> dict[str, Spread]:
-    """Give the losses on each other text that all of some rows were measured on."""
+    """Return the losses on each other text that all these rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
 
@@ -95,7 +95,7 @@ def mean_of(losses: Mapping[int, float]) -> float:
 
 
 def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:
-    """Of losses by setting and seed, leave out seeds that not all settings have: means of others cannot be compared.
+    """Keep only the seeds that all settings have, so that means over seeds can be compared.
 
     Example:
         >>> on_common_seeds({1.0: {0: 4.2, 1: 4.6}, 2.0: {0: 4.3}})
@@ -106,9 +106,9 @@ def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setti
 
 
 def at_best_settings(rows: Sequence[RunRow], settings: Callable[[RunRow], Setting]) -> list[RunRow]:
-    """Keep the runs with the best of some settings, a learning rate for instance, of which several were tried.
+    """Keep the runs with the best of several settings tried, such as learning rates.
 
-    Each two are compared on the seeds both have; the best is what the fewest others beat, with the more seeds if alike.
+    Settings are compared in pairs on common seeds; the best is beaten by the fewest others, with more seeds on a tie.
     """
     tried = grouped(rows, settings)
     losses = {setting: by_seed(found, BEST) for setting, found in tried.items()}
@@ -125,7 +125,7 @@ def at_best_settings(rows: Sequence[RunRow], settings: Callable[[RunRow], Settin
 
 
 def scale_points(rows: Sequence[RunRow]) -> list[ScalePoint]:
-    """Sort rows that differ in scale and seed alone: for each scale the losses, and the difference to scale 1."""
+    """Compute losses at each scale and their difference from scale 1; rows may differ only in scale and seed."""
     found = by_scale(rows)
 
     def difference(scale: float, measure: Measure) -> Pair | None:
@@ -147,7 +147,7 @@ def scale_points(rows: Sequence[RunRow]) -> list[ScalePoint]:
 
 
 def lowest_in_words(found: Lowest | None) -> str:
-    """Write where a loss is lowest, as far as the seeds can tell.
+    """Say where a loss is lowest, and which other scales the seeds do not rule out.
 
     Example:
         >>> lowest_in_words({"scale": 4.0, "seeds": [0], "not_told_apart": [2.0, 2.83], "one_seed": [8.0]})
@@ -158,5 +158,5 @@ def lowest_in_words(found: Lowest | None) -> str:
     if found["one_seed"] == "all":
         return f"lowest at {found['scale']:g} (one seed)"
     alike, once = (", ".join(f"{scale:g}" for scale in at) for at in (found["not_told_apart"], found["one_seed"]))
-    doubts = [said for scales, said in ((alike, f"{alike} not ruled out"), (once, f"one seed at {once}")) if scales]
+    doubts = [words for scales, words in ((alike, f"{alike} not ruled out"), (once, f"one seed at {once}")) if scales]
     return f"lowest at {found['scale']:g}" + (f" ({', '.join(doubts)})" if doubts else "")

@@ -1,9 +1,9 @@
 r"""Theorem 3, measured: how often a random attention fails to contain a given one, against its width $n_K = n_V$.
 
 The target has matrices of spectral norm 1, as the theorem assumes. A source fails if its certificate, for all inputs of
-norm at most $\alpha$, is above the tolerance. Beside the counted share, with Clopper and Pearson's interval, stand two
-things that need no source: the chance that some entry is out of reach of equal blocks, which is computed for this
-target, and the width that the theorem asks for, whatever the target.
+norm at most $\alpha$, is above the tolerance. The counted share, with its Clopper-Pearson interval, is compared with
+two numbers that need no source: the chance that some entry is out of reach of equal blocks, computed for this target,
+and the width that the theorem requires for any target.
 """
 
 import math
@@ -53,13 +53,13 @@ class Config(SourceConfig):
     d_model: int = 4  # d_1 = d_2
     n_heads: int = 2
     key_width: int = 4  # d_K and d_V of the target
-    input_norm: float = 2.0  # the theorem wants sqrt(d_1) at least
+    input_norm: float = 2.0  # the theorem requires at least sqrt(d_1)
     tol: float = 0.01
-    inputs: int = 100  # random ones of that norm, to hold certificates against
+    inputs: int = 100  # random, of that norm, to check certificates
 
 
 class Counted(TypedDict):
-    """How many sources failed, and between what the chance of it lies."""
+    """How many sources failed, and the interval of the chance to fail."""
 
     count: int
     sources: int
@@ -73,11 +73,11 @@ class Point(curves.Width):
     failures: Counted
     certificate: Summary
     out_of_reach: float  # share of sources with such an entry
-    predicted: tuple[float, float]  # with equal blocks the chance of that is at least and at most this
+    predicted: tuple[float, float]  # lower and upper bound of that chance with equal blocks
 
 
 class Result(TypedDict):
-    """What `result.json` holds, as far as it is shown."""
+    """The parts of `result.json` that are shown."""
 
     config: Json
     targets: list[Json]
@@ -87,10 +87,12 @@ class Result(TypedDict):
 
 
 def configure(options: Options) -> Config:
-    """Follow the options; quick means fewer sources and widths, and nothing else."""
+    """Apply the options; `--quick` only means fewer sources and widths."""
     if options.target == "trained" or options.normalize is False:
-        raise ValueError("theorem3 has untrained targets of norm 1, as the theorem does; leave --target out.")
-    least = math.sqrt(options.d_model or 0)  # as the theorem wants it
+        raise ValueError(
+            "theorem3 has untrained targets of norm 1, as the theorem assumes; leave out --target and --no-normalize."
+        )
+    least = math.sqrt(options.d_model or 0)  # as the theorem requires
     return following(Config(input_norm=max(Config().input_norm, least)), options, sources=40, widths=(32, 48, 64, 80))
 
 
@@ -110,7 +112,7 @@ def read_target(content: Json) -> Attention:
 
 
 def run_task(task: Task[Config]) -> Json:
-    """Prune each source into the target, and try some inputs."""
+    """Prune each source into the target, and measure its worst error on the inputs."""
     config, target = task.config, read_target(task.target)
     x = draw_tokens(config.inputs, TOKENS, config.d_model, config.input_norm, derive_seed(config.seed, "inputs"))
     expected, rows = target(x), []
@@ -122,13 +124,13 @@ def run_task(task: Task[Config]) -> Json:
 
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
-    """Count what failed at each width, and say what was to be expected."""
+    """Count failures at each width, and compute the theorem's width."""
     points = [_count(config, target, n, rows) for target in targets for n in config.widths]
     sizes = {"d_model": config.d_model, "d_out": config.d_model, "n_heads": config.n_heads}
     theorem = {}
     for variant in ("tight", "paper"):
         bound = attention_bound(**sizes, input_norm=config.input_norm, variant=variant)
-        # One width for keys and values, as the sources have.
+        # One width for keys and values, as in the sources.
         width = max(bound.widths(config.tol).values())
         failure = bound.failure({"key_width": width, "value_width": width})
         theorem[variant] = {"width": width, "failure": failure, "constants": bound.constants}
@@ -152,7 +154,7 @@ def _count(config: Config, target: Json, width: int, rows: Sequence[Json]) -> Po
 
 
 def describe(result: Result) -> Section:
-    """The share of sources that fail, counted, beside what was computed and what the theorem asks for."""
+    """Show the counted share of failures, the computed chance, and the width that the theorem requires."""
     config, theorem = result["config"], result["theorem"]
     found = {"equal blocks": result["chances"], "adaptive units": result["adaptive"]["chances"]}
     first = {name: curves.of_target(points, 0) for name, points in found.items()}
@@ -171,13 +173,13 @@ def describe(result: Result) -> Section:
     )
     enough = {name: _enough(points) for name, points in first.items()}
     least = min((n for n in enough.values() if n is not None), default=None)
-    asks = f"Theorem 3 asks for width {theorem['paper']['width']}"
+    asks = f"Theorem 3 requires width {theorem['paper']['width']}"
     chart = Chart(
         title=asks if least is None else f"{asks}; here {least} is enough for {share(1 - FEW)} of sources",
         caption=f"Target untrained, {config['n_heads']} heads, d = {config['d_model']}, norms 1; a source fails if its "
         f"certificate for inputs of norm at most {config['input_norm']:g} is above {config['tol']:g}. "
-        f"{config['sources']} sources per width, init {config['init']}; bars: Clopper and Pearson, 95 %. Pointing "
-        f"down: none failed, and at most this share would.{curves.ADAPTIVE}",
+        f"{config['sources']} sources per width, init {config['init']}; bars: Clopper-Pearson, 95 %. Pointing down: "
+        f"none failed; the upper end of the interval.{curves.ADAPTIVE}",
         views=(view,),
         tables=[
             _table(f"{name}, width by width, target {target['index']}", curves.of_target(points, target["index"]))
@@ -189,18 +191,18 @@ def describe(result: Result) -> Section:
         anchor="theorem3",
         name="Theorem 3",
         title="Theorem 3: how often a random attention is too narrow",
-        lead=f"The theorem gives a width for every target of its size: {theorem['paper']['width']} "
+        lead=f"The theorem gives one width for all targets of this size: {theorem['paper']['width']} "
         f"({theorem['tight']['width']} by tighter lemmas), if its unknown constant is the least possible. "
-        f"For this one {enough_in_words(enough)}. Where "
+        f"For this target, {enough_in_words(enough)}. Where "
         "sums are fine enough for the tolerance, sources fail if some entry is out of reach. The chance of that can be "
         "computed for a given target, and needs no constant.",
-        finding=f"the theorem asks for width {theorem['paper']['width']}; {enough_in_words(enough)}",
+        finding=f"the theorem requires width {theorem['paper']['width']}; {enough_in_words(enough)}",
         blocks=(chart,),
     )
 
 
 def _counted(name: str, points: Sequence[Point]) -> list[Series]:
-    """Draw shares with their intervals; where nothing failed, a logarithmic scale has room for the upper end alone."""
+    """Draw shares with their intervals; where nothing failed, a log scale can show only the upper end."""
     some = [(point["width"], point["failures"]) for point in points if point["failures"]["count"]]
     none = [(point["width"], point["failures"]["high"]) for point in points if not point["failures"]["count"]]
     counted = Series(
@@ -222,7 +224,7 @@ def _counted(name: str, points: Sequence[Point]) -> list[Series]:
 
 
 def _predicted(points: Sequence[Point]) -> Series:
-    """Draw between what the computed chance lies."""
+    """Draw the bounds of the computed chance."""
     widths, chances = [point["width"] for point in points], [above_zero(point["predicted"]) for point in points]
     low, high = zip(*chances, strict=True)
     return Series(
@@ -253,7 +255,7 @@ def _table(caption: str, points: Sequence[Point]) -> Table:
 
 
 def _enough(points: Sequence[Point]) -> int | None:
-    """Give the least width from which on few sources fail."""
+    """Return the smallest width from which few sources fail."""
     enough = None
     for point in reversed(points):
         if point["failures"]["count"] > FEW * point["failures"]["sources"]:
@@ -263,7 +265,7 @@ def _enough(points: Sequence[Point]) -> int | None:
 
 
 def enough_in_words(found: dict[str, int | None]) -> str:
-    """Say from which width on few sources fail.
+    """Say from which width few sources fail.
 
     Example:
         >>> enough_in_words({"equal blocks": 80, "adaptive units": 56})
@@ -272,10 +274,10 @@ def enough_in_words(found: dict[str, int | None]) -> str:
         'at most 5 % of sources fail at no width tried with equal blocks and from width 56 on with adaptive units'
     """
     widths = ["at no width tried" if n is None else f"from {n} on" for n in found.values()]
-    told = " and ".join(f"{width} with {name}" for width, name in zip(widths, found, strict=True))
-    return f"at most {share(FEW)} of sources fail {told.replace('from ', 'from width ', 1)}"
+    where = " and ".join(f"{width} with {name}" for width, name in zip(widths, found, strict=True))
+    return f"at most {share(FEW)} of sources fail {where.replace('from ', 'from width ', 1)}"
 
 
 FIGURE = Figure(
-    "theorem3", Constructions(configure, make_target, run_task, summarize_rows, sources_a_task=100), describe
+    "theorem3", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=100), describe
 )

@@ -1,1 +1,1 @@
-"""Learn which weights of a random network to keep: policies, rules, the training loop and its folder."""
+"""Learn which weights of a random network to keep: policies, rules, the training loop and its run folder."""

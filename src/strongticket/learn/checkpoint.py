@@ -1,7 +1,7 @@
-"""A run's state on disk: hashed, so that damage is seen, and in two generations, so that it costs little.
+"""A run's state on disk: hashed, so that damage is detected, and kept in two generations, so that it costs little.
 
-A file is what `torch.save` writes, then the SHA-256 of that and a mark of eight bytes. Earlier releases wrote no hash;
-their files end as every zip file does.
+A file is the output of `torch.save`, its SHA-256, and an eight-byte mark. Earlier releases wrote no hash; their files
+end like any zip file.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ _ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
 
 
 class DamagedError(StrongTicketError):
-    """A file is not what a checkpoint looks like, or no longer."""
+    """A file is not a checkpoint, or is damaged."""
 
 
 def before(path: Path) -> Path:
-    """Name the generation before a checkpoint."""
+    """Return the path of the previous generation."""
     return path.with_name(f"{path.stem}-before{path.suffix}")
 
 
 def write(path: Path, state: Mapping[str, Any], *, keep: bool = True) -> None:
-    """Replace a checkpoint, which becomes the one before if it is worth to `keep`; without room, one of them stays."""
+    """Replace a checkpoint; with `keep`, the old one becomes the previous generation. On a full disk, one stays."""
     with atomic_write(path) as file:
         hashed: Any = _Hashed(file)  # Any: torch asks for more of a file than it uses
         torch.save(dict(state), hashed)
@@ -44,12 +44,12 @@ def read(path: Path, device: torch.device, check: Callable[[Mapping[str, Any]], 
     """Read a checkpoint.
 
     Args:
-        path: of the file.
+        path: the file.
         device: where its tensors go.
-        check: raises where the state is not one to go on from.
+        check: raises if the run cannot resume from the state.
 
     Raises:
-        DamagedError: this file is none, or `check` raised something else than a StrongTicketError.
+        DamagedError: the file is not a checkpoint, or `check` raised anything but a StrongTicketError.
     """
     try:
         state: Any = torch.load(io.BytesIO(_verified(path.read_bytes())), map_location=device, weights_only=True)
@@ -58,7 +58,7 @@ def read(path: Path, device: torch.device, check: Callable[[Mapping[str, Any]], 
         check(state)
     except (StrongTicketError, FileNotFoundError):
         raise
-    except Exception as error:  # torch raises whatever its unpickler met
+    except Exception as error:  # unpickling can raise anything
         raise DamagedError(f"{path} cannot be read ({first_line(error)}).") from None
     return state
 
@@ -70,20 +70,20 @@ def remove(path: Path) -> None:
 
 
 def _verified(data: bytes) -> memoryview:
-    """Take the hash off, if it is that of the rest."""
+    """Verify the hash and strip it."""
     size = hashlib.sha256().digest_size + len(MARK)
     body, end = memoryview(data)[:-size], data[-size:]
     if end.endswith(MARK):
         if hashlib.sha256(body).digest() + MARK != end:
-            raise ValueError("its SHA-256 is another: it was damaged")
+            raise ValueError("its SHA-256 does not match: it was damaged")
         return body
     if data[-_ZIP_END_SIZE:].startswith(_ZIP_END):
         return memoryview(data)
-    raise ValueError("it is cut off, damaged, or no checkpoint")
+    raise ValueError("it is truncated, damaged, or not a checkpoint")
 
 
 class _Hashed(io.RawIOBase):
-    """Hash what goes into a file on its way."""
+    """Hash data while writing it to a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.digest = file, hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What cannot be hidden, said before anything is changed."""
+"""Refuse what cannot be hidden, before anything is changed."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ def check_module(model: nn.Module) -> None:
             )
     for name, parameter in model.named_parameters():
         if is_lazy(parameter) or parameter.is_meta:
-            raise ValueError(f"{name} has no numbers yet; run a lazy module once, move one from meta to a device.")
+            raise ValueError(f"{name} has no values yet; run a lazy module once, or move a meta module to a device.")
         if not parameter.is_floating_point():
             raise ValueError(f"a search needs float parameters; {name} is {parameter.dtype}.")
 
 
 def check_tensors(model: nn.Module, tensors: Sequence[ModelTensor], policy: Policy) -> None:
-    """Refuse a policy that cannot be carried out on these tensors."""
+    """Refuse a policy that these tensors do not allow."""
     for tensor in tensors:
         check_name(tensor.name)
         check_shape(tensor.name, tensor.shape)
@@ -53,22 +53,20 @@ def _check_something_is_masked(tensors: Sequence[ModelTensor], policy: Policy) -
         return
     groups = Counter(tensor.group for tensor in tensors)
     has = ", ".join(f"{count} in {group} ({policy.treatment(group)})" for group, count in groups.items())
-    raise ValueError(
-        f"the policy masks nothing of this module; its tensors: {has or 'none'}. Mask one of these groups."
-    )
+    raise ValueError(f"the policy masks no tensor of this module, which has {has or 'none'}. Mask one of these groups.")
 
 
 def _check_queries_and_keys(drawn: Sequence[ModelTensor], policy: Policy) -> None:
-    """Refuse to scale queries and keys that are not known: what is not scaled would not be noticed."""
+    """Refuse to scale queries and keys that are not identified: a missing scale would go unnoticed."""
     attention = [tensor for tensor in drawn if tensor.group == "attention"]
     if policy.qk_scale == 1 or not attention:
         return
-    advice = "Pass policy=Policy(qk_scale=1), which scales none and leaves it whole."
+    advice = "Pass policy=Policy(qk_scale=1), which scales nothing and does not split the tensor."
     if refused := [tensor for tensor in attention if tensor.refused]:
         raise ValueError(
-            f"which part of {refused[0].name} {list(refused[0].shape)} is a query or a key is not known: "
+            f"cannot tell which part of {refused[0].name} {list(refused[0].shape)} is a query or a key: "
             f"{refused[0].note}. {advice}"
         )
     if not any(tensor.is_query_or_key for tensor in attention):
         names = ", ".join(tensor.name for tensor in attention[:_NAMES_SHOWN])
-        raise ValueError(f"no query or key is known among the attention tensors ({names}, ...). {advice}")
+        raise ValueError(f"no query or key was identified among the attention tensors ({names}, ...). {advice}")

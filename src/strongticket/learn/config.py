@@ -15,17 +15,17 @@ Mode = Literal["search", "dense"]
 Stored = Literal["float32", "bfloat16", "int8", "int4", "int3", "ternary", "binary"]
 Precision = Literal["float32", "bfloat16"]
 EPOCHS = 50
-STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, in the paper's counting
+STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, as the paper counts
 MASKS, SCHEDULE, MACHINE = "What is masked, and how it is drawn (search only)", "Schedule", "Machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepConfig:
-    """How a step is computed; what it computes is up to the model and the optimizer."""
+    """How a step is computed; the model and the optimizer decide what is computed."""
 
     precision: Precision = "float32"  # bfloat16: products by autocast; parameters and gradients stay float32
-    compiler: str | None = None  # a backend of torch.compile, "inductor" as a rule; None: eager
-    clip: float | None = None  # most norm of the whole gradient
+    compiler: str | None = None  # a backend of torch.compile, usually "inductor"; None: eager
+    clip: float | None = None  # largest norm of the whole gradient
 
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
@@ -41,9 +41,9 @@ class RunConfig:
     size: str = setting("small", "GPT-2 size: nano, mini, small, medium or LAYERSxWIDTH.", metavar="NAME")
     mode: Mode = setting("search", "Search for a ticket, or train all weights as usual.")
     stored: Stored = setting(
-        "float32", "What a dense run's weights are rounded to, in its file and in every step.", metavar="TYPE"
+        "float32", "Type that a dense run's weights are rounded to, in every step and in its file.", metavar="TYPE"
     )
-    # Of no account when all weights are trained.
+    # Ignored when all weights are trained.
     policy: Policy = field(default_factory=Policy, metadata={"panel": MASKS})
     seed: int = setting(0, "Seed of the weights, first scores and order of the text.", least=0)
     length: int = setting(1024, "Tokens per sequence.", panel=SCHEDULE, least=1, shown="1024; nano: 128")
@@ -89,7 +89,7 @@ class RunConfig:
             )
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be 0 or more; got {self.weight_decay}.")
-        # These check themselves.
+        # These validate themselves.
         _ = self.schedule, self.model_config(vocabulary=1), as_seed(self.seed)
         StepConfig(precision=self.precision, clip=self.clip)
 
@@ -100,23 +100,23 @@ class RunConfig:
 
     @property
     def tokens_a_step(self) -> int:
-        """How many tokens one step learns from."""
+        """The number of tokens in one step."""
         return self.sequences * self.length
 
     def model_config(self, vocabulary: int) -> GPT2Config:
-        """Describe the model: as long as a sequence, and without biases that would stay at 0."""
+        """Describe the model: its context is one sequence, and biases that would stay 0 are left out."""
         biased = self.mode == "dense" or "trained" in (self.policy.biases, self.policy.norms)
         changes = {"context": self.length, "vocabulary": vocabulary, "activation": self.activation, "bias": biased}
         return gpt2_config(self.size, **changes)
 
     def weights(self, vocabulary: int) -> int:
-        """Count the model's parameters without making them."""
+        """Count the model's parameters without creating them."""
         from strongticket.models.gpt2 import GPT2
 
         return sum(GPT2(self.model_config(vocabulary), device="meta").parameter_counts().values())
 
     def as_json(self) -> Json:
-        """Give the settings as a file stores them."""
+        """Return the settings as stored in a file."""
         settings = asdict(self)
         if self.mode == "dense":
             del settings["policy"]

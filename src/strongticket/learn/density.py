@@ -1,4 +1,4 @@
-"""How much of each tensor is kept: as much of all, of small ones more (ERK), or as given."""
+"""How much of each tensor is kept: the same fraction of all, more of small ones (ERK), or as given."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,11 +9,11 @@ from strongticket.ops.supermask import dropped_count
 
 
 def densities_of(tensors: Sequence[ModelTensor], policy: Policy) -> list[float]:
-    """Give the fraction a policy keeps of each masked tensor, once a ramp is over.
+    """Return the fraction a policy keeps of each masked tensor, after any ramp.
 
     Args:
         tensors: the masked ones.
-        policy: `density` is that of each tensor, of all together with ERK, or of those that no pattern names.
+        policy: its `density` applies to each tensor; with ERK, to all together; with patterns, to unmatched tensors.
     """
     if policy.densities == "uniform":
         return [policy.density] * len(tensors)
@@ -23,7 +23,7 @@ def densities_of(tensors: Sequence[ModelTensor], policy: Policy) -> list[float]:
 
 
 def _erk(tensors: Sequence[ModelTensor], density: float) -> list[float]:
-    """Erdos-Renyi-Kernel (Evci et al., 2020): in proportion to the sum of a tensor's sizes over their product.
+    """Erdos-Renyi-Kernel (Evci et al., 2020): proportional to the sum of a tensor's sizes over their product.
 
     A tensor that would need more than it has is kept whole, and the others make up for it.
     """
@@ -45,7 +45,7 @@ def _given(name: str, densities: Mapping[str, float], otherwise: float) -> float
 
 
 def check_densities(tensors: Sequence[ModelTensor], policy: Policy) -> None:
-    """Refuse a pattern that no masked tensor has, and a density that keeps nothing of one."""
+    """Refuse a pattern that matches no masked tensor, and a density that keeps nothing of one."""
     for tensor, density in zip(tensors, densities_of(tensors, policy), strict=True):
         if 0 < tensor.numel <= dropped_count(tensor.numel, density):
             raise ValueError(f"a density of {density:g} keeps none of the {tensor.numel:,} weights of {tensor.name}.")
@@ -53,5 +53,5 @@ def check_densities(tensors: Sequence[ModelTensor], policy: Policy) -> None:
     for pattern in policy.densities if isinstance(policy.densities, Mapping) else ():
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ValueError(
-                f"densities: no masked tensor is called {pattern!r:.60}; the first is {next(iter(names), None)!r}."
+                f"densities: no masked tensor matches {pattern!r:.60}; the first is {next(iter(names), None)!r}."
             )

@@ -11,7 +11,7 @@ from strongticket.ops.rng import Distribution, random_weights, round_scale
 
 
 def weight_distribution(tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
-    """Give the distribution of a masked or frozen tensor's weights, and its scale as `random_weights` takes it."""
+    """Return the distribution of a masked or frozen tensor's weights, and its scale for `random_weights`."""
     distribution, scale = _initial_distribution(tensor, policy)
     if tensor.is_query_or_key:
         scale *= _query_key_scale(tensor, policy)
@@ -41,15 +41,15 @@ def _query_key_scale(tensor: ModelTensor, policy: Policy) -> float:
         return policy.qk_scale
     if tensor.key_width is None:
         raise ValueError(
-            f"the width of a head, which qk_scale='auto' needs for {tensor.name}, is not to be found in the module. "
+            f"qk_scale='auto' needs the width of a head for {tensor.name}, which the module does not tell. "
             "Pass qk_scale as a number: the fourth root of that width, or 1."
         )
-    # Two square roots are rounded alike on every machine, a fourth root need not be.
+    # Two square roots round alike on every machine; a fourth root may not.
     return math.sqrt(math.sqrt(tensor.key_width))
 
 
 def draw_scores(tensor: ModelTensor, policy: Policy, seed: int, device: torch.device) -> Tensor:
-    """Draw a tensor's first scores, as the stream named after it says."""
+    """Draw a tensor's first scores from the stream named after it."""
     width = 1 / math.sqrt(tensor.fan_in)
     if policy.score_init == "constant":
         return torch.full(tensor.shape, width, device=device)

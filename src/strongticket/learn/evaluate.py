@@ -19,13 +19,13 @@ from strongticket.models.gpt2 import GPT2
 from strongticket.tickets.from_bits import Run, runs_from_bits
 from strongticket.tickets.ticket import Ticket
 
-SEQUENCES = 8  # in a forward pass, where a ticket does not say
-_ANOTHER_ORDER = 2.0**-14  # float32 sums of a thousand terms, in the order of another device
-_BFLOAT16 = 2.0**-8  # a unit roundoff
-MANY_WEIGHTS = 10_000_000  # from here on float32 weights are beyond most caches
-_LARGEST_LOSS = 700.0  # whose perplexity is a number
+SEQUENCES = 8  # per forward pass, unless the ticket says otherwise
+_ANOTHER_ORDER = 2.0**-14  # float32 sums of a thousand terms, in another device's order
+_BFLOAT16 = 2.0**-8  # unit roundoff
+MANY_WEIGHTS = 10_000_000  # more float32 weights exceed most caches
+_LARGEST_LOSS = 700.0  # with a finite perplexity
 
-# Called with the number of windows just done.
+# Called with the number of windows just finished.
 Progress = Callable[[int], object]
 
 
@@ -41,15 +41,15 @@ def validation_loss(
     precision: Precision = "float32",
     progress: Progress | None = None,
 ) -> float:
-    """Give the mean loss in nats over all windows of a text, each of the same weight; added up in float64.
+    """Return the mean loss in nats over all windows of a text, equally weighted and summed in float64.
 
     Args:
-        model: (inputs, targets), (B, T) each -> their mean loss. A module is put into evaluation mode meanwhile.
+        model: (inputs, targets), (B, T) each -> their mean loss. A module runs in evaluation mode.
         tokens: (N,) unsigned integers.
-        length: tokens in a window.
-        sequences: windows in a forward pass. Not only memory: the order of float32 sums depends on it.
+        length: tokens per window.
+        sequences: windows per forward pass. It affects memory, and the order of float32 sums.
         device: where the model is.
-        limit: use only this many windows, the first ones.
+        limit: use only this many windows, from the start.
         precision: "bfloat16" runs the model under autocast.
         progress: called with the windows of each pass.
     """
@@ -70,7 +70,7 @@ def validation_loss(
             counts.append(len(inputs))
             if progress:
                 progress(len(inputs))
-    # Fetched together at the end, so that a GPU is never waited for in between.
+    # Fetched together at the end, so that nothing waits for a GPU in between.
     total = torch.stack(losses).cpu().double() @ torch.tensor(counts, dtype=torch.float64)
     return float(total) / windows
 
@@ -81,23 +81,23 @@ class Evaluation:
 
     data: str
     split: str
-    loss: float  # nats a token
+    loss: float  # nats per token
     perplexity: float
     bits_per_byte: float  # of the text as UTF-8
-    tokens: int  # that were predicted
+    tokens: int  # predicted
     length: int
     sequences: int
     precision: Precision
-    recorded_loss: float | None  # only if it speaks of the same tokens in windows of the same length
+    recorded_loss: float | None  # only if measured on the same tokens in windows of the same length
     reproduced: bool | None
 
     def as_json(self) -> dict[str, object]:
-        """Give all of it as JSON."""
+        """Return everything as JSON."""
         return asdict(self)
 
 
 def faster_run(ticket: Ticket, device: torch.device | str) -> Run:
-    """Say how a ticket writes text faster: from bits, where it can be, on a CPU whose caches floats would not fit."""
+    """Return the faster way to generate: "bits" where possible, on a CPU, for weights too large for its caches."""
     large = ticket.numel >= MANY_WEIGHTS and torch.device(device).type == "cpu"
     return "bits" if large and runs_from_bits(ticket) else "dense"
 
@@ -123,25 +123,25 @@ def evaluate_ticket(
     run: Run = "dense",
     progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
-    """Measure a ticket's loss on a text; nothing but the ticket's file and the text is needed.
+    """Measure a ticket's loss on a text; only the ticket's file and the text are needed.
 
     Args:
         ticket: of the family gpt2.
-        text: with the split.
-        split: of the text.
-        length: tokens in a window; by default as recorded, or all the model can see.
-        sequences: windows in a forward pass; by default as recorded, if the precision is.
+        text: the text, in splits.
+        split: which split to use.
+        length: tokens per window; by default as recorded, or the model's whole context.
+        sequences: windows per forward pass; by default as recorded, if the precision is also as recorded.
         device: where to compute.
         precision: by default as recorded on a GPU, and float32 on a CPU.
-        run: "bits" leaves signed constants in bit planes, for little memory; whole sequences are as fast dense.
-        progress: called with the windows done so far and all of them.
+        run: "bits" leaves signed constants in bit planes, to save memory; whole sequences are as fast dense.
+        progress: called with the number of windows done and their total.
     """
     recorded = recorded_of(ticket)
     model, place = load_model(ticket, device, run), torch.device(device)
     check_tokenizer(text.tokenizer, recorded, model.config.vocabulary)
     length = length or (recorded.length if recorded else model.config.context)
     precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")
-    # In another precision the last digits differ anyway, and what fits a GPU's memory may not fit this one's.
+    # In another precision the last digits differ anyway, and a batch that fits a GPU's memory may not fit here.
     as_recorded = recorded is not None and recorded.precision == precision
     sequences = sequences or (recorded.sequences if recorded and as_recorded else SEQUENCES)
     tokens, windows = text.tokens(split), window_count(text.tokens(split), length, f"the {split} text")
@@ -159,7 +159,7 @@ def evaluate_ticket(
         model, tokens, length=length, sequences=sequences, device=place, precision=precision, progress=advance
     )
     if not loss < _LARGEST_LOSS:
-        raise StrongTicketError(f"the loss is {loss} nats a token: the ticket's network does not predict text.")
+        raise StrongTicketError(f"the loss is {loss} nats per token: the ticket's network does not predict text.")
     tolerance = _tolerance(loss, windows * length, rounded="bfloat16" in (precision, recorded and recorded.precision))
     recorded_loss = _comparable_loss(recorded, text.splits[split].digest, length)
     return Evaluation(
@@ -178,17 +178,17 @@ def evaluate_ticket(
 
 
 def _comparable_loss(recorded: Recorded | None, digest: str, length: int) -> float | None:
-    """Give the recorded loss if it is that of the same tokens in windows of the same length."""
+    """Return the recorded loss if it was measured on the same tokens in windows of the same length."""
     if recorded is None or recorded.valid_digest != digest or recorded.length != length:
         return None
     return recorded.validation_loss
 
 
 def _tolerance(loss: float, tokens: int, *, rounded: bool) -> float:
-    """Say how far a loss may be from the recorded one, if bfloat16 `rounded` one of them or neither.
+    """Return how far a loss may be from the recorded one; `rounded`: one of them was computed in bfloat16.
 
-    It rounds the loss of each token by about a roundoff of it, up or down, so that their mean moves with the root of
-    their number; four standard deviations are allowed. What it does to the weights is the same for all tokens: GPT-2
-    mini's loss on 330,000 of them moves by a fortieth of a roundoff, and an eighth is allowed.
+    bfloat16 rounds each token's loss by about one roundoff, up or down, so the error of the mean shrinks with the root
+    of their number; four standard deviations are allowed. Rounding of the weights affects all tokens alike: it moves
+    GPT-2 mini's loss on 330,000 tokens by a fortieth of a roundoff, and an eighth is allowed.
     """
     return _ANOTHER_ORDER + rounded * _BFLOAT16 * (0.125 + 4 * loss / math.sqrt(tokens))

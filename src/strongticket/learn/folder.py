@@ -1,9 +1,9 @@
-"""The folder of one run: how far it is, what it measured, what it found.
+"""The folder of one run: its progress, its measurements, its results.
 
 config.json      the settings; another run's folder is refused
 metrics.jsonl    a line every few steps: training loss and speed; validation losses
-checkpoint.pt    while the run is under way: all it needs to go on; a module of one's own keeps it
-checkpoint-before.pt  the one before, in case the newest is damaged
+checkpoint.pt    all that is needed to resume; removed at the end, except by a search in the caller's module
+checkpoint-before.pt  the previous one, in case the newest is damaged
 best.ticket      what a search found (dense training: model.safetensors)
 result.json      losses, curve and counts; the same bytes however often the run was stopped
 run.json         command, machine, date and times
@@ -30,7 +30,7 @@ TICKET, WEIGHTS = "best.ticket", "model.safetensors"
 
 
 def _with_rule(config: Json) -> Json:
-    """Spell out the settings of the rule that a policy names; one that is not known here stays as it is."""
+    """Spell out the settings of the policy's rule; an unknown rule stays as it is."""
     policy = config.get("policy") if isinstance(config, dict) else None
     if not isinstance(policy, dict) or not isinstance(rule := policy.get("rule"), str):
         return config
@@ -44,10 +44,10 @@ class RunFolder:
     """Where a run keeps its files.
 
     Args:
-        path: made when the run begins.
+        path: created when the run starts.
         config: all settings, as JSON.
-        kind: their dataclass, for files that are older than some of them.
-        option: what the caller chose the folder with, for messages.
+        kind: the dataclass of the settings, for files older than some of them.
+        option: the option that chose the folder, for messages.
     """
 
     def __init__(self, path: Path, config: Json, kind: type[Any], option: str = "--out") -> None:
@@ -55,7 +55,7 @@ class RunFolder:
         self._newest_is_whole = True  # of two checkpoints
 
     def finished(self) -> Json | None:
-        """Read the result if the run is done; a folder of other settings is refused."""
+        """Read the result if the run is finished; a folder with other settings is refused."""
         result = read_json(self.path / RESULT)
         self._check(read_json(self.path / CONFIG))
         if result is not None:
@@ -64,20 +64,20 @@ class RunFolder:
 
     def _check(self, config: Json | None) -> None:
         if config is not None and (first := self._other_settings(config)):
-            if first.startswith("text.digest"):  # which says nothing to people
-                first = "its text has changed since, or its tokenizer"
+            if first.startswith("text.digest"):  # a hash tells people nothing
+                first = "its text or its tokenizer has changed since"
             raise StrongTicketError(
-                f"{self.path} holds a run of other settings ({first}). Choose another {self.option}, or move that "
+                f"{self.path} holds a run with other settings ({first}). Choose another {self.option}, or move that "
                 "folder away."
             )
 
     def _other_settings(self, found: Json) -> str | None:
-        """Name the first setting that differs; a rule is the same in whatever order its settings are written."""
+        """Return the first setting that differs; the order of a rule's settings does not matter."""
         return other_settings(_with_rule(found), _with_rule(self.config), self.kind)
 
     @contextmanager
     def opened(self, *, writes: bool) -> Iterator[None]:
-        """Make the folder and keep other runs out while the block runs; a process that only reads just goes on."""
+        """Create the folder and lock it while the block runs; a process that only reads takes no lock."""
         if not writes:
             yield
             return
@@ -94,59 +94,59 @@ class RunFolder:
             append_line(file, row)
 
     def metrics(self) -> list[Json]:
-        """Read the lines, as far as they are whole."""
+        """Read the complete lines."""
         return [row for row, _ in self._lines()]
 
     def rewind_metrics(self, step: int) -> int:
-        """Forget lines of steps that will be done again; say how many are left."""
+        """Drop the lines of steps that will be repeated; return how many lines are left."""
         kept = [size for _, size in takewhile(lambda line: line[0]["step"] <= step, self._lines())]
-        # Cut in place, since the lock is on this file, and in one go, so that no kill can come between.
+        # Truncated in place, since the lock is on this file, and in one call, so that no kill can interrupt it.
         with open(self.path / METRICS, "r+b") as file:
             file.truncate(sum(kept))
             os.fsync(file.fileno())
         return len(kept)
 
     def _lines(self) -> list[tuple[Json, int]]:
-        """Give what whole lines say, and their lengths."""
+        """Return the content of each complete line, and its length."""
         path = self.path / METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         try:
             rows = [(json.loads(line), len(line)) for line in lines if line.endswith(b"\n")]
             if any(type(row["step"]) is not int for row, _ in rows):
-                raise ValueError("a line whose step is no number")
+                raise ValueError("a line whose step is not a number")
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise StrongTicketError(
-                f"{path} is not JSON lines of a run ({first_line(error)}); mend it, or choose another {self.option}."
+                f"{path} is not a run's JSON lines ({first_line(error)}); repair it, or choose another {self.option}."
             ) from None
         return rows
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint; if there is no room for it, the one before stays."""
+        """Replace the checkpoint; if the disk is full, the previous one stays."""
         path = self.path / CHECKPOINT
         try:
-            # What was measured before a checkpoint is not measured again after it.
+            # Measurements before a checkpoint are not repeated after it.
             with open(self.path / METRICS, "r+b") as metrics:
                 os.fsync(metrics.fileno())
             checkpoint.write(path, {"config": self.config, **state}, keep=self._newest_is_whole)
-        except (OSError, RuntimeError) as error:  # torch answers a failed write with a RuntimeError of its own
+        except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a failed write
             cause = error if isinstance(error, OSError) else error.__context__ or error
             kept = (
                 "an earlier one is kept" if path.exists() or checkpoint.before(path).exists() else "there is none yet"
             )
             raise StrongTicketError(
-                f"{path} could not be written ({cause}); {kept}. Make room and run the same command again."
+                f"{path} could not be written ({cause}); {kept}. Free some space and run the same command again."
             ) from None
         self._newest_is_whole = True
 
     def load_checkpoint(
         self, device: torch.device, check: Callable[[Mapping[str, Any]], object], tell: Callable[[str], object]
     ) -> Mapping[str, Any] | None:
-        """Read the checkpoint, if there is one; where it is damaged, the one before it.
+        """Read the checkpoint, if there is one; if it is damaged, the previous one.
 
         Args:
             device: where its tensors go.
-            check: raises a ValueError where the state does not fit the run.
-            tell: told of damage.
+            check: raises a ValueError if the state does not fit the run.
+            tell: called with a line about any damage.
         """
 
         def checked(state: Mapping[str, Any]) -> None:
@@ -154,8 +154,8 @@ class RunFolder:
                 raise ValueError("it has no settings")
             if first := self._other_settings(state["config"]):
                 raise StrongTicketError(
-                    f"{newest} belongs to a run of other settings ({first}); "
-                    f"delete it to begin anew, or choose another {self.option}."
+                    f"{newest} belongs to a run with other settings ({first}); "
+                    f"delete it to start over, or choose another {self.option}."
                 )
             check(state)
 
@@ -171,14 +171,14 @@ class RunFolder:
                 continue
             if damage:
                 self._newest_is_whole = False
-                tell(f"{damage[0]} The run resumes from the one before it, {path.name}.")
+                tell(f"{damage[0]} The run resumes from the previous checkpoint, {path.name}.")
             return state
         if damage:
-            raise StrongTicketError(f"{' '.join(damage)} Delete {'it' if len(damage) == 1 else 'both'} to begin anew.")
+            raise StrongTicketError(f"{' '.join(damage)} Delete {'it' if len(damage) == 1 else 'both'} to start over.")
         return None
 
     def remove_checkpoint(self) -> None:
-        """Remove what a finished run no longer needs."""
+        """Remove the checkpoints, which a finished run no longer needs."""
         checkpoint.remove(self.path / CHECKPOINT)
 
     def finish(self, result: Json, run: Json) -> None:

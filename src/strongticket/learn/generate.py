@@ -1,4 +1,4 @@
-"""Text out of a language model, token by token."""
+"""Generate text from a language model, token by token."""
 
 import codecs
 import time
@@ -12,7 +12,7 @@ from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2
 from strongticket.models.gpt2_decoder import Decoder
 
-# What an empty prompt stands for: the model has to see something, and text begins after a line end.
+# Used for an empty prompt: the model needs some input, and text starts after a line end.
 EMPTY_PROMPT = "\n"
 
 
@@ -28,15 +28,15 @@ def generate_tokens(
     """Continue a prompt, one token at a time.
 
     Args:
-        model: what continues it.
-        prompt: at least one token; of more than the model can see, the last are used.
-        tokens: how many to make.
+        model: the language model.
+        prompt: at least one token; if longer than the model's context, its end is used.
+        tokens: how many to generate.
         temperature: divides the logits; 0 always takes the likeliest token.
         top_k: draw among this many likeliest tokens; None: among all.
         seed: the same seed gives the same text on the same machine.
     """
     if not prompt:
-        raise ValueError("generation needs a prompt of at least one token; got none.")
+        raise ValueError("a prompt needs at least one token; got none.")
     if not temperature >= 0 or (top_k is not None and top_k < 1):
         raise ValueError(f"temperature must be 0 or more and top_k at least 1; got {temperature} and {top_k}.")
     generator = torch.Generator().manual_seed(seed)
@@ -44,7 +44,7 @@ def generate_tokens(
     decoder, fresh = Decoder(model, room=len(prompt) + tokens), seen[-context:]
     for _ in range(tokens):
         if decoder.length + len(fresh) > context:
-            # Every token has moved one place on, and with it the position the model adds: all of it is new.
+            # Every token has moved by one position, so everything is computed again.
             decoder, fresh = Decoder(model), seen[-context:]
         logits = decoder.feed(fresh)  # (V,)
         seen.append(_choose(logits.cpu().double(), temperature, top_k, generator))
@@ -61,7 +61,7 @@ def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: to
 
 
 class Pace(Iterator[int]):
-    """Tokens as they come, and how fast they came.
+    """An iterator over tokens that measures their rate.
 
     Example:
         >>> pace = Pace(iter([5, 6]))
@@ -82,16 +82,16 @@ class Pace(Iterator[int]):
 
     @property
     def first_seconds(self) -> float:
-        """How long the first token took, with all of the prompt."""
+        """Seconds until the first token, prompt included."""
         return self._first - self._begin
 
     @property
     def rate(self) -> float | None:
-        """How many tokens per second came after the first; None if there were no others."""
+        """Tokens per second after the first; None if there were no others."""
         return (self.tokens - 1) / (self._last - self._first) if self._last > self._first else None
 
     def as_json(self) -> dict[str, Json]:
-        """Give all of it as JSON."""
+        """Return everything as JSON."""
         return {"tokens": self.tokens, "tokens_per_second": self.rate, "first_token_seconds": self.first_seconds}
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Pace(Iterator[int]):
 
 
 def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """Turn tokens into text as they come; a character is given once all its bytes are there."""
+    """Turn tokens into text as they come; a character is emitted once all its bytes are there."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token in tokens:
         if text := decoder.decode(tokenizer.to_bytes([token])):

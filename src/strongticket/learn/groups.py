@@ -1,4 +1,4 @@
-"""Which group each parameter of any module belongs to, by the kinds and the names of the modules around it."""
+"""Assign each parameter of a module to a group, by the types and names of the modules around it."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from torch import nn
 from strongticket.learn.policy import GROUPS
 from strongticket.models.gpt2 import Group
 
-# Parameter names to groups: a function that gives None where it has no wish, or patterns such as "*.wpe.weight".
+# From parameter names to groups: a function that returns None to keep the default, or patterns like "*.wpe.weight".
 Groups = Callable[[str], Group | None] | Mapping[str, Group]
 
 _NORM = re.compile(r"norm(\dd)?$", re.IGNORECASE)
@@ -34,19 +34,19 @@ class Place:
 
     @property
     def attribute(self) -> str:
-        """What its holder calls it."""
+        """Its name in its holder."""
         return self.name.rpartition(".")[2]
 
     @property
     def path(self) -> list[str]:
-        """The names of the modules from below the root to its holder."""
+        """The names of the modules below the root, down to its holder."""
         return self.name.split(".")[:-1]
 
 
 def places_of(model: nn.Module) -> dict[str, list[Place]]:
-    """Give every place of each parameter, under its first name; a tied one has several.
+    """Return all places of each parameter, by its first name; a tied one has several.
 
-    A module that is used twice holds its parameters once.
+    A module used twice holds its parameters once.
     """
     first: dict[int, str] = {}
     places: dict[str, list[Place]] = {}
@@ -62,11 +62,11 @@ def places_of(model: nn.Module) -> dict[str, list[Place]]:
 
 
 def groups_of(model: nn.Module, wishes: Groups | None = None) -> dict[str, Group]:
-    """Say which group each parameter belongs to, under its first name.
+    """Return the group of each parameter, by its first name.
 
     Args:
         model: any module.
-        wishes: the caller's own groups for some parameters; the others are told by their surroundings.
+        wishes: the caller's groups for some parameters; the others are inferred.
     """
     places, heads = places_of(model), set(_heads(model))
     groups = {name: _shared([_group(place, heads) for place in tied]) for name, tied in places.items()}
@@ -86,7 +86,7 @@ def _group(place: Place, heads: set[str]) -> Group:
         return "biases"
     if isinstance(holder, nn.Embedding | nn.EmbeddingBag) or _EMBEDDING.search(attribute):
         return "embeddings"
-    # A vector that is no bias scales something.
+    # A vector that is not a bias scales something.
     if holder.get_parameter(attribute).dim() < 2:
         return "norms"
     if any(map(_ATTENTION.search, [*place.path, *(type(module).__name__ for module in place.modules)])):
@@ -95,12 +95,12 @@ def _group(place: Place, heads: set[str]) -> Group:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Tell a norm by the name of its class: torch's own, and the many that models bring."""
+    """Recognize a norm by its class name: torch's own, and the many that models define."""
     return _NORM.search(type(module).__name__) is not None
 
 
 def _heads(model: nn.Module) -> Iterator[str]:
-    """Names of the last matrix of each part called a head, or else of what the module ends in, if that is linear."""
+    """Yield the name of the last matrix of each part called a head; if there is none, of a final linear layer."""
     root, prefix = _unwrapped(model)
     parts = {name: part for name, part in root.named_children() if list(part.parameters())}
     heads = [name for name in parts if name in _HEADS]
@@ -112,14 +112,14 @@ def _heads(model: nn.Module) -> Iterator[str]:
 
 
 def _end(module: nn.Module) -> nn.Module:
-    """Give the last layer with parameters; only a chain of modules says which one that is."""
+    """Return the last layer with parameters; only a chain of modules has one."""
     while isinstance(module, nn.Sequential):
         module = [part for part in module if list(part.parameters())][-1]
     return module
 
 
 def _unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
-    """Go down to where the parameters part, past modules that only wrap another."""
+    """Descend past modules that only wrap another."""
     prefix = ""
     while not list(model.named_parameters(recurse=False)):
         filled = [(name, child) for name, child in model.named_children() if list(child.parameters())]
@@ -136,7 +136,7 @@ def _wished(names: list[str], wishes: Groups | None) -> dict[str, Group]:
     elif wishes is not None:
         for pattern in wishes:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise ValueError(f"no parameter is called {pattern!r}; the first is {next(iter(names), None)!r}.")
+                raise ValueError(f"no parameter matches {pattern!r}; the first is {next(iter(names), None)!r}.")
         for name in names:
             found[name] = next((group for pattern, group in wishes.items() if fnmatchcase(name, pattern)), None)
     for name, group in found.items():

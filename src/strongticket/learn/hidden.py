@@ -1,4 +1,4 @@
-"""A module with masks in place: what a training loop and a ticket need of it."""
+"""A module with masks in place, as a training loop and a ticket need it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,24 +26,24 @@ from strongticket.tickets.ticket import Ticket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What had been learned at one moment of a search."""
+    """The learned state at one step of a search."""
 
     step: int
-    loss: float  # of the validation
-    values: Mapping[str, Tensor]  # what `Hidden.state` gave
+    loss: float  # on validation data
+    values: Mapping[str, Tensor]  # as returned by `Hidden.state`
 
 
 class UnwritableError(StrongTicketError):
-    """A rule found what tickets have no place for."""
+    """A rule's result does not fit the ticket format."""
 
 
 class Hidden(Learner):
     """A module whose weights are masked, frozen or trained as a policy says; `hide` makes it.
 
-    `model` is the module and `supermasks` has what the rule put over each masked tensor, by its name. In a loop of
-    one's own, `before_step()` and `after_step()` belong around each optimizer step, and `after_restore()` after values
-    were put back by other means than `load_state`. What `search` gives has its best moment in place; `best` and `final`
-    tell that one and the last, where it validated. `curves` has (step, loss) of "training" and "validation".
+    `model` is the module; `supermasks` maps each masked tensor's name to the module that the rule put over it. In your
+    own training loop, call `before_step()` and `after_step()` around each optimizer step, and `after_restore()` after
+    restoring values by other means than `load_state`. `search` returns it in its best state; `best` and `final` hold
+    the best and the last state, if it validated. `curves` has (step, loss) for "training" and "validation".
     """
 
     def __init__(
@@ -69,32 +69,32 @@ class Hidden(Learner):
 
     @property
     def supermasks(self) -> dict[str, Any]:
-        """What the rule put over each masked tensor."""
+        """The module that the rule put over each masked tensor, by name."""
         return {hidden.name: hidden.module for hidden in self._masked}
 
     def before_step(self) -> None:
-        """Let the rule add to the gradients what does not come from the loss."""
+        """Let the rule add gradients that do not come from the loss."""
         self.rule.before_step(self._masked, self.steps + 1)
 
     def after_step(self) -> None:
-        """Bring up to date what follows from an optimizer's step."""
+        """Update everything derived from the parameters, after an optimizer step."""
         self.steps += 1
         self.rule.after_step(self._masked, self.steps)
 
     def after_restore(self, step: int | None = None) -> None:
-        """Bring up to date what follows from values put back, those after a step if it is another one."""
+        """Update everything derived from restored parameters, which belong to `step`, by default the current one."""
         self.steps = self.steps if step is None else step
         self.rule.after_restore(self._masked, self.steps)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Give what an optimizer updates, by name: what the rule learns of masked tensors, and the trained tensors."""
+        """Return what an optimizer updates, by name: the rule's parameters and the trained tensors."""
         learned = [(f"{h.name}.{name}", p) for h in self._masked for name, p in h.module.named_parameters()]
         learned += [(h.name + SCALES, h.scales) for h in self._masked if h.scales is not None]
         trained = dict.fromkeys(h.tensor.parameter for h in self.tensors if h.treatment == "trained")
         return learned + [(name, self.model.get_parameter(name)) for name in trained]
 
     def state(self) -> dict[str, Tensor]:
-        """Give all that steps change: what is learned, what else the rule needs to go on, and the module's buffers."""
+        """Return all that steps change: the learned values, the rule's other state, and the module's buffers."""
         state = super().state()
         for hidden in self._masked:
             there = hidden.module.state_dict()
@@ -102,7 +102,7 @@ class Hidden(Learner):
         return state | {name: self.model.get_buffer(name) for name in self._first_buffers}
 
     def restore(self, moment: Snapshot) -> None:
-        """Put a moment of the search back, `final` for instance."""
+        """Restore a snapshot of the search, for instance `final`."""
         self.load_state(moment.values, moment.step)
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ class Hidden(Learner):
         return card(f"Hidden: {self._kind()}", facts, curves(self.curves, "step"), listed)
 
     def _kind(self) -> str:
-        # Not of the module as it is: torch gives one with parametrizations another class.
+        # Not the module's present class: torch changes it for parametrizations.
         return str(self.architecture.get("class", type(self.model).__name__)).rpartition(".")[2]
 
     def _done(self) -> str:
@@ -138,7 +138,7 @@ class Hidden(Learner):
         return f"{self.steps:,} steps"
 
     def counts(self) -> dict[Group, int]:
-        """Count the nonzero parameters of each group: what masks keep, and all else that is not frozen at 0."""
+        """Count the nonzero parameters of each group: those kept by masks, and all others not frozen at 0."""
         counts: dict[Group, int] = defaultdict(int)
         for hidden in self.tensors:
             counts[hidden.tensor.group] += self._nonzero(hidden)
@@ -146,7 +146,7 @@ class Hidden(Learner):
         return dict(counts)
 
     def densities(self) -> dict[Group, float]:
-        """Give the fraction kept of the masked tensors of each group."""
+        """Return the fraction kept of the masked tensors of each group."""
         kept, numel = defaultdict[Group, int](int), defaultdict[Group, int](int)
         for hidden in self.tensors:
             if hidden.treatment == "masked":
@@ -155,7 +155,7 @@ class Hidden(Learner):
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
     def describe(self) -> list[dict[str, Json]]:
-        """Say what became of each tensor: its group, role and treatment, and how it was drawn (`init`)."""
+        """Describe each tensor: its group, role and treatment, and how it was drawn (`init`)."""
         return [
             {
                 "name": hidden.name,
@@ -167,14 +167,14 @@ class Hidden(Learner):
                 "scale": hidden.scale,
                 "init": self._init(hidden),
                 **({"note": hidden.tensor.note} if hidden.tensor.note else {}),
-                # Only where there are some: what is said here tells one search from another.
+                # Only if there are any: this description distinguishes searches.
                 **({} if hidden.scales is None else {"learned_scales": list(hidden.scales.shape)}),
             }
             for hidden in self.tensors
         ]
 
     def _init(self, hidden: HiddenTensor) -> str | None:
-        """Name how a tensor was drawn: by the policy's init, or by the rule itself."""
+        """Say how a tensor was drawn: by the policy's init, or by the rule itself."""
         drawn = (hidden.distribution, hidden.scale)
         if hidden.distribution is None:
             return None
@@ -183,12 +183,12 @@ class Hidden(Learner):
         return f"{self.policy.init}{', rescaled' * rescaled}" if by_policy else f"of the rule {self.rule.name}"
 
     def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
-        """Make the ticket of the masks as they are: seed and bits for what is random, numbers for what is not.
+        """Make a ticket of the current masks: seed and bits for random tensors, numbers for all others.
 
-        What a Hugging Face configuration says goes into its metadata, for `load_pretrained`.
+        A Hugging Face configuration is stored in its metadata, for `load_pretrained`.
 
         Raises:
-            StrongTicketError: the module computes with other weights than the ticket would bring back.
+            StrongTicketError: the module computes with other weights than the ticket would restore.
         """
         with evaluating(self.model):
             random = [self._random_tensor(hidden) for hidden in self.tensors if hidden.distribution]
@@ -208,7 +208,7 @@ class Hidden(Learner):
         return {} if settings is None else {CONFIG: settings}
 
     def check_weights(self) -> None:
-        """Refuse weights that are no numbers; for a loss that is none, they are the first suspects."""
+        """Refuse weights that are not finite: the likeliest cause of a loss that is not."""
         for hidden in self._masked:
             for value in hidden.values(self.model):
                 check_finite(self.rule, hidden, value)
@@ -229,16 +229,16 @@ class Hidden(Learner):
             raise UnwritableError(reason) from error
 
     def _refuse_unlike(self, hidden: HiddenTensor, rebuilt: Tensor) -> None:
-        """A ticket must bring back, to the last bit, what the module computes with: it is what was evaluated."""
+        """Refuse a ticket that would not restore, bit for bit, the weights that were evaluated."""
         for value in hidden.values(self.model):
             check_finite(self.rule, hidden, value)
-            # In the wider type, so that a rounded weight is not taken for one that was rounded on purpose.
+            # In the wider type, so that a cast weight does not pass for the original.
             wide = torch.promote_types(value.dtype, rebuilt.dtype)
             if value.shape != rebuilt.shape or not torch.equal(value.to(wide), rebuilt.to(value.device, wide)):
                 how = f"masked by the rule {self.rule.name}" if hidden.treatment == "masked" else hidden.treatment
                 raise StrongTicketError(
-                    f"{hidden.name}, {how}, computes with other weights than its ticket would bring back: since it was "
-                    "hidden it was overwritten, cast or given another parametrization. Hide a fresh module."
+                    f"{hidden.name}, {how}, computes with other weights than its ticket would restore: after hide() it "
+                    "was overwritten, cast or given another parametrization. Hide a fresh module."
                 )
 
     def _dense_tensors(self) -> list[DenseTensor]:
@@ -262,7 +262,7 @@ class Hidden(Learner):
         return [DenseTensor(name=name, value=value) for name, value in stored_buffers(self.model)]
 
     def _measured(self) -> list[str]:
-        """Name the buffers that data moved, running means for instance: measured, by no gradient."""
+        """Return the names of the buffers that data changed, such as running means: measured, not learned."""
         first = self._first_buffers
         return [name for name, now in stored_buffers(self.model) if not torch.equal(now.cpu(), first[name])]
 
@@ -276,6 +276,6 @@ class Hidden(Learner):
 
 
 def check_finite(rule: Rule, hidden: HiddenTensor, value: Tensor) -> None:
-    """Refuse weights that are no numbers."""
+    """Refuse weights that are not finite."""
     if wrong := int((~value.isfinite()).sum()):
-        raise StrongTicketError(f"{wrong:,} weights that the rule {rule.name} makes of {hidden.name} are not finite.")
+        raise StrongTicketError(f"{wrong:,} weights of {hidden.name} are not finite under the rule {rule.name}.")

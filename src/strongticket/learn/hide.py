@@ -1,6 +1,6 @@
-"""Hide a network in a random module: redraw it, freeze it, and let a rule learn what to keep.
+"""Hide a network in a random module: redraw its weights, freeze them, and let a rule learn which to keep.
 
-The module keeps its forward pass. Each masked weight becomes a parametrization, which the rule makes.
+The module keeps its forward pass. The rule puts a parametrization over each masked weight.
 """
 
 import operator
@@ -41,21 +41,21 @@ def hide(
 ) -> Hidden:
     """Turn a module into a random one with masks over it, in place.
 
-    Masked and frozen tensors are drawn anew by `strongticket.ops.rng`, whatever they were, so that the seed brings them
-    back; frozen norms and biases become constants; trained tensors keep the values they have. A parameter under two
-    names has one mask. A parameter that holds query, key and value, gate and up, or a stack of experts, is taken apart.
-    What is a query and a key is checked: outputs must not move when one is multiplied and the other divided.
+    Masked and frozen tensors are redrawn by `strongticket.ops.rng`, so that the seed reproduces them; frozen norms and
+    biases become constants; trained tensors keep their values. A parameter under two names has one mask. A parameter
+    that holds query, key and value, gate and up, or a stack of experts, is split. Queries and keys are checked:
+    outputs must not change when one is multiplied by a number and the other divided by it.
 
     Args:
-        model: any module with plain parameters, those to draw in float32 or float64.
+        model: any module with plain parameters; those to draw must be float32 or float64.
         policy: what is masked, frozen and trained; by default what suits the module, see `default_policy`.
         seed: of every random tensor and of the first scores.
-        groups: groups of the caller's own for some parameters, a function of the name or patterns such as
-            `{"*.pooler.*": "head"}`; `Hidden.describe` says where each tensor went.
-        rule: what the masks follow, by name or as a `Rule`; by default the policy's.
-        inputs: to check it on: a tensor, a tuple of arguments, a mapping of keywords, or a function that calls the
-            module. By default they are made, by its configuration for a Hugging Face model; where that cannot be done,
-            names decide, and `Hidden.describe` says so.
+        groups: your own groups for some parameters, a function of the name or patterns such as
+            `{"*.pooler.*": "head"}`; `Hidden.describe` shows the group of each tensor.
+        rule: how the masks are learned, a name or a `Rule`; by default the policy's.
+        inputs: for the check: a tensor, a tuple of arguments, a mapping of keywords, or a function that calls the
+            module. By default they are generated, from the configuration of a Hugging Face model; where that is
+            impossible, names decide, and `Hidden.describe` says so.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -63,7 +63,7 @@ def hide(
         >>> hidden.densities()["attention"], hidden.to_ticket().strong
         (0.25, True)
     """
-    stream_of(seed, "")  # refuses what is no seed
+    stream_of(seed, "")  # refuses an invalid seed
     policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
     check_module(model)
@@ -82,7 +82,7 @@ def hide(
         )
         for tensor in tensors
     ]
-    # All that can be refused was: from here on the module changes.
+    # Every check has passed: from here on the module changes.
     if type(model) is GPT2 and policy.output_gain != 1:
         model.config = replace(model.config, output_gain=float(policy.output_gain))
     architecture = _architecture(model, tensors)
@@ -101,10 +101,10 @@ def hide(
 
 
 def default_policy(model: nn.Module, groups: Groups | None = None) -> Policy:
-    """Choose a policy by the module: the paper's where there is attention, and elsewhere what a ReLU wants.
+    """Choose a policy for a module: the paper's if it has attention, otherwise one suited to ReLU.
 
-    That is signed constants of Kaiming's size over the square root of the density, so that what is kept has the
-    variance that the whole would have.
+    The latter draws signed constants of Kaiming's size over the square root of the density, so that the kept weights
+    have the variance of a full Kaiming initialization.
 
     Example:
         >>> default_policy(nn.Linear(2, 1)).init, default_policy(nn.MultiheadAttention(4, 2)).init
@@ -116,14 +116,14 @@ def default_policy(model: nn.Module, groups: Groups | None = None) -> Policy:
 
 
 def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, float]:
-    """Say how much is to be kept of each masked tensor."""
+    """Return the fraction to keep of each masked tensor."""
     masked = [tensor for tensor in tensors if policy.treatment(tensor.group) == "masked"]
     check_densities(masked, policy)
     return dict(zip([tensor.name for tensor in masked], densities_of(masked, policy), strict=True))
 
 
 def _gained(model: nn.Module, policy: Policy) -> set[str]:
-    """Name the parameters that the output gain multiplies, those of the last norm; our GPT-2 has a setting instead."""
+    """Return the parameters that the output gain multiplies: the last norm's. Our GPT-2 has a setting instead."""
     if policy.output_gain == 1:
         return set()
     if type(model) is GPT2:
@@ -135,7 +135,7 @@ def _gained(model: nn.Module, policy: Policy) -> set[str]:
         return set()
     norms = [place for places in places_of(model).values() for place in places if is_norm(place.holder)]
     if not norms:
-        raise ValueError(f"output_gain is carried by the last norm's weight; this {type(model).__name__} has none.")
+        raise ValueError(f"output_gain multiplies the last norm's weight; this {type(model).__name__} has none.")
     return {place.name for place in norms if place.holder is norms[-1].holder}
 
 
@@ -158,14 +158,16 @@ def _treated(
         hidden.distribution, hidden.scale = source(tensor, policy)
         return hidden
     if gained and tensor.constant == 0 and tensor.parameter.endswith("weight"):
-        raise ValueError(f"output_gain would multiply {tensor.name}, which is 0: this norm counts otherwise. Use 1.")
+        raise ValueError(
+            f"output_gain cannot multiply {tensor.name}, which is 0: this norm counts from 0. Use output_gain=1."
+        )
     hidden.scale = tensor.constant * gain
     return hidden
 
 
 @torch.no_grad()
 def _draw(model: nn.Module, plan: Sequence[HiddenTensor]) -> None:
-    """Give every tensor its first values, and gradients only to trained ones."""
+    """Set every tensor's first values, and require gradients of trained ones only."""
     for hidden in plan:
         hidden.parameter = model.get_parameter(hidden.tensor.parameter)
         hidden.parameter.requires_grad_(hidden.treatment == "trained")
@@ -201,33 +203,33 @@ def _check_weights(rule: Rule, hidden: HiddenTensor) -> None:
         got = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(
             f"the rule {rule.name} turns {hidden.name}, {weight.dtype} {tuple(weight.shape)}, into {got}; "
-            "a rule keeps shape and type."
+            "a rule must keep shape and type."
         )
     check_finite(rule, hidden, value)
 
 
 class InFloat32(nn.Module):
-    """What a rule put over a float64 parameter: products are rounded as those of a ticket are."""
+    """A rule's module over a float64 parameter: products are rounded to float32, as in a ticket."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give float32 numbers as float64."""
+        """Return float32 numbers as float64."""
         value: Tensor = self.inner(weight.float())
         return value.to(weight.dtype)
 
 
 class Joined(nn.Module):
-    """What a rule put over a parameter that holds several tensors, as one parametrization."""
+    """A rule's modules over a parameter that holds several tensors, as one parametrization."""
 
     def __init__(self, modules: Sequence[nn.Module], cut: Cut) -> None:
         super().__init__()
         self.pieces, self.cut = nn.ModuleList(modules), cut
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Turn each piece into what its own module makes of it."""
+        """Apply to each piece its own module."""
         names = self.cut.names()
         return self.cut.joined(
             [module(self.cut.of(weight, name)) for module, name in zip(self.pieces, names, strict=True)]
@@ -235,7 +237,7 @@ class Joined(nn.Module):
 
 
 def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, Json]:
-    """Say what the ticket belongs to, before parametrizations change the classes."""
+    """Describe the module for the ticket, before parametrizations change its classes."""
     if type(model) is GPT2:
         return {"family": "gpt2", "config": asdict(model.config)}
     fused = {tensor.parameter: tensor.cut.to_json() for tensor in tensors if tensor.cut is not None}

@@ -1,4 +1,4 @@
-"""What a run learns: all weights of an ordinary network, or, as `Hidden`, what to keep of a random one."""
+"""What a run learns: all weights of an ordinary network or, as `Hidden`, which weights of a random one to keep."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -11,36 +11,36 @@ from strongticket.models.gpt2 import GPT2, Group
 
 
 class Learner(ABC):
-    """A model and what an optimizer may change of it."""
+    """A model and the part of it that an optimizer may change."""
 
     model: nn.Module
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Give what is learned, by name."""
+        """Return the learned parameters, by name."""
         return list(self.model.named_parameters())
 
     def before_step(self) -> None:  # noqa: B027
-        """Add to the gradients what does not come from the loss."""
+        """Add gradients that do not come from the loss."""
 
     def after_step(self) -> None:  # noqa: B027
-        """Bring up to date what follows from an optimizer's step; from weights nothing does."""
+        """Update everything derived from the parameters, after an optimizer step; by default nothing is."""
 
     def after_restore(self, step: int) -> None:  # noqa: B027
-        """Bring up to date what follows from values put back, those after a step."""
+        """Update everything derived from restored parameters, which belong to this step."""
 
     def state(self) -> dict[str, Tensor]:
-        """Give all that steps change, by name; not copied."""
+        """Return all that steps change, by name; not copied."""
         return {name: parameter.detach() for name, parameter in self.trainable()}
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `state` gave after a step."""
+        """Restore what `state` returned after a step."""
         for name, value in self.state().items():
             value.copy_(state[name])
         self.after_restore(step)
 
     def check_weights(self) -> None:  # noqa: B027
-        """Refuse weights that are no numbers, with a better line than that of a loss that is none."""
+        """Refuse weights that are not finite, with a clearer message than that of a loss that is not."""
 
     @abstractmethod
     def counts(self) -> Mapping[Group, int]:
@@ -53,12 +53,12 @@ class Learner(ABC):
         return {"all": total, "without_embeddings": total - counts.get("embeddings", 0)}
 
     def densities(self) -> Mapping[Group, float]:
-        """Give the fraction kept of each group that has masks."""
+        """Return the fraction kept of each masked group."""
         return {}
 
 
 class Dense(Learner):
-    """A GPT-2 all of whose weights are trained: the ordinary baseline."""
+    """A GPT-2 with all weights trained: the ordinary baseline."""
 
     def __init__(self, model: GPT2) -> None:
         self.model = self._gpt2 = model
@@ -70,7 +70,7 @@ class Dense(Learner):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and the like off, and each module back to what it was."""
+    """Set evaluation mode during the block, then restore each module's mode."""
     before = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Search a module of the caller's own."""
+"""Search for a ticket in any module."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,10 +31,10 @@ from strongticket.learn.step import Loss, Precision, StepConfig
 from strongticket.learn.train import Task, Training
 
 _CPU = torch.device("cpu")
-TOLD = ("role", "init", "note")  # of a tensor, to people
-VALIDATIONS = 10  # in a search, where nothing else is asked for
+FOR_PEOPLE = ("role", "init", "note")  # remarks on a tensor, not settings
+VALIDATIONS = 10  # per search, by default
 
-# Batches, or a function that gives a number, the lower the better.
+# Batches, or a function that returns a number, the lower the better.
 Validation = Iterable[Any] | Callable[[nn.Module], float]
 
 
@@ -70,53 +70,52 @@ def search(
 ) -> Hidden:
     """Find a ticket in a module: redraw its weights at random, then learn which of them to keep.
 
-    The module is changed in place, see `hide`; it stays in training or evaluation mode as it is. With an initialized
-    process group each process brings batches of its own.
+    The module is changed in place, see `hide`; it stays in training or evaluation mode. With an initialized process
+    group, each process brings its own batches.
 
     Args:
         model: any module with plain float parameters.
-        batches: what the loss takes, on any device. Gone through again from the beginning when there are fewer than
-            the steps need.
+        batches: the input of the loss, on any device. Repeated from the start if the steps need more.
         policy: what is masked, frozen and trained, and how it is drawn; by default what suits the module, see
             `default_policy`.
         density: fraction kept, in place of the policy's.
-        rule: what the masks follow, by name or as a `Rule`; by default the policy's.
+        rule: how the masks are learned, a name or a `Rule`; by default the policy's.
         seed: of every random tensor and of the first scores.
-        loss: (model, batch) -> mean loss, a scalar; or, where batches are (x, y), (output, target) -> scalar as torch
-            has them, `nn.CrossEntropyLoss()` for instance; of a function the name of its second argument, `target` or
-            `y`, tells. By default the cross entropy of (x, y), or what the model gives when called with the batch (a
-            tuple or list as arguments, a mapping as keywords): a scalar, or an output that has one as `loss`.
-        steps: by default as many as go through the batches once.
-        accumulate: how many batches make one step; all of one size.
+        loss: (model, batch) -> mean loss, a scalar; or, if batches are (x, y), (output, target) -> scalar, such as
+            `nn.CrossEntropyLoss()` or a function whose second argument is called `target` or `y`. By default the
+            cross entropy of (x, y), or what the model returns when called with the batch (a tuple or list as
+            arguments, a mapping as keywords): a scalar, or an output whose `loss` is one.
+        steps: by default one pass over the batches.
+        accumulate: batches per step; all of one size.
         lr: the highest learning rate, by default 1e-3. The paper's is 1e-4, for 11,350 steps.
-        final_lr: what a cosine ends at; by default a tenth of the highest.
-        warmup: steps that lead up to the highest; by default a tenth of all.
+        final_lr: the end of the cosine; by default a tenth of the highest.
+        warmup: steps of linear warm-up; by default a tenth of all.
         weight_decay: AdamW's, on scores and trained tensors; by default 0.01.
-        optimizer: makes an optimizer in AdamW's place, of what is learned as (name, parameter), for instance
-            `partial(torch.optim.SGD, lr=0.1, momentum=0.9)`. Its learning rates stay as they are, unless there is a
+        optimizer: makes an optimizer, in place of AdamW, from pairs (name, parameter), for instance
+            `partial(torch.optim.SGD, lr=0.1, momentum=0.9)`. Its learning rates stay constant unless there is a
             schedule.
-        schedule: makes a schedule in place of warm-up and cosine, of the optimizer, for instance
+        schedule: makes a schedule, in place of warm-up and cosine, from the optimizer, for instance
             `partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=200)`; it is stepped once after each step.
-        clip: most norm of the gradient.
-        validation: batches, of which the mean loss is taken in evaluation mode, or a function of the model that gives a
-            number, the lower the better. The masks that are best by it are those the search ends with.
+        clip: largest norm of the gradient.
+        validation: batches, whose mean loss is measured in evaluation mode, or a function of the model that returns
+            a number, the lower the better. The search ends with the masks that are best by it.
         validate_every: steps between validations; by default a tenth of all.
         out: a folder for what `strongticket search` writes: settings, metrics, checkpoint, ticket, result. The same
-            call goes on from there, after kill -9 too, and gives a finished search at once. For that, batches must be
-            the same in each process: a list, or a DataLoader, shuffled or not, that draws by torch's own generator.
-        checkpoint_seconds: how much work a sudden end may cost.
+            call resumes from it, even after kill -9, and returns a finished search at once. For that, batches must be
+            the same after a restart: a list, or a DataLoader, shuffled or not, that uses torch's own generator.
+        checkpoint_seconds: at most this much work is lost if the process is killed.
         device: where to search; by default where the module is.
         precision: "bfloat16" computes products by autocast.
-        compiler: a backend of torch.compile, "inductor" as a rule; None runs eagerly.
-        deterministic: on a GPU, take only kernels that give the same bits each time; some are slower. An operation that
-            has none is named in a warning.
-        groups: groups of the caller's own for some parameters, see `hide`.
-        progress: True shows a bar on stderr, or lines where that is no terminal. A function is called with the number
+        compiler: a backend of torch.compile, usually "inductor"; None runs eagerly.
+        deterministic: on a GPU, use only kernels that give the same bits each time; some are slower. A warning names
+            any operation that has none.
+        groups: your own groups for some parameters, see `hide`.
+        progress: True shows a bar on stderr, or lines if that is not a terminal. A function is called with the number
             of each step, from 1, and its loss; on a GPU, or in several processes, for ten steps at a time.
         watch: called every ten steps and after each validation with a `Moment`.
 
     Returns:
-        The module with its masks: `describe()` says what became of each tensor, `to_ticket()` makes the ticket.
+        The module with its masks: `describe()` describes each tensor, `to_ticket()` makes the ticket.
 
     Example:
         >>> import torch
@@ -130,10 +129,10 @@ def search(
         >>> search(nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2)), [(x, y)] * 20, density=0.5)
         Hidden(Sequential, edge-popup, seed=0, density: mlp 0.500, head 0.500; 20 steps)
     """
-    # What can be refused is refused before the module changes. Whether the loss is one, its first call tells; and what
-    # became of each tensor is part of what a folder is compared by.
+    # Check everything possible before the module changes. The loss is checked by its first call; a folder's settings,
+    # after hiding, since they include the treatment of each tensor.
     chosen = policy or default_policy(model, groups)
-    _refuse_in_vain(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
+    _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
     lr, weight_decay = 1e-3 if lr is None else lr, 0.01 if weight_decay is None else weight_decay
     steps = _step_count(batches, accumulate) if steps is None else steps
     config = SearchConfig(
@@ -151,9 +150,9 @@ def search(
     )
     call = None if progress is None or isinstance(progress, bool) else progress
     if call is not None and not callable(call):
-        raise ValueError(f"progress is True, False, or a function of a step and its loss; got {progress!r:.40}.")
+        raise ValueError(f"progress must be True, False, or a function of a step and its loss; got {progress!r:.40}.")
     if isinstance(validation, Iterator):
-        raise ValueError("validation is gone through many times; pass a list or a DataLoader, not an iterator.")
+        raise ValueError("validation is used many times; pass a list or a DataLoader, not an iterator.")
     work = _Batches(batches, accumulate)
     model, take_loss = model if device is None else model.to(device), as_loss(loss)
     hidden = hide(
@@ -181,7 +180,7 @@ def search(
     )
     if folder is not None:
         updates.check_storable()
-        folder.finished()  # refuses a folder of other settings
+        folder.finished()  # refuses a folder with other settings
     means = Means(
         share=share,
         compiler=compiler,
@@ -201,7 +200,7 @@ def search(
 
 
 def _shown(wanted: bool) -> AbstractContextManager[Watch]:
-    """Show a search while it goes on, or not; what draws the bar is loaded where it is wanted."""
+    """Show a search while it runs, if wanted; the code of the bar is imported only then."""
     if not wanted:
         return nullcontext(lambda moment: None)
     from strongticket.learn.watched import watched
@@ -211,7 +210,7 @@ def _shown(wanted: bool) -> AbstractContextManager[Watch]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchConfig:
-    """What a search in a module does, but for the module, the batches and the loss."""
+    """The settings of a search in a module, apart from the module, the batches and the loss."""
 
     policy: Policy = field(default_factory=Policy)
     seed: int
@@ -231,7 +230,7 @@ class SearchConfig:
         for name in ("accumulate", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        # These check themselves.
+        # These validate themselves.
         _ = self.schedule, StepConfig(precision=self.precision, clip=self.clip)
 
     @property
@@ -240,7 +239,7 @@ class SearchConfig:
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
 
 
-def _refuse_in_vain(
+def _refuse_unused(
     lr: float | None,
     final_lr: float | None,
     warmup: int | None,
@@ -248,7 +247,7 @@ def _refuse_in_vain(
     optimizer: bool,
     schedule: bool,
 ) -> None:
-    """Refuse what an optimizer or a schedule of the caller's own takes the place of."""
+    """Refuse settings that the caller's optimizer or schedule replaces."""
     of_both = {"final_lr": final_lr, "warmup": warmup}
     for name, value in (of_both | {"lr": lr, "weight_decay": weight_decay} if optimizer else of_both).items():
         if value is not None and (optimizer or schedule):
@@ -256,28 +255,30 @@ def _refuse_in_vain(
 
 
 def _first_run(model: nn.Module, batch: Any, loss: Loss) -> Run | None:
-    """Give a way to run a module whose inputs cannot be made: its loss on the first batch."""
+    """Return a way to run a module whose inputs cannot be generated: its loss on the first batch."""
     device = next((parameter.device for parameter in model.parameters()), _CPU)
     return None if own_inputs(model) is not None else lambda module: loss(module, _moved(batch, device))
 
 
 def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Updates) -> Json:
-    """Give the settings as a folder stores them, with all that tells one search from another."""
+    """Return the settings as stored in a folder, with everything that distinguishes searches."""
     return as_json(
         {
             **asdict(config),
-            "rule": hidden.rule.settings(),  # which may be of the caller's own, with settings
-            "processes": share.world,  # each has batches of its own
+            "rule": hidden.rule.settings(),  # which may be the caller's, with settings
+            "processes": share.world,  # each has its own batches
             "module": hidden.architecture.get("class", hidden.architecture["family"]),
-            # How a tensor was drawn says all that is told of it for people.
-            "tensors": {row["name"]: {k: v for k, v in row.items() if k not in TOLD} for row in hidden.describe()},
+            # The remarks follow from how a tensor was drawn.
+            "tensors": {
+                row["name"]: {k: v for k, v in row.items() if k not in FOR_PEOPLE} for row in hidden.describe()
+            },
             **({} if updates.sets_lr else {"optimizer": updates.describe()}),
         }
     )
 
 
 class BatchTask(Task):
-    """Learn from batches that the caller brings."""
+    """Learn from the caller's batches."""
 
     advice = "Use a smaller lr or qk_scale, or clip."
 
@@ -288,11 +289,11 @@ class BatchTask(Task):
         self._bfloat16 = precision == "bfloat16"
 
     def micro_batches(self, step: int) -> list[Any]:
-        """The next batches, on this process's device."""
+        """Return the next batches, on this process's device."""
         return [_moved(batch, self._share.device) for batch in self._batches.of_step(step)]
 
     def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
-        """The caller's loss, which has to be one."""
+        """Return the caller's loss; it must be a scalar."""
         value = self._loss(model, micro_batch)
         if not isinstance(value, Tensor) or value.dim():
             what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -304,11 +305,11 @@ class BatchTask(Task):
 
     @torch.no_grad()
     def validate(self, model: nn.Module) -> float | None:
-        """Give the mean over the batches, or the caller's number; then over the processes."""
+        """Return the mean loss of the batches, or the caller's number, averaged over the processes."""
         if self._validation is None:
             return None
         device = self._share.device
-        # Whether and when one validates must not change what a search draws from torch's generators.
+        # Validation must not change what a search draws from torch's generators.
         unmoved = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with evaluating(model), unmoved, torch.autocast(device.type, torch.bfloat16, enabled=self._bfloat16):
             if callable(self._validation):
@@ -321,11 +322,11 @@ class BatchTask(Task):
         return math.fsum(everybodys) / len(everybodys)
 
     def state(self) -> dict[str, Any]:
-        """Give where the batches are, and how torch's generators stand: they draw dropout and the next order."""
+        """Return the position in the batches and torch's generator states, which draw dropout and the next order."""
         return {"batches": self._batches.state(), "generators": _generators(self._share.device)}
 
     def load_state(self, state: Mapping[str, Any], step: int) -> None:
-        """Go through the batches up to where they were."""
+        """Advance the batches to where they were."""
         self._batches.load_state(state["batches"], step)
         _set_generators(state["generators"], self._share.device)
 
@@ -335,11 +336,11 @@ def _step_count(batches: Iterable[Any], accumulate: int) -> int:
         return max(1, len(batches) // max(1, accumulate))  # type: ignore[arg-type]
     except TypeError:
         kind = type(batches).__name__
-        raise ValueError(f"the number of steps is not known: this {kind} has no length. Pass steps.") from None
+        raise ValueError(f"the number of steps is unknown: this {kind} has no length. Pass steps.") from None
 
 
 class _Batches:
-    """The batches of one step after another, without end if they can be gone through again."""
+    """The batches of one step after another, without end if they can be iterated again."""
 
     def __init__(self, batches: Iterable[Any], accumulate: int) -> None:
         self._batches, self._accumulate = batches, accumulate
@@ -350,29 +351,29 @@ class _Batches:
         self.first, self._stream = first[0], chain(first, self._stream)
 
     def of_step(self, step: int) -> list[Any]:
-        """Give the micro-batches of a step."""
+        """Return the micro-batches of a step."""
         if len(taken := self._next()) < self._accumulate:
             raise ValueError(
-                f"batches ended after step {step}, and an iterator cannot be gone through again; pass a list or a "
-                "DataLoader, or fewer steps."
+                f"batches ended after step {step}, and an iterator cannot be restarted; pass a list or a DataLoader, "
+                "or fewer steps."
             )
         return taken
 
     def state(self) -> dict[str, Any]:
-        """Give the place in the epoch, and how torch's generator stood when it began: it makes a shuffled order."""
+        """Return the place in the epoch, and torch's generator state at its start, which fixes a shuffled order."""
         return {"place": self._place, "generators": self._generators}
 
     def load_state(self, state: Mapping[str, Any], step: int) -> None:
-        """Go back to such a place."""
+        """Return to such a place."""
         if isinstance(self._batches, Iterator):
             raise ValueError(
-                f"the search cannot go on after step {step}: its batches are an iterator, which cannot be gone through "
-                "again up to there. Pass a list or a DataLoader, or another out."
+                f"the search cannot resume after step {step}: its batches are an iterator, which cannot be restarted. "
+                "Pass a list or a DataLoader, or another out."
             )
         _set_generators(state["generators"], _CPU)
         self._stream = self._endless()
         if sum(1 for _ in islice(self._stream, state["place"])) != self._place:
-            raise ValueError(f"the batches are fewer than when the search began; it cannot go on after step {step}.")
+            raise ValueError(f"fewer batches than when the search started; it cannot resume after step {step}.")
 
     def _endless(self) -> Iterator[Any]:
         there_are_some = True
@@ -387,7 +388,7 @@ class _Batches:
 
 
 def _generators(device: torch.device) -> list[Tensor]:
-    """Give the states of torch's generators, the CPU's and a GPU's."""
+    """Return the states of torch's generators: the CPU's and a GPU's."""
     return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
 
 
@@ -398,7 +399,7 @@ def _set_generators(states: list[Tensor], device: torch.device) -> None:
 
 
 def _moved(batch: Any, device: torch.device) -> Any:
-    """Copy a batch's tensors to a device; what else it holds is left alone."""
+    """Copy a batch's tensors to a device; everything else in it is left alone."""
     if isinstance(batch, Mapping):
         return {key: _moved(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):

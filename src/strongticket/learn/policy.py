@@ -1,4 +1,4 @@
-"""What a search does with each group of tensors, and how it draws the random ones."""
+"""How a search treats each group of tensors, and how it draws the random ones."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ ScoreInit = Literal["kaiming", "uniform", "normal", "constant"]
 Shares = Literal["uniform", "erk"]
 
 GROUPS: tuple[Group, ...] = get_args(Group)
-# Norms start at 1 and biases at 0: among equal numbers there is nothing to choose.
+# Norms start at 1 and biases at 0: equal numbers leave nothing to choose.
 CONSTANT_GROUPS: tuple[Group, ...] = ("norms", "biases")
 
 
@@ -27,38 +27,38 @@ CONSTANT_GROUPS: tuple[Group, ...] = ("norms", "biases")
 class Policy:
     r"""Which tensors are masked, frozen or trained, and how the masked and frozen ones are drawn.
 
-    A masked tensor is random and learns which of its weights to keep; a frozen one is random, or constant if it is a
-    norm (1) or a bias (0), and keeps all; a trained one starts as the module has it and learns as usual.
+    A masked tensor is random, and which of its weights to keep is learned; a frozen one is random, or constant if it
+    is a norm (1) or a bias (0), and keeps all; a trained one starts with the module's values and learns as usual.
 
     Args:
         attention: weights of queries, keys, values and outputs.
         mlp: every matrix that belongs to no other group, convolutions included.
-        embeddings: tokens, positions, class tokens; a head tied to one of them as well.
-        head: what is called one, or the linear layer that the module ends in.
+        embeddings: of tokens, positions and classes, and any head tied to one of them.
+        head: a module called a head, or the final linear layer.
         norms: scales and shifts of the norms; never masked.
         biases: of the linear layers; never masked.
         density: fraction kept, in (0, 1].
-        scope: rank scores within each tensor, or all together ("global").
-        signed: rank scores by value and not by absolute value.
+        scope: rank scores within each tensor ("tensor"), or all together ("global").
+        signed: rank scores by value, not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
             that deviation; "packed-sign" is "sign" from packed random bits, so that a network can run from its mask
             alone (`build(run="bits", resident="mask")`); "xavier" and "kaiming" are uniform, with a width that follows
             from the shape; "kaiming-normal" and "kaiming-sign" have the deviation of "kaiming",
-            $\sqrt{2 / \text{fan-in}}$, which a ReLU wants.
-        rescale: masked weights times $1 / \sqrt{\text{density}}$, so that what is kept has the variance of the whole.
+            $\sqrt{2 / \text{fan-in}}$, which suits ReLU.
+        rescale: multiply masked weights by $1 / \sqrt{\text{density}}$, so that the masked tensor keeps its variance.
         score_init: "kaiming" is uniform on $\pm 1 / \sqrt{\text{fan-in}}$, as published with edge-popup; "normal" and
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
-        output_gain: a constant that multiplies what the last norm gives.
-        scales: positive or negative factors on the masked weights that are learned with the masks: one for each
-            "tensor", for each "head" of an attention (elsewhere as "tensor"), for each "block" of 64 by 64 weights, or
-            for each "output". A ticket is then strong up to these scales.
-        rule: what a search follows to choose, NAME or NAME:SETTING=X,... such as "iterand:every=100,rate=0.2".
+        output_gain: a constant factor on the last norm's output.
+        scales: factors of either sign on the masked weights, learned with the masks: one per "tensor", per attention
+            "head" (elsewhere as "tensor"), per "block" of 64 by 64 weights, or per "output". A ticket is then strong
+            up to these scales.
+        rule: how the choice of weights is learned, NAME or NAME:SETTING=X,... such as "iterand:every=100,rate=0.2".
         densities: "uniform" keeps `density` of every tensor; "erk" keeps more of small tensors than of large ones, and
-            `density` of all; a mapping such as `{"*.conv.weight": 0.1}` has a tensor's own by its name, first match
-            first.
-        density_start: what a ramp of the density begins with.
-        density_steps: steps of that ramp, which is a straight line; 0 keeps the density constant.
+            `density` overall; a mapping such as `{"*.conv.weight": 0.1}` sets densities by name, the first match
+            wins.
+        density_start: the density at the start of a ramp.
+        density_steps: steps of that linear ramp; 0 keeps the density constant.
 
     Example:
         >>> Policy(embeddings="trained", density=0.5).treatment("embeddings")
@@ -95,7 +95,7 @@ class Policy:
         for group in CONSTANT_GROUPS:
             if self.treatment(group) == "masked":
                 raise ValueError(
-                    f"{group} cannot be masked: all their numbers are alike, there is nothing to choose. "
+                    f"{group} cannot be masked: their numbers are all equal, so there is nothing to choose. "
                     "Use frozen or trained."
                 )
         self._check_densities()
@@ -115,12 +115,12 @@ class Policy:
                 raise ValueError(f"{name} must be a number; got {value!r:.40}.")
             check_density(value, name)
         if self.densities != "uniform" and self.scope == "global":
-            raise ValueError("densities of single tensors need scope='tensor': a global ranking finds its own.")
+            raise ValueError("densities of single tensors need scope='tensor': a global ranking sets its own.")
         if type(self.density_steps) is not int or self.density_steps < 0:
             raise ValueError(f"density_steps must be a whole number of at least 0; got {self.density_steps!r:.40}.")
 
     def density_at(self, step: int, density: float) -> float:
-        """Give what is kept after a step of a tensor that ends with a density.
+        """Return the density after a step of a ramp that ends at `density`.
 
         Example:
             >>> [Policy(density_steps=4).density_at(step, 0.2) for step in (0, 1, 4, 9)]
@@ -144,7 +144,7 @@ class Policy:
         return {name: value for name, (value, default) in values.items() if value != default}
 
     def treatment(self, group: Group) -> Treatment:
-        """Say what is done with the tensors of a group."""
+        """Return how the tensors of a group are treated."""
         chosen: Treatment = getattr(self, group)
         return chosen
 

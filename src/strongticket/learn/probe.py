@@ -1,4 +1,4 @@
-"""Run a module on inputs of our own making, and see what moves its outputs."""
+"""Run a module on generated inputs, to see what changes its outputs."""
 
 import copy
 import inspect
@@ -14,12 +14,12 @@ from strongticket.learn.learner import evaluating
 from strongticket.learn.roles import is_stack, output_axis
 from strongticket.tickets.fused import Cut
 
-# Calls a module and gives its outputs.
+# Calls a module and returns its outputs.
 Run = Callable[[nn.Module], Any]
 
-# A power of two, so that what it should leave alone keeps every bit.
+# A power of two, so that unaffected numbers keep every bit.
 FACTOR = 4.0
-# Of the largest output. A norm behind a query adds a small number to its variance; nothing else moves what is right.
+# Of the largest output. A norm after a query adds a small number to its variance; nothing else changes valid outputs.
 TOLERANCE = 1e-3
 _ROWS, _LENGTH = 2, 8
 
@@ -35,14 +35,14 @@ class Scaled:
 
 
 class Probe:
-    """A copy of a module with random weights of usual size, so that everything in it has a say.
+    """A copy of a module with random weights of usual size, so that every part affects the outputs.
 
     Args:
-        model: stays as it is.
-        run: calls a module of its kind.
+        model: not changed.
+        run: calls such a module.
 
     Raises:
-        ValueError: nothing can be seen by this run, for a reason.
+        ValueError: this run shows nothing; the message says why.
     """
 
     def __init__(self, model: nn.Module, run: Run) -> None:
@@ -53,7 +53,7 @@ class Probe:
         except Exception as error:  # the module's own code ran
             raise ValueError(f"it could not be run ({type(error).__name__})") from error
         if not any(output.numel() for output in self._outputs):
-            raise ValueError("it gave no numbers")
+            raise ValueError("it returned no numbers")
         if not all(bool(output.isfinite().all()) for output in self._outputs):
             raise ValueError("its outputs were not finite")
 
@@ -89,7 +89,7 @@ def _differ(after: Tensor, before: Tensor) -> bool:
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
-    """Find the float tensors of an output; what a model keeps of its keys for the next token is none."""
+    """Yield the float tensors of an output, without a model's cache of keys."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output.float()
@@ -100,7 +100,7 @@ def _tensors(output: Any) -> Iterator[Tensor]:
 
 
 def _draw(model: nn.Module) -> None:
-    """Give every matrix weights that keep the size of what they are applied to; biases 0 and scales 1."""
+    """Draw matrices that preserve the size of their inputs; set biases to 0 and scales to 1."""
     places = places_of(model)
     for name, group in groups_of(model).items():
         parameter, place = model.get_parameter(name).data, places[name][0]
@@ -114,9 +114,9 @@ def _draw(model: nn.Module) -> None:
 
 
 def probe_of(model: nn.Module, inputs: Any = None) -> Probe | str:
-    """Make a probe, with what is given or with inputs of our own making; where there is none, say why."""
+    """Return a probe, with the given or with generated inputs, or else the reason why there is none."""
     if (inputs := own_inputs(model) if inputs is None else inputs) is None:
-        return "its inputs are not known; pass some"
+        return "its inputs are unknown; pass some"
     try:
         return Probe(model, called_with(inputs))
     except ValueError as error:
@@ -124,7 +124,7 @@ def probe_of(model: nn.Module, inputs: Any = None) -> Probe | str:
 
 
 def called_with(inputs: Any) -> Run:
-    """Call a module with a batch: a mapping is keywords, a tuple or list arguments. A function calls it itself."""
+    """Call a module with a batch: a mapping as keywords, a tuple or list as arguments. A function is called instead."""
     if callable(inputs) and not isinstance(inputs, Tensor):
         run: Run = inputs
         return run
@@ -138,10 +138,10 @@ def called_with(inputs: Any) -> Run:
 
 
 def own_inputs(model: nn.Module) -> dict[str, Tensor] | None:
-    """Make inputs for torch's own transformers, and by its configuration for a Hugging Face model.
+    """Generate inputs for torch's own transformers and, from its configuration, for a Hugging Face model.
 
     Returns:
-        Keyword arguments; None where it is not known what the module takes, or it does not take this.
+        Keyword arguments; None if the module's inputs are unknown, or it does not accept these.
     """
     generator = torch.Generator().manual_seed(0)
     if not (makers := _of_torch(model, generator) or _of_hugging_face(model, generator)):
@@ -152,7 +152,7 @@ def own_inputs(model: nn.Module) -> dict[str, Tensor] | None:
         inputs = {name: make().to(device) for name, make in makers.items() if name in taken}
         with torch.no_grad(), evaluating(model):
             model(**inputs)
-    except Exception:  # the module's own code ran: whatever it raised, it cannot be run so
+    except Exception:  # the module's own code ran; after any error it cannot be run like this
         return None
     return inputs
 
@@ -162,7 +162,7 @@ Makers = dict[str, Callable[[], Tensor]]
 
 def _of_torch(model: nn.Module, generator: torch.Generator) -> Makers:
     def vectors(width: int) -> Callable[[], Tensor]:
-        # As long as there are rows: either may come first.
+        # Equal batch size and length: either axis may come first.
         return lambda: torch.randn(_LENGTH, _LENGTH, width, generator=generator)
 
     if isinstance(model, nn.MultiheadAttention):
@@ -182,7 +182,7 @@ def _of_hugging_face(model: nn.Module, generator: torch.Generator) -> Makers:
 
     def tokens() -> Tensor:
         vocabulary = found("vocab_size")
-        # The first few mean padding and the like.
+        # The first few are padding and the like.
         return torch.randint(min(4, vocabulary - 1), vocabulary, (_ROWS, _LENGTH), generator=generator)
 
     def numbers(*shape: int) -> Tensor:
@@ -201,7 +201,7 @@ def _of_hugging_face(model: nn.Module, generator: torch.Generator) -> Makers:
 
 
 class _Numbers:
-    """Look a number up in a configuration, or in those it is made of."""
+    """Look up a number in a configuration, or in those it contains."""
 
     def __init__(self, config: Any) -> None:
         parts = [value for name, value in vars(config).items() if name.endswith(("_config", "coder"))]

@@ -1,4 +1,4 @@
-"""What a ticket remembers of the run that found it: text, tokenizer, how the loss was measured, and the loss."""
+"""What a ticket records of the run that found it: text, tokenizer, loss, and how the loss was measured."""
 
 import math
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ class Recorded:
     valid_digest: str  # of the validation tokens
     tokenizer: dict[str, Json]  # name, vocabulary, digest
     length: int
-    sequences: int  # windows in a forward pass
+    sequences: int  # windows per forward pass
     precision: Precision
     validation_loss: float
 
     @property
     def tokenizer_name(self) -> str | None:
-        """What `find_tokenizer` knows the tokenizer by; None if it has to be given as a folder."""
+        """The tokenizer's name for `find_tokenizer`; None if it must be given as a folder."""
         name = self.tokenizer["name"]
         return name if name in (BYTES, GPT2) else None
 
 
 def record(text: Text, *, length: int, sequences: int, precision: Precision, validation_loss: float) -> dict[str, Json]:
-    """Describe a run's text and validation loss as JSON, to go into its ticket's metadata under "search"."""
+    """Describe a run's text and validation loss as JSON, for the "search" entry of its ticket's metadata."""
     return {
         **text.describe(),
         "length": length,
@@ -45,23 +45,23 @@ def record(text: Text, *, length: int, sequences: int, precision: Precision, val
 
 
 def recorded_of(ticket: Ticket) -> Recorded | None:
-    """Read what `record` wrote; None if the ticket has no such record. A file can claim anything, so it is checked."""
+    """Read and check what `record` wrote; None if the ticket has no such record."""
     found = ticket.metadata.get(KEY)
     if found is None:
         return None
     try:
         return _read(found)
     except (ValueError, TypeError, LookupError) as error:
-        raise StrongTicketError(f"the ticket's record of its search is not usable: {error!r:.120}") from None
+        raise StrongTicketError(f"the ticket's record of its search is invalid: {error!r:.120}") from None
 
 
 def tokenizer_of(ticket: Ticket, vocabulary: int, chosen: str | None) -> Tokenizer:
-    """Give the tokenizer a ticket's model was trained with.
+    """Return the tokenizer a ticket's model was trained with.
 
     Args:
         ticket: its record names the tokenizer.
         vocabulary: of the model.
-        chosen: what `find_tokenizer` takes; by default the recorded one, which works for "bytes" and "gpt2".
+        chosen: for `find_tokenizer`; by default the recorded one, which works for "bytes" and "gpt2".
     """
     recorded = recorded_of(ticket)
     name = chosen or (recorded.tokenizer_name if recorded else None)
@@ -74,7 +74,7 @@ def tokenizer_of(ticket: Ticket, vocabulary: int, chosen: str | None) -> Tokeniz
 
 
 def check_tokenizer(tokenizer: Tokenizer, recorded: Recorded | None, vocabulary: int) -> None:
-    """Refuse a tokenizer that gives tokens other meanings than the model learned."""
+    """Refuse a tokenizer other than the one the model was trained with."""
     if tokenizer.vocabulary != vocabulary:
         raise StrongTicketError(
             f"the model has {vocabulary:,} tokens, the tokenizer {tokenizer.name} {tokenizer.vocabulary:,}; "

@@ -1,6 +1,6 @@
-"""What a parameter is by its name: query, key and value of an attention, gate, up and down of an MLP.
+"""Roles of parameters by name: query, key and value of an attention; gate, up and down of an MLP.
 
-A fused one can lie in many ways; `sites.py` finds out which it is.
+Fused parameters have many layouts; `sites.py` finds out which.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _SIGNS: dict[str, tuple[Role, ...]] = {
     **dict.fromkeys(("qkv", "wqkv"), ("query", "key", "value")),
     "kv": ("key", "value"),
 }
-# Words that may stand beside a sign, as in to_q or k_proj_weight. Not others: a q_a_proj is only half a query.
+# Words allowed beside a role's sign, as in to_q or k_proj_weight. No others: a q_a_proj is only half a query.
 _OTHERS = {"to", "w", "c", "in", "fc", "lin", "linear", "proj", "projection", "dense", "layer", "attn", "weight"}
 _OTHERS |= {"global"}  # of tokens that see all others
 _FUSED = {"c_attn", "in_proj", "in_proj_weight"}
@@ -34,21 +34,21 @@ _KEY_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 
 
 def label_of(place: Place) -> str:
-    """Name a parameter as its layer is named, or as its attention module names it where that holds it itself."""
+    """Return the name of a parameter's layer, or its own name if the attention module holds it directly."""
     return place.path[-1] if place.path and place.attribute == "weight" else place.attribute
 
 
 def site_of(place: Place) -> str:
-    """Name the module that query, key and value share, or gate and up."""
+    """Return the module that query, key and value share, or gate and up."""
     return ".".join(place.path[:-1] if label_of(place) != place.attribute else place.path)
 
 
 def roles_of(place: Place) -> tuple[Role, ...]:
-    """Say what the name of an attention's parameter promises: one role, several side by side, or none that is known."""
+    """Return the roles that the name of an attention's parameter suggests: one, several side by side, or none."""
     label = label_of(place).lower()
     words = set(label.split("_"))
     if label in _FUSED:
-        # Beside a query of its own, as in a cross-attention of GPT-2, it holds two.
+        # Beside a separate query, as in GPT-2's cross-attention, it holds two.
         shape = place.holder.get_parameter(place.attribute).shape
         return ("key", "value") if 2 * shape.numel() == shape[output_axis(place.holder)] ** 2 else _ORDER
     if label in _OUTPUTS:
@@ -58,27 +58,27 @@ def roles_of(place: Place) -> tuple[Role, ...]:
 
 
 def mlp_role_of(place: Place) -> Role | None:
-    """Say what the name of an MLP's parameter promises, if anything."""
+    """Return the role that the name of an MLP's parameter suggests, if any."""
     return _MLP.get(label_of(place))
 
 
 def output_axis(holder: nn.Module) -> int:
-    """Tell along which axis of a weight the outputs lie; Hugging Face's Conv1D has (in, out)."""
+    """Return the axis of a weight's outputs; Hugging Face's Conv1D is (in, out)."""
     return int(type(holder).__name__ == "Conv1D" or isinstance(holder, _ConvTransposeNd))
 
 
 def is_stack(place: Place) -> bool:
-    """Whether a parameter is one matrix for each expert."""
+    """Whether a parameter stacks one matrix per expert."""
     if place.holder.get_parameter(place.attribute).dim() != 3 or isinstance(place.holder, _ConvNd):
         return False
     return any("expert" in name.lower() for name in (*place.name.split("."), type(place.holder).__name__))
 
 
 def cuts_of(place: Place, roles: Sequence[Role]) -> Iterator[Cut]:
-    """Give the ways in which a parameter may hold several roles, those that are usual first.
+    """Yield the ways in which a parameter may hold several roles, the usual ones first.
 
-    Side by side; head by head, or key by key where several queries share one; in some other number of blocks; and
-    each of these in any order.
+    Side by side; head by head, or key by key if several queries share one; in another number of blocks; and each of
+    these in any order.
     """
     axis = output_axis(place.holder)
     size = place.holder.get_parameter(place.attribute).shape[axis]
@@ -105,7 +105,7 @@ def _widths(place: Place, roles: Sequence[Role], size: int, count: int | None) -
 
 
 def usual_cut(place: Place, roles: Sequence[Role]) -> Cut | None:
-    """Give equal parts side by side where the name and the shape leave no other choice, for want of a check."""
+    """Without a check: return equal parts side by side, if the name and the shape leave no other choice."""
     if len(roles) < 2:
         return None
     label, words = label_of(place).lower(), set(label_of(place).lower().split("_"))
@@ -119,7 +119,7 @@ def usual_cut(place: Place, roles: Sequence[Role]) -> Cut | None:
 
 
 def key_width_of(place: Place, role: Role, outputs: int) -> int | None:
-    """Find the width of a head: said by the module around it or a configuration, or from a number of heads."""
+    """Find the width of a head in the modules around or a configuration, or from a number of heads."""
     if (width := next(_numbers(place, _WIDTHS), None)) is not None:
         return width
     counts = (*_KEY_COUNTS, *_COUNTS) if role == "key" else _COUNTS
@@ -130,7 +130,7 @@ def key_width_of(place: Place, role: Role, outputs: int) -> int | None:
 
 
 def _numbers(place: Place, names: tuple[str, ...]) -> Iterator[int]:
-    """Look attributes up in the modules around a parameter, the nearest first, and in their configurations."""
+    """Look up attributes in the modules around a parameter, nearest first, and in their configurations."""
     for module in reversed(place.modules):
         for holder in (module, getattr(module, "config", None)):
             found: list[Any] = [getattr(holder, name, None) for name in names]

@@ -1,8 +1,8 @@
-"""Trained weights in few bits, the rivals of tickets: rounded in every step, and stored as they are computed with.
+"""Trained weights in few bits, the rivals of tickets: rounded in every step, and stored exactly as used.
 
-A matrix is whole numbers times a scale: of 8, 4 or 3 bits, each output with the scale that its largest weight asks for;
-or ternary and binary (BitNet, Wang et al., 2023 and 2024), each tensor with its mean magnitude, and an embedding with
-that of each token. Scales, norms and biases have 16 bits. The gradient passes the rounding as if it were not there.
+A matrix is whole numbers times scales: 8, 4 or 3 bits, scaled per output by its largest weight; or ternary and binary
+(BitNet, Wang et al., 2023 and 2024), scaled per tensor by its mean magnitude, an embedding per token. Scales, norms and
+biases have 16 bits. The gradient ignores the rounding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from strongticket.learn.learner import Dense
 from strongticket.models.gpt2 import GPT2, Group, group_of
 from strongticket.ops.supermask.reference import straight_through
 
-# The whole numbers that a weight is rounded to, where it is not a bfloat16.
+# The whole numbers that a weight is rounded to, unless it is a bfloat16.
 GRIDS: Mapping[Stored, tuple[int, ...]] = {
     "int8": tuple(range(-127, 128)),
     "int4": tuple(range(-7, 8)),
@@ -29,13 +29,13 @@ _LEAST_SCALE = 2.0**-100  # of a row that is all 0
 
 
 def to_bfloat16(x: Tensor) -> Tensor:
-    """Round float32 to what bfloat16 holds, as float32: by its bits, since a compiler takes two casts for none."""
+    """Round float32 to bfloat16 values, as float32: by bits, since a compiler removes a pair of casts."""
     return ((x.view(torch.int32) + 0x8000) & -0x10000).view(torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A matrix as it is stored: whole numbers of a grid, shaped like it, and scales that they are multiplied by."""
+    """A matrix as stored: whole numbers, in its shape, and the scales that multiply them."""
 
     codes: Tensor
     scales: Tensor
@@ -55,18 +55,18 @@ def coded(weight: Tensor, stored: Stored, group: Group) -> Coded:
 
 
 class Rounding(nn.Module):
-    """A parametrization: what is stored of a weight, in its place."""
+    """A parametrization that replaces a weight by its stored value."""
 
     def __init__(self, stored: Stored, group: Group) -> None:
         super().__init__()
         self.stored, self.group = stored, group
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the rounded weight."""
+        """Return the rounded weight."""
         return straight_through(weight, self.rounded(weight.detach()))
 
     def rounded(self, weight: Tensor) -> Tensor:
-        """Round a matrix as asked, anything else to a bfloat16."""
+        """Round a matrix as chosen, anything else to bfloat16."""
         if self.stored == "bfloat16" or weight.dim() < 2:
             return to_bfloat16(weight)
         found = coded(weight, self.stored, self.group)
@@ -74,24 +74,24 @@ class Rounding(nn.Module):
 
 
 class Rounded(Dense):
-    """A GPT-2 that is trained with all its numbers rounded."""
+    """A GPT-2 trained with all its numbers rounded."""
 
     def __init__(self, model: GPT2, stored: Stored) -> None:
         super().__init__(model)
         self.stored = stored
-        # What is trained, by the names of what is computed with; a parametrization keeps it under another one.
+        # The trained parameters by their usual names; a parametrization renames them.
         self.latent = dict(model.named_parameters())
         for name in self.latent:
             holder, _, attribute = name.rpartition(".")
             register_parametrization(model.get_submodule(holder), attribute, Rounding(stored, group_of(name)))
 
     def rounded(self) -> Iterator[tuple[str, Tensor]]:
-        """Give every tensor as the network computes with it."""
+        """Yield every tensor as the network uses it."""
         for name, latent in self.latent.items():
             yield name, Rounding(self.stored, group_of(name)).rounded(latent.detach())
 
     def counts(self) -> Mapping[Group, int]:
-        """Count what is not rounded to 0."""
+        """Count the weights not rounded to 0."""
         counts: dict[Group, int] = dict.fromkeys(map(group_of, self.latent), 0)
         for name, weight in self.rounded():
             counts[group_of(name)] += int(weight.count_nonzero())

@@ -1,4 +1,4 @@
-"""The file of a trained model in few bits: the same container and the same entropy coding that tickets have."""
+"""The file of a trained model in few bits, with the container and the entropy coding of tickets."""
 
 import io
 import json
@@ -22,7 +22,7 @@ _BYTE = 256
 
 
 def to_bytes(learner: Rounded) -> bytes:
-    """Write all tensors: whole numbers or the two bytes of each bfloat16, in whatever code takes the fewest bytes."""
+    """Write all tensors: whole numbers, or the two bytes of each bfloat16, in the code with the fewest bytes."""
     compile_kernels()
     entries, payloads, codings = list[Entry](), list[bytes](), dict[str, str]()
 
@@ -83,7 +83,7 @@ def from_bytes(data: bytes, device: torch.device | str = "cpu") -> GPT2:
             with torch.no_grad():
                 parameter.copy_(value)
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise StrongTicketError(f"this is no file of a trained model in few bits ({error!r:.120})") from None
+        raise StrongTicketError(f"this is not the file of a trained model in few bits ({error!r:.120})") from None
     return model
 
 
@@ -92,6 +92,6 @@ def _has_scale_each_row(stored: str, name: str) -> bool:
 
 
 def _bytes_of(numbers: Tensor) -> dict[str, Numbers]:
-    """Take bfloat16 numbers apart: signs and exponents repeat themselves, and the lower bytes do not."""
+    """Split bfloat16 numbers into bytes: signs and exponents are repetitive, the lower bytes are not."""
     bits = numbers.cpu().contiguous().numpy().view(np.int32).reshape(-1)
     return {"high": bits >> 24 & 0xFF, "low": bits >> 16 & 0xFF}

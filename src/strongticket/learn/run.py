@@ -1,6 +1,6 @@
-"""One run from beginning to end, or from where it was stopped: steps, validation, checkpoints, the ticket.
+"""One run from start to end, or from where it stopped: steps, validation, checkpoints, the ticket.
 
-Whatever is learned from whatever: GPT-2 from text (`text_run.py`) and a module of the caller's own (`modules.py`).
+The same for GPT-2 on text (`text_run.py`) and for any module of the caller (`modules.py`).
 """
 
 import math
@@ -29,29 +29,29 @@ CHECKPOINT_SECONDS = 300.0
 
 
 class StoppedError(StrongTicketError):
-    """A run was asked to stop, and what it had done is kept."""
+    """A run was asked to stop; its work is saved."""
 
-    exit_code = 130  # as shells have it for Ctrl-C: a script can tell it from a failure
+    exit_code = 130  # the shells' code for Ctrl-C, so that scripts can distinguish it from a failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """How a run is carried out; its numbers do not depend on these, but for rounding."""
+    """How a run is carried out; its numbers depend on these only by rounding."""
 
     share: Share
     compiler: str | None = None  # a backend of torch.compile; None runs eagerly
     deterministic: bool = False  # whether the same run on the same kind of GPU gives the same bits
-    checkpoint_seconds: float = CHECKPOINT_SECONDS  # how much work a sudden end may cost
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # at most this much work is lost by a kill
     keep: bool = True  # whether to write the ticket, or the trained weights, at the end
-    keep_checkpoint: bool = False  # whether to leave the last state of a finished run where it is
-    also: Mapping[str, Tokens] = field(default_factory=dict)  # more texts to measure the best state on, by name
+    keep_checkpoint: bool = False  # whether a finished run keeps its last checkpoint
+    also: Mapping[str, Tokens] = field(default_factory=dict)  # further texts to measure the best state on, by name
     command: str | None = None  # what was typed, for the record
-    tell: Callable[[str], object] = warnings.warn  # called with a line where something is amiss that can be mended
+    tell: Callable[[str], object] = warnings.warn  # called with a line about a problem that can be fixed
 
 
 @dataclass(slots=True)
 class Moment:
-    """How a run is doing, for whoever watches it."""
+    """The progress of a run, for those who watch it."""
 
     step: int
     steps: int
@@ -65,7 +65,7 @@ class Moment:
 
 Watch = Callable[[Moment], object]
 
-# Called with the number of each step, from 1, and its loss.
+# Called with each step's number, from 1, and its loss.
 Progress = Callable[[int, float], object]
 
 
@@ -78,13 +78,13 @@ def carry_out(
     watch: Watch = lambda moment: None,
     progress: Progress | None = None,
 ) -> dict[str, Json]:
-    """Do a run, or what is left of it; the learner ends up as it was at its best step.
+    """Do a run, or the rest of it; the learner ends in the state of its best step.
 
     Args:
-        training: at its beginning.
-        folder: where it is kept; None keeps nothing, and leaves Ctrl-C to the caller.
+        training: a run at its start.
+        folder: where it is saved; None saves nothing, and leaves Ctrl-C to the caller.
         means: how it is carried out. Of several processes only the first writes.
-        validate_every: steps between validations; there is one before the first and one after the last as well.
+        validate_every: steps between validations; there is also one before the first and one after the last step.
         watch: called every few steps.
         progress: called with each step's loss; on a GPU, or in several processes, for several steps at a time.
 
@@ -100,14 +100,14 @@ def carry_out(
     repeating = repeatable(means.deterministic and means.share.device.type == "cuda")
     if folder is None:
         with repeating:
-            under_way.go_on(Stop(), validate_every)
+            under_way.train(Stop(), validate_every)
             return under_way.finish()
     with folder.opened(writes=under_way.writes), stop_when_asked() as stop, repeating:
         under_way.resume(folder)
-        under_way.go_on(stop, validate_every)
+        under_way.train(stop, validate_every)
         result = under_way.finish()
         if stop.asked:
-            # Too late for this run, which took a moment more; but whoever begins the next one should know.
+            # Too late for this run, which has finished; but a caller should not start the next one.
             raise StoppedError(f"Stopped after the last step; the run is finished, its result is in {folder.path}.")
         return result
 
@@ -119,12 +119,12 @@ class _Run:
         self.training, self.folder, self.means = training, folder, means
         self.watch, self.progress = watch, progress
         self.writes = folder is not None and means.share.rank == 0
-        # Where nothing has to be waited for, neither a GPU nor other processes.
+        # True if there is nothing to wait for, neither a GPU nor other processes.
         self.tells_at_once = means.share.device.type == "cpu" and means.share.world == 1
         self.steps = training.schedule.steps
         self.moment = Moment(0, self.steps)
-        self.curve: list[tuple[int, float]] = []  # of the validation
-        self.losses: list[tuple[int, float]] = []  # of the training, a mean for every few steps
+        self.curve: list[tuple[int, float]] = []  # of validation losses
+        self.losses: list[tuple[int, float]] = []  # of training, one mean every few steps
         self.metrics_lines = 0
         self.began = self.checkpoint_time = time.monotonic()
         self.resumed_step = 0
@@ -132,7 +132,7 @@ class _Run:
         self.step_seconds = 0.0  # of training alone
 
     def tell(self, line: str) -> None:
-        """Say something, once whatever the number of processes."""
+        """Report a line, once for all processes."""
         if self.means.share.rank == 0:
             self.means.tell(line)
 
@@ -141,23 +141,23 @@ class _Run:
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
-            self.watch(self.moment)  # at once, so that one sees where it goes on
+            self.watch(self.moment)  # at once, to show where it resumes
         if self.writes:
             kept = folder.rewind_metrics(self.training.step if state is not None else -1)
             rows = list(folder.metrics())
             self.curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
             self.losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-            if state is not None and "curve" in state:  # which checkpoints of earlier releases have not
+            if state is not None and "curve" in state:  # missing in checkpoints of earlier releases
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
                     self.tell(
                         f"{folder.path / METRICS} has lost {state['metrics_lines'] - kept} of its "
-                        f"{state['metrics_lines']} lines; the validation losses are in the checkpoint, too."
+                        f"{state['metrics_lines']} lines; the validation losses are also in the checkpoint."
                     )
             self.metrics_lines = kept
         self.curve = self.means.share.gathered(self.curve)[0]
 
-    def go_on(self, stop: Stop, validate_every: int) -> None:
+    def train(self, stop: Stop, validate_every: int) -> None:
         training, alone = self.training, self.means.share.world == 1
         if training.step == 0:
             self._validate()
@@ -168,7 +168,7 @@ class _Run:
                 self._tell(training.step, float(loss))
             validating = training.step % validate_every == 0 or training.step == self.steps
             if training.step % LOG_STEPS == 0 or validating:
-                losses = training.losses()  # waits for the GPU, so that the time is that of whole steps
+                losses = training.losses()  # waits for the GPU, so that whole steps are timed
                 self._log(losses, training.step - counted, time.monotonic() - since)
                 if validating:
                     self._validate()
@@ -178,7 +178,7 @@ class _Run:
                 self._stop_if(stop.asked)
 
     def finish(self) -> dict[str, Json]:
-        """Write what was found, then the result."""
+        """Write the ticket or the weights, then the result."""
         training, learner, best = self.training, self.training.learner, self.training.best
         if self.folder and self.means.keep_checkpoint:
             self._save_checkpoint(self.folder)
@@ -187,7 +187,7 @@ class _Run:
         if best is not None:
             if isinstance(learner, Hidden):
                 learner.best, learner.final = best, training.snapshot(self.curve[-1][1])
-            # Before anything is counted: all that is told of a run is told of its best step.
+            # Before counting: everything reported of a run is about its best step.
             learner.load_state(best.values, best.step)
         result: dict[str, Json] = {
             "config": self.folder.config if self.folder else None,
@@ -291,7 +291,7 @@ class _Run:
         raise StrongTicketError(f"the {what} is {loss} at step {step}; {kept}. {self.training.task.advice}")
 
     def _keep(self, stop: Stop) -> None:
-        """Write a checkpoint where it is time to; all processes have to agree, since each has a part in it."""
+        """Write a checkpoint when due; all processes must agree, since each contributes to it."""
         if self.folder is None:
             return
         due = time.monotonic() - self.checkpoint_time >= self.means.checkpoint_seconds

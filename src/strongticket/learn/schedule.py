@@ -1,4 +1,4 @@
-"""How the learning rate goes: up along a line, then down along a cosine (paper, B.2)."""
+"""The learning rate: linear warm-up, then cosine decay (paper, B.2)."""
 
 import math
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ class Schedule:
 
     steps: int
     lr: float = 1e-4  # the highest
-    final_lr: float = 1e-5  # what the cosine ends at, one step after the last
-    warmup: int = 0  # steps that lead up to the highest
+    final_lr: float = 1e-5  # end of the cosine, one step after the last
+    warmup: int = 0  # steps up to the highest
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"a schedule needs 1 step or more; got {self.steps}.")
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(f"the warm-up must be 0 steps to all {self.steps:,}; got {self.warmup:,}.")
+            raise ValueError(f"the warm-up must be 0 to {self.steps:,} steps; got {self.warmup:,}.")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"the learning rate must be above 0 and finite; got {self.lr:g}.")
         if not 0 <= self.final_lr <= self.lr:
-            raise ValueError(f"the last learning rate must be 0 to the highest, {self.lr:g}; got {self.final_lr:g}.")
+            raise ValueError(f"final_lr must be between 0 and lr, {self.lr:g}; got {self.final_lr:g}.")
 
     def at(self, step: int) -> float:
-        """Give the learning rate of a step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.steps - self.warmup)

@@ -1,4 +1,4 @@
-"""A search shared by several processes: who joins it, and how it is left."""
+"""A search shared by several processes: how they join and leave it."""
 
 import gc
 import os
@@ -15,20 +15,20 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One process among those that `torchrun` started to share a search."""
+    """One of the processes that `torchrun` started to share a search."""
 
     rank: int
-    world: int  # how many processes
+    world: int  # number of processes
     device: torch.device
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """Copy from the host without waiting for it."""
+        """Copy from the host without waiting."""
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
     def gathered(self, mine: Any) -> list[Any]:
-        """Give what each process has, in the order of their ranks."""
+        """Return every process's object, in the order of ranks."""
         if self.world == 1:
             return [mine]
         everybodys: list[Any] = [None] * self.world
@@ -37,7 +37,7 @@ class Share:
 
 
 def share_of(device: torch.device) -> Share:
-    """Give this process's share in the caller's process group, or in none."""
+    """Return this process's share in the caller's process group, if there is one."""
     if dist.is_available() and dist.is_initialized():
         return Share(dist.get_rank(), dist.get_world_size(), device)
     return Share(0, 1, device)
@@ -45,10 +45,10 @@ def share_of(device: torch.device) -> Share:
 
 @contextmanager
 def shared_search(device: str) -> Iterator[Share]:
-    """Join the processes that `torchrun` started, or be alone without it.
+    """Join the processes that `torchrun` started; without it there is one process.
 
     Args:
-        device: "cpu" or "cuda"; each process takes the GPU of its local rank.
+        device: "cpu" or "cuda"; each process uses the GPU of its local rank.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield share_of(torch.device(device))
@@ -63,14 +63,14 @@ def shared_search(device: str) -> Iterator[Share]:
         _forget_locals(error)
         raise
     finally:
-        # DDP must not be the last to let go of the group: it then waits for gloo's threads while it has the
+        # DDP must not be the last to release the group: it would wait for gloo's threads while holding the
         # interpreter's lock, and they may wait for that lock. A process's first DDP can be part of a cycle.
         gc.collect()
         dist.destroy_process_group()
 
 
 def _forget_locals(error: BaseException | None) -> None:
-    """Let go of what the functions that an error passed through had, a wrapped model for one."""
+    """Release the local variables of the functions that an error passed through, such as a wrapped model."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

@@ -1,8 +1,7 @@
-r"""Which parameters are queries and keys, and how fused ones lie, found out on the module itself.
+r"""Find which parameters are queries and keys, and how fused ones are laid out, by experiments on the module.
 
-Scores are products of a query and a key, so that outputs do not move when queries are multiplied by $c$ and keys
-divided by it: this is what makes them so, whatever they are called. The same holds for what goes up in a gated MLP and
-what comes down.
+Scores are products of a query and a key, so outputs do not change when queries are multiplied by $c$ and keys divided
+by it. This identifies them, whatever their names. The same holds for the up and down projections of a gated MLP.
 """
 
 from collections import defaultdict
@@ -28,9 +27,9 @@ from strongticket.learn.roles import (
 from strongticket.models.gpt2 import Group
 from strongticket.tickets.fused import Cut, Role
 
-NO_EFFECT = "its scale has no effect: what follows undoes it, as a norm does"
-MOVED = "outputs move when queries are multiplied by a number and keys divided by it, in every way that was tried"
-_MOST_WAYS = 200  # of taking one attention apart
+NO_EFFECT = "its scale has no effect: a later layer undoes it, as a norm does"
+MOVED = "outputs change when queries are multiplied by a number and keys divided by it, in every layout tried"
+_MOST_WAYS = 200  # of splitting one attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +37,31 @@ class Found:
     """What is known of a parameter."""
 
     role: Role | None = None
-    cut: Cut | None = None  # where it holds several tensors; their roles are their names
-    note: str = ""  # what a person should know
-    refused: bool = False  # it is called a query or a key, and is not known to be one
+    cut: Cut | None = None  # if it holds several tensors, named by their roles
+    note: str = ""  # for people
+    refused: bool = False  # it is called a query or a key, but this was not confirmed
 
     def role_of(self, part: str) -> Role | None:
-        """Give the role of a part, by its name."""
+        """Return the role of a part, by its name."""
         name: Any = part.rpartition(".")[2]
         return self.role if not name or name.isdigit() else name
 
     def note_of(self, part: str) -> str:
-        """Give what should be known of a part; values have no scale."""
+        """Return the note on a part; values have no scale, so none."""
         return "" if self.note == NO_EFFECT and self.role_of(part) not in ("query", "key") else self.note
 
 
-# Makes what names are checked on, once it is needed; or gives the reason why there is none, "" if they need no check.
+# Makes the probe for checking names, when needed; or returns why there is none, "" if names need no check.
 MakeProbe = Callable[[], Probe | str]
 
 
 def find_roles(places: Mapping[str, Place], groups: Mapping[str, Group], probe: MakeProbe) -> dict[str, Found]:
-    """Find what each parameter of a module is.
+    """Find the role of each parameter of a module.
 
     Args:
-        places: of the parameters, by their first names.
-        groups: of the parameters.
-        probe: gives what names are checked on.
+        places: of the parameters, by first name.
+        groups: of the parameters, likewise.
+        probe: makes the probe for checking names.
     """
     attention = [place for name, place in places.items() if groups[name] == "attention"]
     mlp = [place for name, place in places.items() if groups[name] == "mlp"]
@@ -79,7 +78,7 @@ def find_roles(places: Mapping[str, Place], groups: Mapping[str, Group], probe: 
 
 
 def _kinds(places: Iterable[Place]) -> list[list[list[Place]]]:
-    """Gather the matrices of each site, and the sites that look alike: layers are all of one kind."""
+    """Group the matrices of each site, then the sites that look alike: most layers are of one kind."""
     sites: dict[str, list[Place]] = defaultdict(list)
     for place in places:
         if _weight(place).dim() > 1:
@@ -101,7 +100,7 @@ _OPPOSED = {"query": FACTOR, "key": 1 / FACTOR}
 
 
 def _checked(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
-    """Find out how sites of one kind are to be taken apart."""
+    """Find out how to split sites of one kind."""
     first, probe = sites[0], make_probe()
     if isinstance(probe, Probe) and not probe.moved([Scaled(place.name, 0) for site in sites for place in site]):
         probe = "the outputs do not depend on it"
@@ -118,7 +117,7 @@ def _checked(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found
 
 
 def _scaled(site: Sequence[Place], ways: Sequence[Cut | None]) -> Iterator[Scaled]:
-    """Multiply the queries of a site and divide its keys, in one way of taking it apart."""
+    """Multiply the queries of a site and divide its keys, for one way of splitting it."""
     for place, cut in zip(site, ways, strict=True):
         for role in roles_of(place):
             if role in _OPPOSED:
@@ -129,7 +128,7 @@ def _all_found(sites: list[list[Place]], ways: Sequence[Cut | None], note: str) 
     found = {}
     for place, cut in ((place, cut) for site in sites for place, cut in zip(site, ways, strict=True)):
         roles = roles_of(place)
-        # Several in one, and nothing says how they lie.
+        # Several in one, in an unknown layout.
         unknown = cut is None and len(roles) > 1
         found[place.name] = Found(roles[0] if len(roles) == 1 else None, cut, note, unknown)
     return found
@@ -139,24 +138,24 @@ def _all_found(sites: list[list[Place]], ways: Sequence[Cut | None], note: str) 
 
 
 def _axis_of_stacks(site: Sequence[Place]) -> int:
-    """Tell whether experts are (out, in) or (in, out): what the last of them gives, the first takes."""
+    """Return the output axis of stacked experts: the last matrix has as many outputs as the first has inputs."""
     shapes = [_weight(place).shape for place in site if is_stack(place)]
     if len(shapes) < 2:
         return 0
     fits = [shapes[0][2 - axis] == shapes[-1][1 + axis] for axis in (0, 1)]
-    # Of what lies between them, the first may give as much again, for gates.
+    # The first may have twice as many outputs, for gates.
     fits = [fit and shapes[0][1 + axis] % shapes[-1][2 - axis] == 0 for axis, fit in enumerate(fits)]
     return int(fits == [False, True])
 
 
 def _experts(place: Place, axis: int) -> Cut | None:
-    """Take a stack apart into its experts, whose outputs lie along an axis."""
+    """Split a stack into its experts, with outputs along an axis."""
     shape = _weight(place).shape
     return Cut(axis, (("", shape[1 + axis]),), stack=shape[0]) if is_stack(place) else None
 
 
 def _gated(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
-    """Take gate and up apart where an MLP of two matrices has twice as many outputs in the middle as inputs."""
+    """Split gate and up where an MLP's first matrix has twice as many outputs as its second has inputs."""
     for up, down in _halves(sites[0]) if len(sites[0]) == 2 else ():
         if not isinstance(probe := make_probe(), Probe):
             return {}
@@ -172,13 +171,13 @@ def _gated(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
 
 
 def _halves(site: list[Place]) -> Iterator[tuple[Cut, Cut | None]]:
-    """Give the ways in which the first of two matrices may hold gate and up."""
+    """Yield the ways in which the first of two matrices may hold gate and up."""
     into, out = site
     shape, other = _weight(into).shape, _weight(out).shape
     stacked = is_stack(into) and is_stack(out)
     if not stacked and not len(shape) == len(other) == 2:
         return
-    # torch's linear layers have their outputs first, some stacks have them last.
+    # torch's linear layers have outputs first, some stacks last.
     for axis in (0, 1) if stacked else (output_axis(into.holder),):
         middle = other[-2:][1 - axis]
         for width, blocks in ((middle, 1), (1, middle)):

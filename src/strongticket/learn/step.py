@@ -1,6 +1,6 @@
-"""One optimizer step, the same for searching and for ordinary training: how a model is compiled, cast and accumulated.
+"""One optimizer step, the same for searches and ordinary training: compilation, precision, accumulation, update.
 
-Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning rate is a number handed to a kernel.
+Nothing in a step waits for the GPU: the loss stays a tensor, and a new learning rate is an argument of a kernel.
 """
 
 import warnings
@@ -27,13 +27,13 @@ def make_optimizer(
     weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.AdamW:
-    """AdamW as one kernel over many parameters.
+    """Make AdamW as one kernel over many parameters.
 
     Args:
-        parameters: those to train; one that takes no gradient is an error, not skipped.
-        lr: the first learning rate; see `Step.set_lr`.
+        parameters: to train; one without gradients is an error, not skipped.
+        lr: initial learning rate; see `Step.set_lr`.
         weight_decay: decoupled, times the learning rate.
-        betas: decay of the first and the second moment.
+        betas: decay of the first and second moments.
     """
     trained = list(parameters)
     if not trained or not all(p.requires_grad for p in trained):
@@ -43,18 +43,18 @@ def make_optimizer(
 
 
 class Step:
-    """Loss and gradient of some micro-batches, then one update.
+    """Compute loss and gradient of some micro-batches, then do one update.
 
-    With an initialized process group of several processes, the model is wrapped for DDP: gradients are averaged over
-    all processes, once a step.
+    With an initialized process group, the model is wrapped in DDP: gradients are averaged over all processes, once per
+    step.
 
     Args:
-        model: on its device; its own parameters are trained, compiled and wrapped or not.
+        model: on its device; compiled or wrapped, its own parameters are trained.
         optimizer: over the parameters to train.
         config: see `StepConfig`.
-        loss: (model, micro-batch) -> mean loss, a scalar; by default the model gives it: `model(*micro_batch)`.
+        loss: (model, micro-batch) -> mean loss, a scalar; by default `model(*micro_batch)`.
         prepare: called before each update, when the gradients are complete but not clipped.
-        refresh: called after each update, for instance a `Refresh` of masks.
+        refresh: called after each update, for instance to refresh masks.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -74,7 +74,7 @@ class Step:
         refresh: Callable[[], object] = lambda: None,
     ) -> None:
         self.optimizer, self.config = optimizer, config or StepConfig()
-        self.module = _wrapped(model, self.config.compiler)  # what runs
+        self.module = _wrapped(model, self.config.compiler)  # compiled and wrapped
         self._loss, self._prepare, self._refresh = loss, prepare, refresh
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self._trained[0].device
@@ -83,10 +83,10 @@ class Step:
         """Update the model.
 
         Args:
-            micro_batches: each as `loss` takes it, on the model's device, all of one size.
+            micro_batches: inputs of `loss`, on the model's device, all of one size.
 
         Returns:
-            The mean loss before the update: a scalar on the device, of this process's micro-batches alone.
+            The mean loss before the update: a scalar on the device, over this process's micro-batches only.
         """
         if not micro_batches:
             raise ValueError("a step needs at least one micro-batch; got none.")
@@ -105,7 +105,7 @@ class Step:
         return total
 
     def loss(self, micro_batch: Any) -> Tensor:
-        """Give the loss of one micro-batch, by the compiled model in the step's precision; nothing is updated."""
+        """Return the loss of one micro-batch, by the compiled model in the step's precision; nothing is updated."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return self._loss(self.module, micro_batch)
 
@@ -115,7 +115,7 @@ class Step:
             group["lr"] = lr
 
     def _gradients_kept_here(self, *, unless: bool) -> AbstractContextManager[object]:
-        """Keep DDP from sending gradients that are not complete yet."""
+        """Keep DDP from sending incomplete gradients."""
         if isinstance(self.module, DistributedDataParallel) and not unless:
             kept: AbstractContextManager[object] = self.module.no_sync()
             return kept
@@ -124,12 +124,12 @@ class Step:
 
 def _wrapped(model: nn.Module, compiler: str | None) -> nn.Module:
     if compiler is not None:
-        # Batches of one size: shapes known to the compiler make faster kernels.
+        # Batches have one size: fixed shapes make faster kernels.
         model = torch.compile(model, backend=compiler, dynamic=False)  # type: ignore[assignment]
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        # Buffers are constants, or masks that follow from scores DDP keeps equal: sending them would only cost time.
+        # Buffers are constants, or masks derived from scores that DDP keeps equal: sending them only costs time.
         with warnings.catch_warnings():
-            # That the argument will have another name, which older versions of torch do not know.
+            # The argument's new name is unknown to older versions of torch.
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             return DistributedDataParallel(model, broadcast_buffers=False)
     return model

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish: the step that is under way is finished and kept before the run ends."""
+"""Ctrl-C and SIGTERM as requests: the current step is finished and saved before the run ends."""
 
 import signal
 import threading
@@ -10,13 +10,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether somebody asked for the end."""
+    """Whether a stop was requested."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Take note of a signal; a second one ends the process at once."""
+        """Note a signal; a second one ends the process at once."""
         self.asked = True
         for chosen in SIGNALS:
             signal.signal(chosen, signal.SIG_DFL)
@@ -24,12 +24,12 @@ class Stop:
 
 @contextmanager
 def stop_when_asked() -> Iterator[Stop]:
-    """Take note of Ctrl-C and SIGTERM while the block runs; outside the main thread they stay as they are."""
+    """Note Ctrl-C and SIGTERM while the block runs; outside the main thread they keep their usual effect."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    # A process in the background ignores Ctrl-C, and should go on doing so.
+    # A background process ignores Ctrl-C, and should continue to.
     before = {number: signal.getsignal(number) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
     for number in before:
         signal.signal(number, stop)

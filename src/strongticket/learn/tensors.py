@@ -1,4 +1,4 @@
-"""A module's parameters as the tensors a search deals with: group, fans, own deviation, what is a query or a key."""
+"""A module's parameters as the tensors of a search: their groups, roles, fans and standard deviations."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,53 +21,53 @@ class ModelTensor:
     """One tensor of a module: a parameter, or one of several that a parameter holds."""
 
     name: str  # in the ticket; keys its random numbers
-    parameter: str  # first name of the parameter that holds it
+    parameter: str  # the first name of its parameter
     group: Group
     shape: tuple[int, ...]
     fan_in: int
     fan_out: int
-    std: float  # to draw it with; not for norms and biases
-    constant: float | None  # what a norm or bias is if frozen; None for all else
+    std: float  # for drawing it; not for norms and biases
+    constant: float | None  # value of a frozen norm or bias; None for all else
     role: Role | None
-    key_width: int | None  # of a query or key, where the module tells it
+    key_width: int | None  # of a query or key, if the module tells
     axis: int  # of its outputs
-    cut: Cut | None = None  # how its parameter is taken apart
-    part: str = ""  # what it is called then
-    note: str = ""  # what a person should know of its role
-    refused: bool = False  # it is called a query or a key, and is not known to be one
-    heads: int = 1  # of an attention, where the module tells them
-    heads_axis: int = 0  # along which they lie
+    cut: Cut | None = None  # how its parameter is split
+    part: str = ""  # its name within the parameter
+    note: str = ""  # on its role, for people
+    refused: bool = False  # it is called a query or a key, but this was not confirmed
+    heads: int = 1  # of an attention, if the module tells
+    heads_axis: int = 0  # axis of the heads
 
     def of(self, parameter: Tensor) -> Tensor:
-        """Give this tensor of its parameter: a view, or a copy where it lies in several blocks."""
+        """Return this part of its parameter: a view, or a copy if it consists of several blocks."""
         return parameter if self.cut is None else self.cut.of(parameter, self.part)
 
     @property
     def is_query_or_key(self) -> bool:
-        """Whether its weights get the scale of queries and keys."""
+        """Whether its weights get qk_scale."""
         return self.role in ("query", "key")
 
     @property
     def numel(self) -> int:
-        """How many numbers it has."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HiddenTensor:
-    """What became of one tensor: how it is treated and drawn, where it lies, and what a rule put over it."""
+    """One tensor of a hidden module: how it is treated and drawn, where it is, and what a rule put over it."""
 
     tensor: ModelTensor
     treatment: Treatment
     seed: int
-    distribution: Distribution | None = None  # of its weights; None for one that is constant or trained
-    scale: float | None = None  # of its distribution, or the constant; None for one that is trained
-    gain: float = 1.0  # multiplied a trained tensor's first values
-    density: float = 1.0  # what a rule is to keep of a masked one, once a ramp is over
+    distribution: Distribution | None = None  # of its weights; None if constant or trained
+    scale: float | None = None  # of its distribution, or the constant; None if trained
+    gain: float = 1.0  # factor on a trained tensor's first values
+    density: float = 1.0  # fraction of a masked one to keep, after any ramp
     places: tuple[str, ...] = ()  # every name of its parameter
-    parameter: nn.Parameter = field(init=False)  # that holds the weights as they were drawn
-    module: Any = field(init=False)  # what a rule put over a masked tensor, of a class of the rule's own
-    scales: nn.Parameter | None = None  # that multiply what the rule makes
+    parameter: nn.Parameter = field(init=False)  # holds the weights as drawn
+    module: Any = field(init=False)  # the rule's module over a masked tensor
+    scales: nn.Parameter | None = None  # factors on the rule's weights
 
     @property
     def name(self) -> str:
@@ -86,25 +86,25 @@ class HiddenTensor:
 
     @weight.setter
     def weight(self, value: Tensor) -> None:
-        """Write them, where a rule draws some of them again."""
+        """Replace them, when a rule redraws some."""
         if self.tensor.cut is None:
             self.parameter.data.copy_(value)
         else:
             self.tensor.cut.put(self.parameter.data, self.tensor.part, value)
 
     def draw(self, number: int = 0) -> Tensor:
-        """Draw its weights as its seed says: for the first time, or again and again."""
+        """Draw its weights from its seed: the first draw, or a later one."""
         assert self.distribution is not None
         assert self.scale is not None
         how = self.distribution, self.scale
         return random_weights(self.seed, self.name, self.shape, *how, draw=number, device=self.weight.device)
 
     def uniform(self, purpose: str) -> Tensor:
-        """Draw numbers on [-1, 1] for a purpose of a rule's own, one for each weight, from a stream of that name."""
+        """Draw one number in [-1, 1] per weight for a rule's own purpose, from the stream of that name."""
         return random_weights(self.seed, f"{self.name}.{purpose}", self.shape, device=self.parameter.device)
 
     def values(self, model: nn.Module) -> Iterator[Tensor]:
-        """Give what the module computes with, in each of its places."""
+        """Yield the weights the module computes with, at each of its places."""
         for place in self.places:
             holder, _, attribute = place.rpartition(".")
             yield self.tensor.of(getattr(model.get_submodule(holder), attribute).detach())
@@ -113,12 +113,12 @@ class HiddenTensor:
 def tensors_of(
     model: nn.Module, groups: Groups | None = None, probe: MakeProbe = lambda: "nobody asked"
 ) -> list[ModelTensor]:
-    """List the tensors of a module, in the order of its parameters; a tied parameter is one tensor.
+    """List the tensors of a module, in parameter order; a tied parameter is one tensor.
 
     Args:
         model: any module.
-        groups: the caller's own groups for some parameters, see `groups_of`.
-        probe: what roles are checked on, see `find_roles`.
+        groups: the caller's groups for some parameters, see `groups_of`.
+        probe: for checking roles, see `find_roles`.
     """
     known = initial_scales(model.config) if type(model) is GPT2 else {}
     stds = {name: std for name, (_, std) in known.items()}
@@ -160,7 +160,7 @@ def _tensors_of_parameter(place: Place, group: Group, found: Found, stds: Mappin
 
 
 def _heads(place: Place, group: Group, role: Role | None, view: Tensor, axis: int) -> dict[str, int]:
-    """Count the heads: side by side in what a query, key or value gives, and in what the last matrix is given."""
+    """Count the heads: side by side in the outputs of a query, key or value, and in the inputs of the last matrix."""
     if group != "attention" or view.dim() != 2:
         return {}
     heads_axis = axis if role in ("query", "key", "value") else 1 - axis
@@ -169,7 +169,7 @@ def _heads(place: Place, group: Group, role: Role | None, view: Tensor, axis: in
 
 
 def _fans(view: Tensor, group: Group, axis: int) -> tuple[int, int]:
-    """How many inputs an output has and how many outputs an input; an embedding has its width as inputs."""
+    """Return inputs per output and outputs per input; an embedding's width counts as its inputs."""
     if view.dim() < 2 or group == "embeddings":
         width = view.shape[-1] if view.dim() else 1
         return max(width, 1), max(view.numel() // max(width, 1), 1)
@@ -178,18 +178,18 @@ def _fans(view: Tensor, group: Group, axis: int) -> tuple[int, int]:
 
 
 def _own_std(view: Tensor, group: Group, fan_in: int) -> float:
-    """A tensor's own standard deviation, or torch's default for a layer where all its numbers are alike."""
+    """Return a tensor's own standard deviation, or torch's default for a layer if its numbers are all equal."""
     std = view.float().std(correction=0).item() if view.numel() else 0.0
     if not (math.isfinite(std) and std > 0):
         return INITIAL_STD if group == "embeddings" else 1 / math.sqrt(3 * fan_in)
-    # Four digits: sums in another order, as on another device, give the same tensor.
+    # Four digits: sums in another order, as on another device, draw the same tensor.
     return float(f"{std:.4g}")
 
 
 def _constant(place: Place, view: Tensor, group: Group) -> float:
-    """What a frozen norm or bias is set to: biases 0, scales 1, but scales that are all alike stay what they are."""
+    """Return the value of a frozen norm or bias: 0 for biases; for scales 1, or their common value if all are equal."""
     if group == "biases" or "bias" in place.attribute:
         return 0.0
-    # Some norms count from 0 and some scales start small; a module fresh from its constructor tells.
+    # Some norms count from 0 and some scales start small, as a freshly constructed module shows.
     first = view.flatten()[:1]
     return first.item() if first.numel() and bool((view == first).all()) else 1.0

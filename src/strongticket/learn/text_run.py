@@ -1,4 +1,4 @@
-"""A run on text: GPT-2 searched or trained."""
+"""A run on text: search or train GPT-2."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,10 +29,10 @@ from strongticket.models.gpt2 import GPT2
 
 
 def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch = lambda moment: None) -> Json:
-    """Search or train, or what is left of it.
+    """Search or train, or finish an earlier run.
 
     Args:
-        config: everything the numbers depend on, together with the text.
+        config: everything the numbers depend on, apart from the text.
         text: to learn from and to validate on.
         path: the run's folder.
         means: how it is carried out. Of several processes only the first writes.
@@ -42,12 +42,12 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
         The content of `result.json`.
 
     Raises:
-        StoppedError: Ctrl-C or SIGTERM came; the same call goes on from there.
+        StoppedError: Ctrl-C or SIGTERM came; the same call resumes.
     """
     share = means.share
     if (micro_batches := config.sequences // config.micro_batch) % share.world:
         raise ValueError(
-            f"{micro_batches} micro-batches a step cannot be shared by {share.world} processes; "
+            f"{micro_batches} micro-batches per step cannot be shared by {share.world} processes; "
             "change sequences or micro_batch."
         )
     folder = RunFolder(path, {**config.as_json(), "text": text.describe()}, RunConfig)
@@ -55,12 +55,12 @@ def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch
         return result
     task = TextTask(config, text, share, means.also)
     if means.compiler is not None:
-        # What the runs before this one left compiled counts against a limit, beyond which nothing more is.
+        # Code compiled for earlier runs counts toward torch's limit, beyond which nothing is compiled.
         torch.compiler.reset()
     if share.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(share.device)
-    with _full_memory_told(config):
-        # Made before the folder, which would otherwise hold settings that cannot work.
+    with _explain_full_memory(config):
+        # Made before the folder, which would otherwise hold invalid settings.
         learner = make_learner(config, text.tokenizer.vocabulary, share.device)
         training = Training(
             learner,
@@ -82,7 +82,7 @@ def make_learner(config: RunConfig, vocabulary: int, device: torch.device) -> Le
 
 
 class TextTask(Task):
-    """Learn to predict a text; which part of it a step sees follows from the step's number."""
+    """Learn to predict a text; the number of a step determines which part of the text it sees."""
 
     advice = "Choose another --out and a smaller --lr or --qk-scale."
 
@@ -90,11 +90,11 @@ class TextTask(Task):
         self._config, self._text, self._share, self._also = config, text, share, also
         self.tokens_a_step = config.tokens_a_step
         for split in ("train", "valid"):
-            window_count(text.tokens(split), config.length, f"the {split} text")  # which may be too short
+            window_count(text.tokens(split), config.length, f"the {split} text")  # raises if too short
         _check_also(also, config.length, text.tokenizer)
 
     def micro_batches(self, step: int) -> list[tuple[Tensor, Tensor]]:
-        """This process's share of the step's sequences, on its device."""
+        """Return this process's share of the step's sequences, on its device."""
         config, share = self._config, self._share
         batch = training_batch(
             self._text.train, length=config.length, sequences=config.sequences, seed=config.seed, step=step
@@ -106,7 +106,7 @@ class TextTask(Task):
         return list(zip(inputs, targets, strict=True))
 
     def validate(self, model: nn.Module) -> float:
-        """Measure the loss on the validation text; every process has all of it."""
+        """Measure the loss on the validation text; every process measures all of it."""
         return self._loss_on(model, self._text.valid)
 
     def measure(self, model: nn.Module) -> dict[str, float]:
@@ -114,7 +114,7 @@ class TextTask(Task):
         return {name: self._loss_on(model, tokens) for name, tokens in self._also.items()}
 
     def metadata(self, best: Snapshot | None) -> Mapping[str, Json]:
-        """What `evaluate` and `generate` need."""
+        """Return what `evaluate` and `generate` need."""
         assert best is not None
         config = self._config
         measured = record(
@@ -139,24 +139,24 @@ class TextTask(Task):
 
 
 def _check_also(also: Mapping[str, Tokens], length: int, tokenizer: Tokenizer) -> None:
-    """Refuse other texts that cannot be measured: they are when all steps are done, too late to fail."""
+    """Refuse other texts that cannot be measured, now rather than after the last step."""
     for name, tokens in also.items():
         window_count(tokens, length, f"the text {name}")
         if (largest := int(tokens.max())) >= tokenizer.vocabulary:
             raise ValueError(
                 f"the text {name} has the token {largest:,}, but the run's tokenizer, {tokenizer.name}, has only "
-                f"{tokenizer.vocabulary:,} tokens. Make its tokens with this one."
+                f"{tokenizer.vocabulary:,} tokens. Tokenize it with this one."
             )
 
 
 @contextmanager
-def _full_memory_told(config: RunConfig) -> Iterator[None]:
-    """Say in one line that a GPU's memory is full, and what filled it; torch takes a page."""
+def _explain_full_memory(config: RunConfig) -> Iterator[None]:
+    """Replace torch's page-long error of a full GPU memory by a line that says what filled it."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).partition(". ")[0]
         raise StrongTicketError(
-            f"{reason}: {config.size}, {config.micro_batch} sequences of {config.length:,} tokens in a forward pass. "
+            f"{reason}: {config.size}, {config.micro_batch} sequences of {config.length:,} tokens per forward pass. "
             "Free some memory, use a smaller model, or search with another --out and a smaller --micro-batch."
         ) from None

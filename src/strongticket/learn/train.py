@@ -1,4 +1,4 @@
-"""A run between two steps: what it has learned, how it goes on, and how it is put away and taken up again."""
+"""The state of a run between two steps: how to advance, save and restore it."""
 
 import math
 from abc import ABC, abstractmethod
@@ -21,36 +21,36 @@ from strongticket.learn.step import Step, StepConfig
 class Task(ABC):
     """What a run learns from, and what it is measured by."""
 
-    tokens_a_step: int | None = None  # where batches are text
-    advice: str  # what to try where a loss is no number
+    tokens_a_step: int | None = None  # if batches are text
+    advice: str  # what to try if a loss is not finite
 
     @abstractmethod
     def micro_batches(self, step: int) -> Sequence[Any]:
-        """Give this process's share of a step, counted from 0, on its device; asked for in order."""
+        """Return this process's share of a step, counted from 0, on its device; called in order."""
 
     def loss(self, model: nn.Module, micro_batch: Any) -> Tensor:
-        """Give the mean loss of a micro-batch, a scalar; by default the model's own."""
+        """Return the mean loss of a micro-batch, a scalar; by default the model's own."""
         loss: Tensor = model(*micro_batch)
         return loss
 
     @abstractmethod
     def validate(self, model: nn.Module) -> float | None:
-        """Give a number, lower for a better model and the same in all processes; None if there is nothing to ask."""
+        """Return a number, lower for a better model and equal in all processes; None if there is no validation."""
 
     def measure(self, model: nn.Module) -> dict[str, float]:
-        """Say what else is to be told of the best moment."""
+        """Return further measurements of the best state."""
         return {}
 
     def metadata(self, best: Snapshot | None) -> Mapping[str, Json] | None:
-        """Say what a ticket remembers of the run."""
+        """Return what a ticket records of the run."""
         return None
 
     def state(self) -> dict[str, Any]:
-        """Give what this process needs to go on with the next step; nothing where its number is enough."""
+        """Return what this process needs to resume with the next step; nothing if its number is enough."""
         return {}
 
     def load_state(self, state: Mapping[str, Any], step: int) -> None:
-        """Go on from what `state` gave after so many steps."""
+        """Resume from what `state` returned after this many steps."""
         assert not state
 
 
@@ -58,11 +58,11 @@ class Training:
     """The state of a run.
 
     Args:
-        learner: what learns.
-        task: from what.
-        share: of this process in the work.
-        schedule: how many steps, and their learning rates.
-        step: how each is computed.
+        learner: the model to learn.
+        task: the data to learn from.
+        share: this process's share of the work.
+        schedule: the number of steps, and their learning rates.
+        step: how each step is computed.
         updates: the optimizer.
     """
 
@@ -87,11 +87,11 @@ class Training:
             refresh=learner.after_step,
         )
         self.step = 0  # done so far
-        self.best: Snapshot | None = None  # when the validation loss was lowest
-        self._losses: list[Tensor] = []  # of the steps since they were last asked for
+        self.best: Snapshot | None = None  # at the lowest validation loss
+        self._losses: list[Tensor] = []  # of the steps since the last call of `losses`
 
     def advance(self) -> Tensor:
-        """Do one step; does not wait for a GPU to finish it. Gives this process's loss."""
+        """Do one step, without waiting for a GPU to finish it; return this process's loss."""
         micro_batches = self.task.micro_batches(self.step)
         if self._updates.sets_lr:
             self._step.set_lr(self.schedule.at(self.step))
@@ -101,25 +101,25 @@ class Training:
         return loss
 
     def losses(self) -> list[float]:
-        """Give the training losses of the steps since the last call, each the mean over all processes."""
+        """Return the training losses of the steps since the last call, averaged over all processes."""
         losses = self._pending()
         self._losses = []
         return [float(loss) for loss in losses]
 
     def validate(self) -> float | None:
-        """Measure the validation loss, and remember what was learned if it is the best so far."""
+        """Measure the validation loss, and take a snapshot if it is the best so far."""
         loss = self.task.validate(self.learner.model)
         if loss is not None and loss < (math.inf if self.best is None else self.best.loss):
             self.best = self.snapshot(loss)
         return loss
 
     def snapshot(self, loss: float) -> Snapshot:
-        """Copy what has been learned so far."""
+        """Copy the learned state."""
         values = {name: value.clone() for name, value in self.learner.state().items()}
         return Snapshot(step=self.step, loss=loss, values=values)
 
     def state(self) -> dict[str, Any]:
-        """Everything the processes need to go on as if they had never stopped; all of them have to ask for it."""
+        """Return everything the processes need to resume exactly; all of them must call this."""
         best = self.best or Snapshot(step=0, loss=math.inf, values={})
         return {
             "step": self.step,
@@ -133,7 +133,7 @@ class Training:
         }
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Refuse, by a ValueError, what `state` cannot have given."""
+        """Raise a ValueError for anything that `state` cannot have returned."""
         # Tasks are missing in checkpoints of earlier releases.
         fields = {"step", "best_loss", "best_step", "losses", "learned", "best", *self._updates.state()}
         if missing := sorted(fields - state.keys()):
@@ -142,9 +142,9 @@ class Training:
         if type(step) is not int or not 0 <= step <= self.schedule.steps:
             raise ValueError(f"its step is {step!r:.20}, of {self.schedule.steps}")
         if type(best_step) is not int or not 0 <= best_step <= step or type(best_loss) is not float:
-            raise ValueError("its best step is none")
+            raise ValueError("its best step is invalid")
         if not isinstance(losses, Tensor) or losses.dim() != 1:
-            raise ValueError("its losses are none")
+            raise ValueError("its losses are invalid")
         ours = _sizes(self.learner.state())
         if _sizes(state["learned"]) != ours or _sizes(state["best"]) not in ({}, ours):
             raise ValueError("it has tensors of another network")
@@ -152,13 +152,13 @@ class Training:
             raise ValueError("it has another optimizer's state")
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Resume from what `state` returned."""
         self.step, self._losses = state["step"], list(state["losses"])
         best = Snapshot(step=state["best_step"], loss=state["best_loss"], values=state["best"])
         self.best = best if best.values else None
         self.learner.load_state(state["learned"], self.step)
         self._updates.load_state(state)
-        tasks = state.get("tasks", [])  # which checkpoints of earlier releases have not
+        tasks = state.get("tasks", [])  # missing in checkpoints of earlier releases
         self.task.load_state(tasks[self.share.rank] if self.share.rank < len(tasks) else {}, self.step)
 
     def _pending(self) -> Tensor:
@@ -176,7 +176,7 @@ def _sizes(values: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dt
 
 
 def _fits(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether an optimizer can load a state: the same groups, and AdamW has numbers or tensors of one's shape."""
+    """Whether an optimizer can load a state: equal groups and, for AdamW, numbers or tensors of the right shapes."""
     ours, groups = optimizer.state_dict()["param_groups"], state["param_groups"]
     if [(group.keys(), group["params"]) for group in groups] != [(group.keys(), group["params"]) for group in ours]:
         return False

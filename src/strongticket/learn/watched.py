@@ -21,7 +21,7 @@ from strongticket.progress import Lines
 
 @contextmanager
 def watched(title: str, shown: bool) -> Iterator[Watch]:
-    """Show a run during the block; what it gives is called with each moment."""
+    """Show a run during the block; yields a function to call with each moment."""
     with run_bar(title, shown) as bar, Lines(title, wanted=shown and bar.disable) as lines:
         task, milestones = bar.add_task("", total=None), _Milestones(title)
 
@@ -35,16 +35,16 @@ def watched(title: str, shown: bool) -> Iterator[Watch]:
 
 
 def run_bar(title: str, shown: bool = True) -> Progress:
-    """Make a bar that leaves nothing behind; where stderr is no terminal it stays silent."""
+    """Make a bar that is cleared at the end; it is silent if stderr is not a terminal."""
     stderr = Console(stderr=True)
-    # What a narrow terminal has no room for is cut off the description's end.
+    # A narrow terminal truncates the end of the description.
     rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn(), rest)
     return Progress(*columns, console=stderr, transient=True, expand=True, disable=not (shown and stderr.is_terminal))
 
 
 class _Milestones:
-    """A line where a run resumes, for each validation, and at the end: enough for a log, never too much."""
+    """Print a line when a run resumes, at each validation, and at the end: enough for a log."""
 
     def __init__(self, title: str) -> None:
         self.title, self.validated, self.resumed = title, -1, False
@@ -63,7 +63,7 @@ class _Milestones:
 
 
 def describe(moment: Moment, *, densities: bool = True) -> str:
-    """Say how a run is doing, as far as it is known; what is kept of each group of tensors only if asked for.
+    """Describe the progress of a run, as far as known; the densities of groups are optional.
 
     Example:
         >>> describe(Moment(10, 100, loss=3.25, tokens_per_second=81234.5, densities={"mlp": 0.3}))

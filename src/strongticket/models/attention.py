@@ -1,8 +1,8 @@
 r"""Multi-head attention as in section 2.2 of the paper, and the same function with its matrices merged.
 
-Shapes: B batch, T tokens, H heads, $d_1$ `d_model`, $d_2$ `d_out`, $n$ a head's key or value width. A query bias is a
-row more in the query matrix, for the input [x; 1]. Key biases do not exist here: they shift all scores of a row alike,
-which the softmax cannot see. A value bias is part of the output bias, since attention weights sum to 1.
+Shapes: B batch, T tokens, H heads, $d_1$ `d_model`, $d_2$ `d_out`, $n$ a head's key or value width. A query bias is an
+extra row of the query matrix, for the input [x; 1]. There are no key biases: they shift all scores of a row equally,
+which does not change the softmax. A value bias is part of the output bias, because attention weights sum to 1.
 """
 
 import functools
@@ -17,7 +17,7 @@ from strongticket.notebook import card
 from strongticket.ops.arrays import Array, as_tensor
 from strongticket.ops.ordered import as_divisor, ordered_product
 
-# Of float64, with a little room for the rounding of the bounds themselves.
+# For float64, with a small margin for the rounding of the bounds themselves.
 UNIT_ROUNDOFF = 2.0**-53 * 1.01
 
 _PARTS = ("query", "key", "value", "output")
@@ -43,7 +43,7 @@ class Attention(nn.Module):
         self.query, self.key = nn.Parameter(query), nn.Parameter(key)
         self.value, self.output = nn.Parameter(value), nn.Parameter(output)
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
-        # How far the bias may be from the one it stands for, entry by entry.
+        # How far the bias may be from the exact one, entry by entry.
         self.bias_rounding = torch.zeros(output.shape[2], dtype=torch.float64, device="cpu")
 
     def forward(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
@@ -67,9 +67,9 @@ class Attention(nn.Module):
         q, k, v, o = (w.detach().double() for w in (self.query, self.key, self.value, self.output))
         bias = self.output_bias.detach().double() if self.output_bias is not None else None
         scale = math.sqrt(k.shape[2])
-        # In one order, since the masks of a ticket depend on every bit of these.
+        # In a fixed order, because the masks of a ticket depend on every bit of these.
         merged = MergedAttention(ordered_product(q, k) / as_divisor(scale, q), ordered_product(v, o.mT), bias)
-        # Each of n products rounds n times at most on its way into the sum, the root and the quotient twice more.
+        # Each of n products rounds at most n times in the sum; root and quotient round twice more.
         merged.qk_rounding = (k.shape[2] + 3) * UNIT_ROUNDOFF * (q.abs() @ k.abs().mT / scale)
         merged.vo_rounding = (v.shape[2] + 1) * UNIT_ROUNDOFF * (v.abs() @ o.abs())
         merged.bias_rounding = self.bias_rounding
@@ -80,13 +80,13 @@ class Attention(nn.Module):
         """Read the weights of a `torch.nn.MultiheadAttention`; its key bias drops out, its value bias moves.
 
         Args:
-            module: self-attention, its query, key and value of one width.
-            dtype: to convert to first, so that float64 merges the biases exactly; by default the module's own.
+            module: self-attention with query, key and value of the same width.
+            dtype: converted to first (float64 merges the biases exactly); by default the module's own.
         """
         if module.bias_k is not None or module.add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn add tokens, which the theory does not cover.")
         if not module._qkv_same_embed_dim:
-            raise ValueError("query, key and value must have the same width; this module has kdim or vdim of its own.")
+            raise ValueError("query, key and value must have the same width; this module has another kdim or vdim.")
         weights = {name: tensor.detach().to(dtype) for name, tensor in module.state_dict().items()}
         q, k, v = weights["in_proj_weight"].chunk(3)
         q_bias, _, v_bias = weights["in_proj_bias"].chunk(3) if "in_proj_bias" in weights else (None,) * 3
@@ -104,14 +104,14 @@ class Attention(nn.Module):
         n_heads: int,
         dtype: torch.dtype | None = None,
     ) -> "Attention":
-        """Read an attention made of four linear maps, as most models have it; a key bias drops out, a value bias moves.
+        """Read an attention from four linear maps, as in most models; a key bias drops out, a value bias moves.
 
         Args:
             query: (n_heads * n, d_model): a `torch.nn.Linear`, or a matrix (out, in) as a tensor, an array or a list.
             key: (n_heads * n, d_model), likewise.
             value: (n_heads * m, d_model), likewise.
             output: (d_out, n_heads * m), likewise.
-            n_heads: of equal width. Scores are divided by the square root of n.
+            n_heads: the number of heads, all of the same width. Scores are divided by the square root of n.
             dtype: as in `from_torch`; by default the widest of the four.
 
         Example:
@@ -139,7 +139,7 @@ class Attention(nn.Module):
     @classmethod
     def _from_projections(cls, query: _Linear, k: Tensor, value: _Linear, output: _Linear, H: int) -> "Attention":
         (q, q_bias), (v, v_bias), (o, o_bias) = query, value, output
-        # torch keeps (out, in); a head's columns become a matrix (in, out) of its own.
+        # torch stores (out, in); each head's columns become a separate matrix (in, out).
         W_Q, W_K, W_V = (w.reshape(H, -1, w.shape[1]).mT.contiguous() for w in (q, k, v))  # (H, d, n or m)
         W_O = o.T.reshape(H, -1, len(o))  # (H, m, d_out)
         if q_bias is not None:
@@ -153,13 +153,13 @@ class Attention(nn.Module):
         return attention
 
     def _sizes(self) -> dict[str, int]:
-        # A bias is True, and not named where there is none.
+        # A bias is listed as True, or not at all.
         (H, d, n), (_, m, d_out) = self.key.shape, self.output.shape
         widths = {"n_heads": H, "d_model": d, "key_width": n, "value_width": m, "d_out": d_out}
         return widths | _biases(self.query, d, self.output_bias)
 
     def extra_repr(self) -> str:
-        """Give the sizes that `repr` shows."""
+        """Return the sizes that `repr` shows."""
         return _written(self._sizes())
 
     def _repr_html_(self) -> str:
@@ -181,7 +181,7 @@ class MergedAttention(nn.Module):
         _check_merged_shapes(qk, vo, output_bias)
         self.qk, self.vo = nn.Parameter(qk), nn.Parameter(vo)
         self.output_bias = nn.Parameter(output_bias) if output_bias is not None else None
-        # How far the merged numbers may be from the exact products they stand for; none where they are the target.
+        # How far the merged numbers may be from the exact products; 0 if they are themselves the target.
         self.qk_rounding, self.vo_rounding = torch.zeros_like(qk), torch.zeros_like(vo)
         self.bias_rounding = torch.zeros(vo.shape[2], dtype=torch.float64, device="cpu")
 
@@ -190,25 +190,25 @@ class MergedAttention(nn.Module):
         return _plus((self.weights(x, attends) @ x.unsqueeze(-3) @ self.vo).sum(dim=-3), self.output_bias)
 
     def weights(self, x: Tensor, attends: Tensor | None = None) -> Tensor:
-        """Give the attention maps alone, (..., H, T, T)."""
+        """Return only the attention maps, (..., H, T, T)."""
         x = x.unsqueeze(-3)  # (..., 1, T, d_1)
         return attention_weights(_with_one(x, self.qk.shape[1]) @ self.qk @ x.mT, attends)
 
     def extra_repr(self) -> str:
-        """Give the sizes that `repr` shows."""
+        """Return the sizes that `repr` shows."""
         H, d, d_out = self.vo.shape
         return _written({"n_heads": H, "d_model": d, "d_out": d_out} | _biases(self.qk, d, self.output_bias))
 
 
 def attention_weights(scores: Tensor, attends: Tensor | None) -> Tensor:
-    """Softmax over the tokens that are attended to; a token that attends to none is an error, as in the paper."""
+    """Apply softmax over the attended tokens; a token that attends to none is an error, as in the paper."""
     if attends is None:
         return scores.softmax(dim=-1)
     if attends.dtype != torch.bool:
         raise ValueError(f"attends must be bool; got {attends.dtype}.")
     if not attends.any(dim=-1).all():
         raise ValueError("every token must attend to at least one; attends has a row without any True.")
-    # One mask serves all heads; a batch of them gets the head axis here.
+    # One mask serves all heads; a batch of masks gets the head axis here.
     mask = attends.unsqueeze(-3) if attends.dim() > 2 else attends
     return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
 
@@ -239,7 +239,7 @@ def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _weight_and_bias(name: str, linear: nn.Linear | Array) -> _Linear:
-    """Take a linear map, (out, in), and its bias if it has one."""
+    """Return a linear map, (out, in), and its bias if it has one."""
     if isinstance(linear, nn.Linear):
         return linear.weight.detach(), linear.bias.detach() if linear.bias is not None else None
     if isinstance(linear, nn.Module):

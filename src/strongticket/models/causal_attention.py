@@ -1,17 +1,18 @@
-"""Causal attention, by a kernel whose gradient is the same each time where torch is asked for that."""
+"""Causal attention, with a deterministic gradient if torch is set to deterministic algorithms."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
-BLOCK = 128  # queries and keys that the kernel takes at a time
+BLOCK = 128  # queries and keys per step of the kernel
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
-    """Attend to oneself and to what came before: three tensors (B, H, T, d / H) make one.
+    """Let each token attend to itself and earlier ones: three tensors (B, H, T, d / H) give one of the same shape.
 
-    torch's fastest kernel adds up gradients in whatever order threads come. Under `torch.use_deterministic_algorithms`
-    it takes one that does not and is slower by a third; a compiled model can have FlexAttention, as fast as the first.
+    torch's fastest kernel adds up gradients in the order in which threads finish. With
+    `torch.use_deterministic_algorithms` torch uses another that does not, but is a third slower; a compiled model can
+    use FlexAttention, which is as fast as the first.
     """
     compiled = q.is_cuda and torch.compiler.is_compiling()
     if compiled and torch.are_deterministic_algorithms_enabled() and torch.is_grad_enabled() and dropout == 0:
@@ -22,11 +23,11 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> T
 def _in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-    # Queries of a block attend to all blocks before it in full, and to their own in part.
+    # The queries of a block attend fully to all earlier blocks, and partly to their own.
     blocks = torch.arange(-(-q.shape[2] // BLOCK), dtype=torch.int32, device=q.device)
     count = len(blocks)
     own = F.pad(blocks[:, None], (0, count - 1))
-    # The kernel reads rows of indices side by side, so they must lie there: an expanded row gives wrong numbers.
+    # The kernel reads rows of indices as contiguous memory: an expanded row gives wrong numbers.
     before = blocks.expand(count, count).contiguous()
     mask = BlockMask.from_kv_blocks(
         torch.ones_like(blocks)[None, None],

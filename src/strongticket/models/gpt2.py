@@ -1,7 +1,7 @@
-r"""GPT-2 in one file, with query, key and value as tensors of their own.
+r"""GPT-2 in one file, with query, key and value as separate tensors.
 
 Shapes: B batch, T tokens, H heads, d `d_model`, V `vocabulary`. A forward pass reads each parameter exactly once, so
-that a parametrization (a mask, say) runs once a pass and tied embeddings share what it gives.
+that a parametrization (a mask, say) runs once per pass and tied embeddings share its result.
 """
 
 import math
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor, nn
 
 from strongticket.errors import MissingExtraError
@@ -30,7 +30,7 @@ class _Undrawn:
     """A layer whose weights are left for `GPT2.draw` to set."""
 
     def reset_parameters(self) -> None:
-        """Draw nothing: it would be drawn again."""
+        """Do nothing: the weights are drawn later."""
 
 
 class Linear(_Undrawn, nn.Linear):
@@ -51,17 +51,17 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (Linear(d, d, config.bias) for _ in range(4))
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Give query, key and value side by side: (B, T, d) -> (B, T, 3 d)."""
+        """Return query, key and value concatenated: (B, T, d) -> (B, T, 3 d)."""
         layers = (self.query, self.key, self.value)
-        if x.shape[1] == 1:  # weights are read once then, and copying them would take longer than the product
+        if x.shape[1] == 1:  # each weight is used once, so copying them would take longer than the product
             return torch.cat([layer(x) for layer in layers], dim=2)
-        # Three tensors for whoever masks them, one product for the GPU.
+        # Three tensors for masking, one product for the GPU.
         weight = torch.cat([layer.weight for layer in layers])  # (3 d, d)
         bias = torch.cat([layer.bias for layer in layers]) if self.query.bias is not None else None
         return F.linear(x, weight, bias)
 
     def heads(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Give query, key and value of each head, (B, H, T, d / H) each."""
+        """Return query, key and value of each head, (B, H, T, d / H) each."""
         qkv = self.inputs(x).view(*x.shape[:2], 3, self.n_heads, -1)  # (B, T, 3, H, d / H)
         return tuple(part.transpose(1, 2) for part in qkv.unbind(dim=2))
 
@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two layers, four times as wide in between."""
+    """Two layers, with four times the width between them."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -107,12 +107,12 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """GPT-2 with weights drawn by `strongticket.ops.rng`, so that a seed brings them back (see `initial_scales`).
+    """GPT-2 with weights drawn by `strongticket.ops.rng`, so that a seed reproduces them (see `initial_scales`).
 
     Args:
         config: its sizes and settings.
-        seed: of the random tensors; biases start at 0 and norms at 1.
-        device: where to make it; the weights have the same bits everywhere. On "meta" it has shapes and no weights.
+        seed: seed of the random tensors; biases start at 0 and norms at 1.
+        device: where to create it; the weights have the same bits everywhere. On "meta" it has shapes but no weights.
 
     Example:
         >>> model = GPT2(gpt2_config("nano"), seed=1)
@@ -145,14 +145,14 @@ class GPT2(nn.Module):
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Predict the next token at each place.
+        """Predict the next token at each position.
 
         Args:
             tokens: (B, T) integers below V, T at most `context`.
-            targets: (B, T), the tokens that do come next.
+            targets: (B, T), the actual next tokens.
 
         Returns:
-            The logits (B, T, V); with targets their mean cross-entropy in nats, a scalar.
+            The logits (B, T, V); with targets, their mean cross-entropy in nats, a scalar.
         """
         config, T = self.config, tokens.shape[1]
         self.check_length(T)
@@ -172,16 +172,16 @@ class GPT2(nn.Module):
             raise ValueError(f"this GPT-2 sees at most {context} tokens; got {tokens}. Cut them or raise `context`.")
 
     def embed(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Look tokens (B, T) and their places (T,) up, for one who feeds it token by token: (B, T, d)."""
+        """Embed tokens (B, T) at positions (T,), for decoding token by token: (B, T, d)."""
         x: Tensor = self.tokens(tokens) + self.positions(places)
         return x
 
     def logits(self, x: Tensor) -> Tensor:
-        """Give the logits of normalised features, (..., d) -> (..., V)."""
+        """Return the logits of normalised features, (..., d) -> (..., V)."""
         return F.linear(x, self.tokens.weight if self.head is None else self.head.weight)
 
     def parameter_counts(self) -> dict[Group, int]:
-        """How many parameters each group has; a tied head has none of its own."""
+        """Count the parameters of each group; a tied head has none of its own."""
         counts: dict[Group, int] = dict.fromkeys(("attention", "mlp", "embeddings", "norms", "head", "biases"), 0)
         for name, parameter in self.named_parameters():
             counts[group_of(name)] += parameter.numel()
@@ -189,10 +189,10 @@ class GPT2(nn.Module):
 
 
 def initial_scales(config: GPT2Config) -> dict[str, tuple[Distribution, float]]:
-    r"""Give every random tensor's distribution and standard deviation: 0.02, over $\sqrt{2b}$ where a block ends.
+    r"""Return every random tensor's distribution and standard deviation: 0.02, divided by $\sqrt{2b}$ at block outputs.
 
-    Each of the $b$ blocks adds to the stream twice, by its attention's output and by the MLP's second layer
-    (paper, B.2). Tensors not named here are constant at first: biases 0, norms 1.
+    Each of the $b$ blocks adds to the stream twice: its attention's output and the MLP's second layer (paper, B.2).
+    Tensors not named here start as constants: biases 0, norms 1.
     """
     into_stream = INITIAL_STD / math.sqrt(2 * config.n_layers)
     scales: dict[str, tuple[Distribution, float]] = {}
@@ -207,7 +207,7 @@ def initial_scales(config: GPT2Config) -> dict[str, tuple[Distribution, float]]:
 
 
 def group_of(name: str) -> Group:
-    """Say which group a parameter of `GPT2` belongs to.
+    """Return the group of a parameter of `GPT2`.
 
     Example:
         >>> group_of("blocks.0.attention.query.weight"), group_of("blocks.0.mlp_norm.bias")
@@ -241,7 +241,7 @@ _SETTINGS = {
 
 @torch.no_grad()
 def from_hugging_face(model: nn.Module) -> GPT2:
-    """Copy a `transformers.GPT2LMHeadModel`; its dropout is not taken over."""
+    """Copy a `transformers.GPT2LMHeadModel`; its dropout is not copied."""
     settings: Any = model.config
     _check_hugging_face(settings)
     config = GPT2Config(
@@ -261,16 +261,16 @@ def from_hugging_face(model: nn.Module) -> GPT2:
 
 @torch.no_grad()
 def to_hugging_face(model: GPT2) -> nn.Module:
-    """Make the same function as a `transformers.GPT2LMHeadModel`, which `save_pretrained` writes to a folder.
+    """Convert to a `transformers.GPT2LMHeadModel`, which `save_pretrained` writes to a folder.
 
-    Absent biases become zeros, and the output gain goes into the last norm.
+    Missing biases become zeros, and the output gain is multiplied into the last norm.
     """
     try:
         transformers: Any = import_module("transformers")
     except ImportError:
         raise MissingExtraError("Hugging Face models need transformers: pip install 'strongticket[hf]'") from None
     config = model.config
-    # GPT-2's own number for the end of a text, where there are so many tokens.
+    # GPT-2's own number for the end of a text, if the vocabulary is large enough.
     end = _END if config.vocabulary > _END else None
     settings = transformers.GPT2Config(
         **{theirs: getattr(config, ours) for ours, theirs in _SETTINGS.items()},
@@ -283,7 +283,7 @@ def to_hugging_face(model: GPT2) -> nn.Module:
     target = theirs.state_dict()
     for their_name, names, transposed in _layers(config):
         layers = [model.get_submodule(name) for name in names]
-        # Read as attributes and not from the state, so that a masked layer gives its masked weight.
+        # Read as attributes, not from the state dict, so that a masked layer gives its masked weight.
         weights = torch.cat([_tensor(layer.weight) for layer in layers])
         target[f"{their_name}.weight"].copy_(weights.T if transposed else weights)
         if f"{their_name}.bias" in target:
@@ -295,7 +295,7 @@ def to_hugging_face(model: GPT2) -> nn.Module:
 
 
 def _layers(config: GPT2Config) -> Iterator[tuple[str, tuple[str, ...], bool]]:
-    """Their name of each layer, our names for what it holds side by side, and whether it holds (in, out)."""
+    """Yield Hugging Face's name of each layer, our names for its concatenated parts, and whether it is (in, out)."""
     yield "transformer.wte", ("tokens",), False
     yield "transformer.wpe", ("positions",), False
     for i in range(config.n_layers):
@@ -312,7 +312,7 @@ def _layers(config: GPT2Config) -> Iterator[tuple[str, tuple[str, ...], bool]]:
 
 
 def _check_hugging_face(config: Any) -> None:
-    """Refuse settings that would silently make another function."""
+    """Refuse settings that would silently change the function."""
     allowed = {
         "activation_function": ("gelu_new", "gelu_pytorch_tanh", "relu"),
         "n_inner": (None, 4 * config.n_embd),

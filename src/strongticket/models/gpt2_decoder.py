@@ -1,9 +1,9 @@
-"""GPT-2 fed token by token: keys and values of the tokens before are kept, so that each is computed once."""
+"""GPT-2 decoding token by token: the keys and values of earlier tokens are kept, so that each is computed once."""
 
 from typing import cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
@@ -11,14 +11,14 @@ from strongticket.models.gpt2_step import OneToken
 
 
 class Decoder:
-    """A text on its way through a GPT-2; gives the logits the model itself would give, rounding aside.
+    """Decode a text with GPT-2; the logits are those of the model itself, up to rounding.
 
     On a GPU the step for a single token is a CUDA graph: launched as one, it does not wait for Python.
 
     Args:
         model: its dropout is not applied.
-        room: the most tokens there will be, by default all the model can see. Keys and values take memory for them.
-        static: do the same work for every place, as graphs and compilers need it; by default on a GPU.
+        room: the maximum number of tokens, by default the context; memory is reserved for their keys and values.
+        static: do the same work at every position, as graphs and compilers require; by default only on a GPU.
 
     Example:
         >>> from strongticket.models.gpt2 import gpt2_config
@@ -39,23 +39,23 @@ class Decoder:
 
     @torch.no_grad()
     def feed(self, tokens: list[int]) -> Tensor:
-        """Add a whole prompt at first, then one token at a time; gives the logits of the next token, (V,)."""
-        begin, T = self.length, len(tokens)
-        if begin + T > self.room or not tokens or (begin and T > 1):
+        """Add a whole prompt first, then one token at a time; return the logits of the next token, (V,)."""
+        start, T = self.length, len(tokens)
+        if start + T > self.room or not tokens or (start and T > 1):
             raise ValueError(
-                f"a decoder takes a prompt and then single tokens, {self.room} in all; got {T} after {begin}."
+                f"a decoder takes a prompt and then single tokens, {self.room} in all; got {T} after {start}."
             )
         self.length += T
-        if begin and self._one:
-            return self._one(tokens[0], begin, self._past)
-        inputs, places = torch.tensor([tokens]), torch.arange(begin, begin + T)
+        if start and self._one:
+            return self._one(tokens[0], start, self._past)
+        inputs, places = torch.tensor([tokens]), torch.arange(start, start + T)
         inputs, places = inputs.to(self.device), places.to(self.device)
-        if begin and self.device.type == "cuda":
+        if start and self.device.type == "cuda":
             return self._replay(inputs, places)
         return self.step(inputs, places)
 
     def step(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Compute the logits of the next token, (V,), from tokens (1, T) at places (T,)."""
+        """Compute the logits of the next token, (V,), from tokens (1, T) at positions (T,)."""
         model = self.model
         x = model.embed(tokens, places)  # (1, T, d)
         for index, block in enumerate(self.blocks):
@@ -67,7 +67,7 @@ class Decoder:
         _, T, d = x.shape
         qkv = layer.inputs(x).view(T, 3, layer.n_heads, -1)  # (T, 3, H, d / H)
         if index == len(self._past):
-            # Zeros where all of it is read, as 0 times NaN is NaN; elsewhere only what is used becomes memory.
+            # Zeros if all of it is read, as 0 times NaN is NaN; otherwise only the used part takes memory.
             make = qkv.new_zeros if self.static else qkv.new_empty
             self._past.append(make((self.room, 2, *qkv.shape[2:])))
         past = self._past[index]
@@ -79,15 +79,15 @@ class Decoder:
             past, mask = past[: self.length], None
         k, v = past.permute(1, 2, 0, 3)[:, None]  # (1, H, tokens, d / H) each
         q = qkv[None, :, 0].transpose(1, 2)  # (1, H, T, d / H)
-        # A single token may look at all there is; only a prompt has tokens that come later.
+        # A single token may attend to all tokens so far; only a prompt has later tokens to hide.
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=T > 1)
         out: Tensor = layer.output(mixed.transpose(1, 2).reshape(1, T, d))
         return out
 
     def _replay(self, token: Tensor, place: Tensor) -> Tensor:
-        """Run the step for one token as a CUDA graph, which is captured at the first one."""
+        """Run the step for one token as a CUDA graph, which is captured the first time."""
         if self._graph is None:
-            logits = self.step(token, place)  # once by itself, so that every kernel is loaded
+            logits = self.step(token, place)  # once without a graph, to load every kernel
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 captured = self.step(token, place)

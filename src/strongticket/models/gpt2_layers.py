@@ -1,16 +1,16 @@
-"""GPT-2 that calls its layers and never reads their weights, so that layers of other kinds can take their places."""
+"""A GPT-2 that calls its layers and never reads their weights, so that other kinds of layers can replace them."""
 
 from collections.abc import Sequence
 from typing import cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor, nn
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
 from strongticket.models.signed import SignedEmbedding, SignedLinear, stacked
 
-LOGITS_AT_ONCE = 1 << 24  # where only the loss is wanted
+LOGITS_AT_ONCE = 1 << 24  # if only the loss is needed
 
 
 class LayeredAttention(Attention):
@@ -23,16 +23,16 @@ class LayeredAttention(Attention):
         self.output = attention.output
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Give query, key and value side by side: (B, T, d) -> (B, T, 3 d)."""
+        """Return query, key and value concatenated: (B, T, d) -> (B, T, 3 d)."""
         out: Tensor = self.qkv(x)
         return out
 
 
 class LayeredGPT2(GPT2):
-    """A GPT-2 for use, with layers of any kind: the same function, without gradients and dropout.
+    """A GPT-2 for inference with layers of any kind: the same function, without gradients and dropout.
 
     Args:
-        model: gives up its layers, some of which may have been exchanged.
+        model: its layers, some of which may have been replaced, are moved here.
     """
 
     @torch.no_grad()
@@ -47,13 +47,13 @@ class LayeredGPT2(GPT2):
         self.requires_grad_(False).eval()
 
     def logits(self, x: Tensor) -> Tensor:
-        """Give the logits of normalised features, (..., d) -> (..., V)."""
+        """Return the logits of normalised features, (..., d) -> (..., V)."""
         out: Tensor = self.head(x)
         return out
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Predict the next token at each place, as `GPT2` does."""
+        """Predict the next token at each position, as `GPT2` does."""
         self.check_length(tokens.shape[1])
         x = self.embed(tokens, torch.arange(tokens.shape[1], device=tokens.device))  # (B, T, d)
         for block in self.blocks:
@@ -68,14 +68,14 @@ class LayeredGPT2(GPT2):
 
 
 def tied_head(tokens: nn.Module) -> nn.Module:
-    """Make a layer of the same memory that gives logits."""
+    """Make an output layer that shares the embedding's memory."""
     if isinstance(tokens, SignedEmbedding):
         return SignedLinear(tokens.matrix)
     return _linear(cast(nn.Parameter, tokens.weight), None)
 
 
 def plain_layers(model: nn.Module) -> None:
-    """Put torch's own linear layers, of the same memory, in the place of classes made from them, in a module."""
+    """Replace subclasses of torch's linear layer in a module by the layer itself, with shared memory."""
     for module in model.modules():
         for name, child in module.named_children():
             if isinstance(child, nn.Linear) and type(child) is not nn.Linear:
@@ -85,7 +85,7 @@ def plain_layers(model: nn.Module) -> None:
 
 
 def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:
-    """Make one layer of several, whose outputs stand side by side."""
+    """Make one layer of several, with concatenated outputs."""
     biases = [cast(Tensor, layer.bias) for layer in layers if layer.bias is not None]
     bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
     signed = [layer for layer in layers if isinstance(layer, SignedLinear)]

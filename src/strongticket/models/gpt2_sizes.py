@@ -1,4 +1,4 @@
-"""What a GPT-2 is made of, in which sizes; without torch, which only the model itself needs."""
+"""The settings and sizes of GPT-2; without torch, which only the model itself needs."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ Group = Literal["attention", "mlp", "embeddings", "norms", "head", "biases"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPT2Config:
-    """What a GPT-2 is made of; `SIZES` has the usual ones."""
+    """The settings of a GPT-2; `SIZES` has the usual ones."""
 
     n_layers: int
     d_model: int
@@ -18,11 +18,11 @@ class GPT2Config:
     context: int = 1024  # the most tokens it can see
     vocabulary: int = 50257
     bias: bool = True  # in the linear layers and the norms
-    tied: bool = True  # the token embedding is the output head as well
+    tied: bool = True  # the token embedding is also the output head
     activation: Literal["gelu", "relu"] = "gelu"
     dropout: float = 0.0
     norm_epsilon: float = 1e-5
-    # Multiplies the last norm's output. Tied embeddings of std 0.02 bound the logits; a constant is no trained weight.
+    # Multiplies the last norm's output: tied embeddings of std 0.02 limit the logits. As a constant, it is not trained.
     output_gain: float = 1.0
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ SIZES: Mapping[str, GPT2Config] = {
 }
 
 
-HEADS = (64, 32, 16)  # widths that kernels like; GPT-2's own is the first
+HEADS = (64, 32, 16)  # head widths that suit kernels; GPT-2's own is the first
 
 
 def gpt2_config(size: str, **changes: Any) -> GPT2Config:
-    """Look a size up, or make one of LAYERSxWIDTH, and change some of its settings.
+    """Look up a size, or make one from LAYERSxWIDTH, and change some of its settings.
 
     Example:
         >>> gpt2_config("mini", output_gain=4.0).key_width

@@ -1,7 +1,7 @@
 """One token through a signed GPT-2 on a CPU.
 
 A block of GPT-2 small takes 150 microseconds for its products from bits. torch would take as long for the thirty small
-operations between them, so these are compiled here, and work in memory that is made once.
+operations between them, so these are compiled here and reuse memory.
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from numba import njit
 from torch import Tensor, nn
 
@@ -19,25 +19,25 @@ from strongticket.models.signed import SignedLinear, SignedMatrix, SignedStack
 from strongticket.ops.philox.reference import F32
 from strongticket.ops.planes.cpu import Product
 
-# Sums may be taken in any order, so that they fit vectors; NaN and infinity stay what they are.
+# Sums may be taken in any order, so that they can be vectorized; NaN and infinity keep their meaning.
 _ANY_ORDER = {"reassoc", "contract", "arcp", "nsz"}
 
 
 class OneToken:
-    """A signed GPT-2 as a function of one token and what came before it.
+    """A signed GPT-2 as a function of one token and the tokens before it.
 
     Args:
-        model: for which `fits` holds.
+        model: a model for which `fits` is true.
     """
 
     @staticmethod
     def fits(model: GPT2) -> TypeGuard[LayeredGPT2]:
-        """Whether all layers of a model are plain signed ones, in float32 on a CPU."""
+        """Return whether all layers of a model are plain signed ones, in float32 on a CPU."""
         if not isinstance(model, LayeredGPT2) or model.final_norm.weight.device.type != "cpu":
             return False
         layers = [module for module in model.modules() if isinstance(module, SignedLinear)]
         norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
-        # Four a block, and the head: none of them is of another kind.
+        # Four per block and the head: no layer is of another kind.
         return (
             len(layers) == 4 * len(model.blocks) + 1
             and all(map(_is_plain, layers))
@@ -50,7 +50,7 @@ class OneToken:
         self._head, self._norm = _Layer(model.head), _Norm(model.final_norm)  # type: ignore[arg-type]
 
     def __call__(self, token: int, place: int, past: list[Tensor]) -> Tensor:
-        """Give the logits of the next token, (V,); keys and values at `place` are written to `past`."""
+        """Return the logits of the next token, (V,); write keys and values at `place` to `past`."""
         x: F32 = self.model.embed(torch.tensor([[token]]), torch.tensor([place]))[0].numpy()  # (1, d)
         for block, kept in zip(self._blocks, past, strict=True):
             block.add_to(x, place, kept.numpy())
@@ -119,7 +119,7 @@ class _Block:
         self._relu = block.mlp.activation == "relu"
 
     def add_to(self, x: F32, place: int, past: F32) -> None:
-        """Add to the stream (1, d) what attention and MLP make of it."""
+        """Add the outputs of attention and MLP to the stream (1, d)."""
         heads = past.shape[2]
         _attend(self._qkv(self._norms[0](x)).reshape(3, heads, -1), past, place, self._mixed.reshape(heads, -1))
         x += self._output(self._mixed)
@@ -149,7 +149,7 @@ def _scale_and_shift(y: F32, rows: F32, bias: F32) -> None:
 
 @njit(cache=True, fastmath=_ANY_ORDER)
 def _attend(qkv: F32, past: F32, place: int, mixed: F32) -> None:
-    """Keep key and value at a place, and mix all values up to there; qkv is (3, H, w), past (room, 2, H, w)."""
+    """Store key and value at a position, and mix all values up to it; qkv is (3, H, w), past (room, 2, H, w)."""
     heads, width = mixed.shape
     past[place] = qkv[1:]
     scores = np.empty(place + 1, np.float32)

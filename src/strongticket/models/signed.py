@@ -1,8 +1,8 @@
 r"""Layers whose weights are signed constants and stay in bit planes: no weight is ever a float in memory.
 
-A matrix here is $a \cdot \text{diag}(r)\, S\, \text{diag}(c)$: a scale, small whole numbers $S$, and factors of rows
-and columns where there are some. Layers compute in float32 and have no gradients. Whoever reads the `weight` of one
-gets it unpacked, so that code around a layer goes on working, if slowly.
+A matrix here is $a \cdot \text{diag}(r)\, S\, \text{diag}(c)$: a scale, small whole numbers $S$, and optional factors
+of rows and columns. Layers compute in float32 and have no gradients. Reading a layer's `weight` unpacks it, so that
+surrounding code still works, if slowly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor, nn
 
 from strongticket.ops.planes import LANES, Planes, look_up, multiply, stack, unpack
@@ -21,9 +21,9 @@ class SignedMatrix(nn.Module):
 
     Args:
         planes: S, (rows, columns).
-        scale: multiplies all of it.
-        rows: a factor for each row.
-        columns: a factor for each column.
+        scale: a factor of the whole matrix.
+        rows: a factor per row.
+        columns: a factor per column.
     """
 
     words: Tensor
@@ -41,7 +41,7 @@ class SignedMatrix(nn.Module):
 
     @property
     def planes(self) -> Planes:
-        """S, where the module is now."""
+        """S, on the module's current device."""
         if self._planes.words is not self.words:
             self._planes = replace(self._planes, words=self.words)
         return self._planes
@@ -58,7 +58,7 @@ class SignedMatrix(nn.Module):
         return y if rows is None else y.mul_(rows)
 
     def look_up(self, indices: Tensor) -> Tensor:
-        """Give some of its rows, (...) -> (..., columns)."""
+        """Return some of its rows, (...) -> (..., columns)."""
         y = look_up(self.planes, indices, self.scale)
         y = y if self.columns is None else y * self.columns
         return y if self.rows is None else y * self.rows[indices][..., None]
@@ -71,11 +71,11 @@ class SignedMatrix(nn.Module):
 
 
 class SignedSum(nn.Module):
-    """Matrices over some of the columns each, added up: scales that vary along both axes, or levels of any size.
+    """A sum of matrices, each over some of the columns: for scales that vary along both axes, or levels of any size.
 
     Args:
-        parts: the first column of each matrix, and the matrix; all have as many rows.
-        columns: of the whole.
+        parts: the first column of each matrix, and the matrix; all have the same number of rows.
+        columns: the total number of columns.
     """
 
     def __init__(self, parts: Sequence[tuple[int, SignedMatrix]], columns: int) -> None:
@@ -92,7 +92,7 @@ class SignedSum(nn.Module):
         return torch.stack([part(x[..., columns]) for part, columns in self._with_columns()]).sum(0)
 
     def look_up(self, indices: Tensor) -> Tensor:
-        """Give some of its rows, (...) -> (..., columns)."""
+        """Return some of its rows, (...) -> (..., columns)."""
         y = torch.zeros(*indices.shape, self.shape[1], device=indices.device)
         for part, columns in self._with_columns():
             y[..., columns] += part.look_up(indices)
@@ -105,7 +105,7 @@ class SignedSum(nn.Module):
 
 
 class SignedStack(nn.Module):
-    """Matrices of as many columns under one another."""
+    """Matrices with the same number of columns, stacked by rows."""
 
     shape: tuple[int, int]
 
@@ -119,7 +119,7 @@ class SignedStack(nn.Module):
         return torch.cat([part(x) for part in self.parts], dim=-1)
 
     def look_up(self, indices: Tensor) -> Tensor:
-        """Give some of its rows, (...) -> (..., columns)."""
+        """Return some of its rows, (...) -> (..., columns)."""
         return self.dense()[indices]
 
     def dense(self) -> Tensor:
@@ -131,7 +131,7 @@ Matrix = SignedMatrix | SignedSum | SignedStack
 
 
 def stacked(matrices: Sequence[Matrix]) -> Matrix:
-    """Put matrices under one another: as one, so that one product does for all, wherever they are of one kind."""
+    """Stack matrices by rows; those of one kind become one matrix, so that one product is enough."""
     plain = [m for m in matrices if isinstance(m, SignedMatrix) and m.columns is None and m.planes.signs is None]
     if len(plain) < len(matrices) or any(m.shape[0] % LANES for m in plain):
         return SignedStack(matrices)
@@ -144,9 +144,9 @@ def stacked(matrices: Sequence[Matrix]) -> Matrix:
 
 
 def _floats(x: Tensor) -> Tensor:
-    """Give float32; whole numbers are refused as torch's layers refuse them, since what goes out is rounded to them."""
+    """Convert to float32; refuse integers, as torch's layers do, because the output would be rounded to integers."""
     if not x.is_floating_point():
-        raise ValueError(f"a layer that runs from bits takes floats; got {x.dtype}. Use x.float().")
+        raise ValueError(f"a layer that runs from bits needs floats; got {x.dtype}. Use x.float().")
     return x.float()
 
 
@@ -167,19 +167,19 @@ class SignedLinear(nn.Module):
         self.register_parameter("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to (..., in); what comes in another precision goes out in it, but float32 is computed in."""
+        """Apply to (..., in); computed in float32, returned in the input's precision."""
         y: Tensor = self.matrix(_floats(x))
         bias = self.bias
-        y = y if bias is None else y.add_(bias)  # in its place, since fresh memory takes time
+        y = y if bias is None else y.add_(bias)  # in place, because new memory takes time
         return y if x.dtype == torch.float32 else y.to(x.dtype)
 
     @property
     def weight(self) -> Tensor:
-        """The matrix, unpacked anew."""
+        """The matrix, unpacked at each access."""
         return self.matrix.dense()
 
     def extra_repr(self) -> str:
-        """Say what torch's layer says."""
+        """Return the same text as torch's layer."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
@@ -192,12 +192,12 @@ class SignedEmbedding(nn.Module):
         self.num_embeddings, self.embedding_dim = matrix.shape
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Look rows up."""
+        """Look up rows."""
         return self.matrix.look_up(indices)
 
     @property
     def weight(self) -> Tensor:
-        """The table, unpacked anew."""
+        """The table, unpacked at each access."""
         return self.matrix.dense()
 
 
@@ -206,7 +206,7 @@ class SignedConv(nn.Module):
 
     Args:
         matrix: (out, in * window).
-        like: the layer whose place it takes, of one group.
+        like: the layer it replaces, with one group.
     """
 
     bias: nn.Parameter | None
@@ -241,7 +241,7 @@ class SignedConv(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weights, unpacked anew."""
+        """The weights, unpacked at each access."""
         return self.matrix.dense().view(self.matrix.shape[0], -1, *self.window)
 
 

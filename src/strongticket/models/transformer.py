@@ -15,7 +15,7 @@ class FeedForward(nn.Module):
 
     Args:
         weights: $W_1 \ldots W_L$, each (out, in).
-        biases: one for each layer, (out,) or None; by default no layer has one.
+        biases: one per layer, (out,) or None; by default no layer has one.
 
     Example:
         >>> FeedForward([[[1.0, -1.0]], [[2.0], [3.0]]])(torch.tensor([3.0, 1.0], dtype=torch.float64)).tolist()
@@ -26,7 +26,9 @@ class FeedForward(nn.Module):
         super().__init__()
         given = [None] * len(weights) if biases is None else biases
         if not weights or len(given) != len(weights):
-            raise ValueError(f"a network needs a bias or None for each layer; got {len(weights)} and {len(given)}.")
+            raise ValueError(
+                f"a network needs layers, and a bias or None for each; got {len(weights)} and {len(given)}."
+            )
         layers = [
             (as_tensor("a weight", weight), None if bias is None else as_tensor("a bias", bias))
             for weight, bias in zip(weights, given, strict=True)
@@ -40,7 +42,7 @@ class FeedForward(nn.Module):
         for (below, _), (above, _) in pairwise(layers):
             if below.shape[0] != above.shape[1]:
                 raise ValueError(
-                    f"layers must fit: one gives {below.shape[0]} numbers, the next takes {above.shape[1]}."
+                    f"layers must fit: one returns {below.shape[0]} numbers, the next takes {above.shape[1]}."
                 )
         self.layers = nn.ModuleList(_linear(weight, bias) for weight, bias in layers)
 
@@ -81,7 +83,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks one after another."""
+    """A sequence of blocks."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         super().__init__()
@@ -103,14 +105,14 @@ def random_transformer(
     n_heads: int = 1,
     normalize: bool = True,
 ) -> Transformer:
-    """Draw a target: an attention and one linear layer as F in each block, entries uniform, spectral norms at most 1.
+    """Draw a target from uniform entries, with an attention and one linear layer as F per block.
 
     Args:
-        n_blocks: how many blocks.
+        n_blocks: the number of blocks.
         d_model: the width d.
-        key_width: width of query, key and value.
-        generator: source of the numbers.
-        n_heads: heads of each attention.
+        key_width: the width of query, key and value.
+        generator: the source of random numbers.
+        n_heads: the number of heads per attention.
         normalize: divide each matrix by its spectral norm, as the theorems assume.
     """
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from strongticket.errors import StrongTicketError
 
-# A kernel may use this much dynamic shared memory without asking the driver first.
+# Dynamic shared memory that a kernel may use without asking the driver.
 DEFAULT_SHARED_BYTES = 48 * 1024
 
 _MAX_DYNAMIC_SHARED_SIZE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -35,10 +35,10 @@ class CudaError(StrongTicketError):
 
 
 def kernel(source: str, name: str, options: tuple[str, ...] = (), *, device: torch.device | str | int) -> "Kernel":
-    """Compile `source` for `device`, unless that was done before, and return its `extern "C"` kernel `name`.
+    """Compile `source` for `device`, unless it is cached, and return its `extern "C"` kernel `name`.
 
     Args:
-        source: CUDA C++ that includes no header: NVRTC brings the built-ins, and no others are promised.
+        source: CUDA C++ without includes: only NVRTC's built-ins are guaranteed.
         name: a `__global__` function declared `extern "C"`.
         options: NVRTC options such as `"--fmad=false"` or `"-DN=16"`; the architecture is added here.
         device: the CUDA device that will run it.
@@ -63,9 +63,9 @@ class Kernel:
 
         Args:
             grid: blocks, up to three dimensions.
-            block: threads a block, up to three dimensions.
+            block: threads per block, up to three dimensions.
             args: contiguous or strided tensors of this device (passed as their data pointer) and ctypes scalars.
-            shared_bytes: dynamic shared memory a block; more than 48 KB is asked of the driver here.
+            shared_bytes: dynamic shared memory per block; more than 48 KB is requested from the driver here.
         """
         values = [self._argument(position, arg) for position, arg in enumerate(args)]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
@@ -76,7 +76,7 @@ class Kernel:
             _driver().call("cuLaunchKernel", self._function, *sizes, ctypes.c_void_p(stream), pointers, None)
 
     def resident_blocks(self, block: int, shared_bytes: int = 0) -> int:
-        """How many blocks of that size the whole device runs at once: the grid of a kernel that loops over its work."""
+        """Return how many such blocks the device runs at once: the grid of a kernel that loops over its work."""
         blocks = ctypes.c_int()
         with self._module.context:
             self._allow_shared(shared_bytes)
@@ -98,7 +98,7 @@ class Kernel:
             return ctypes.c_void_p(arg.data_ptr())
         if isinstance(arg, ctypes._SimpleCData):
             return arg
-        # A bare int could be meant as 4 or 8 bytes, and a wrong guess corrupts every argument after it.
+        # A plain int could mean 4 or 8 bytes, and a wrong guess corrupts every argument after it.
         raise TypeError(
             f"kernel {self._name} takes tensors and ctypes scalars; argument {position} is a {type(arg).__name__}. "
             "Wrap it, for example in ctypes.c_int(...)."
@@ -110,7 +110,7 @@ def _three(size: int | tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-# --- Modules: compiled sources, loaded once a device ---------------------------------------------------------------
+# --- Modules: compiled sources, loaded once per device -------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
@@ -158,7 +158,7 @@ class _Context:
 
 
 def cubin(source: str, options: tuple[str, ...]) -> bytes:
-    """Machine code for `source`; `options` name the architecture. From the disk cache where it has been made before."""
+    """Return machine code for `source`, from the disk cache if possible; `options` name the architecture."""
     key = hashlib.sha256(repr((source, options, _nvrtc_version())).encode()).hexdigest()
     entry = _cache_directory() / f"{key}.cubin"
     image = _read_entry(entry)
@@ -172,7 +172,7 @@ def _cache_directory() -> Path:
     variable, below = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_CACHE_HOME", ".cache")
     try:
         base = Path(os.environ.get(variable) or Path.home() / below)
-    except RuntimeError:  # a user without a home: nothing is kept
+    except RuntimeError:  # a user without a home: nothing is cached
         base = Path(os.devnull)
     return base / "strongticket" / "nvrtc"
 
@@ -181,7 +181,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def _read_entry(entry: Path) -> bytes | None:
-    """The cubin in `entry`, or None if there is none or its digest says it is damaged: both mean compiling."""
+    """Return the cubin in `entry`, or None if it is missing or damaged: both mean compiling."""
     try:
         content = entry.read_bytes()
     except OSError:
@@ -191,8 +191,8 @@ def _read_entry(entry: Path) -> bytes | None:
 
 
 def _write_entry(entry: Path, image: bytes) -> None:
-    # Written aside and renamed, so that another process never reads half a file. A home that cannot be written to
-    # costs a compilation in every process and is no error.
+    # Written aside and renamed, so that another process never reads half a file. A read-only home costs a compilation
+    # in every process, but is not an error.
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(dir=entry.parent)
@@ -289,7 +289,7 @@ def _nvrtc_candidates(major: int) -> Iterator[str]:
     yield name  # found if already in the process, or where the system looks
     folders = [Path(torch.__file__).parent / "lib"]
     if (wheels := importlib.util.find_spec("nvidia")) is not None:
-        # CUDA 12 wheels have a folder a library, those of CUDA 13 one for all.
+        # CUDA 12 wheels have a folder per library, those of CUDA 13 one for all.
         for root in map(Path, wheels.submodule_search_locations or ()):
             folders += [root / package / part for package in ("cuda_nvrtc", f"cu{major}") for part in ("lib", "bin")]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -316,5 +316,5 @@ def _device_index(device: torch.device | str | int) -> int:
     if device.type != "cuda":
         raise ValueError(f"CUDA kernels run on a CUDA device; got {device}.")
     if not torch.cuda.is_available():
-        raise CudaError("CUDA was asked for and torch sees none on this machine. Use device='cpu'.")
+        raise CudaError("CUDA was asked for, but torch finds no CUDA device here. Use device='cpu'.")
     return torch.cuda.current_device() if device.index is None else device.index

@@ -1,8 +1,8 @@
-"""Sums in one order, so that they have the same bits on every CPU and GPU and with any number of threads.
+"""Sums in a fixed order, with the same bits on every CPU and GPU and with any number of threads.
 
 BLAS and `torch.sum` add in an order that depends on the machine, and fuse multiplications with additions where it can.
-Masks, biases and the errors of entries are made from sums, and none of them may depend on that. Here each step is one
-IEEE operation on each element, which rounds alike everywhere.
+Masks, biases and the errors of entries are computed from sums, and must not depend on that. Here each step is one IEEE
+operation per element, which rounds alike everywhere.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def ordered_product(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply (..., rows, n) with (..., columns, n), transposed: (..., rows, columns), the n terms added in order.
+    """Multiply (..., rows, n) by (..., columns, n) transposed: (..., rows, columns), the n terms added in order.
 
     Example:
         >>> ordered_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
@@ -37,7 +37,7 @@ def block_sums(items: Tensor, sizes: tuple[int, ...]) -> Tensor:
         return sums
     counts = torch.tensor(sizes, dtype=torch.int64, device=items.device)
     if items.device.type == "cpu":
-        # One column after the other; on a GPU they come in any order.
+        # One column after another; a GPU would take them in any order.
         return sums.index_add_(1, torch.arange(len(sizes), device="cpu").repeat_interleave(counts), items)
     return _one_of_each_block_at_a_time(sums, items, counts)
 
@@ -51,10 +51,10 @@ def _one_of_each_block_at_a_time(sums: Tensor, items: Tensor, counts: Tensor) ->
 
 
 def sparse_product(left: Tensor, right: Tensor, divisor: float = 1.0) -> Tensor:
-    """Multiply (rows, units) with (units, columns), each term divided by `divisor`: (rows, columns).
+    """Multiply (rows, units) by (units, columns), each term divided by `divisor`: (rows, columns).
 
-    The terms of a column are added in the order of its units. Only units whose weight in `right` is not 0 are looked
-    at, so the work is that of the kept weights.
+    The terms of a column are added in the order of its units. Only units with a nonzero weight in `right` are used, so
+    the work is that of the kept weights.
 
     Example:
         >>> sparse_product(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[4.0, 0.0], [0.0, 5.0], [6.0, 0.0]])).tolist()
@@ -72,5 +72,5 @@ def sparse_product(left: Tensor, right: Tensor, divisor: float = 1.0) -> Tensor:
 
 
 def as_divisor(number: float, like: Tensor) -> Tensor:
-    """Give a number as a tensor beside another: a GPU divides by a plain number by multiplying with its inverse."""
+    """Return a number as a tensor like another: a GPU divides by a plain number by multiplying with its inverse."""
     return torch.tensor(number, dtype=like.dtype, device=like.device)

@@ -1,7 +1,7 @@
-r"""Random weights that a seed and a name bring back: the same bits on every device, version, chunk and thread count.
+r"""Random weights from a seed and a name: the same bits on every device and version, with any chunks and threads.
 
 Every number is a function of (seed, tensor name, draw, element index) alone; nothing depends on what was drawn before.
-The meaning is `ops/philox/reference.py`, the words are in `docs/ticket-format.md`, and golden values pin both.
+`ops/philox/reference.py` defines it, `docs/ticket-format.md` says it in words, and golden values pin both.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ def random_weights(
         name: the tensor's name; tensors of different names are independent.
         shape: the tensor's shape; elements are numbered in row-major order.
         distribution: `"uniform"` on $[-a, a]$, `"normal"` with standard deviation $a$, `"sign"`, $\pm a$, or
-            `"packed-sign"`, which is $\pm a$ as well but draws 128 signs at the cost of 4.
+            `"packed-sign"`, which is also $\pm a$ but draws 128 signs at the cost of 4.
         scale: $a$, positive; rounded to float32 first, so that a uniform weight is rounded only once.
         draw: 0, or the number of a further draw of the same tensor, below $2^{32}$, independent of all others.
-        device: where to make them; the bits are the same everywhere.
+        device: where to generate them; the bits are the same everywhere.
 
     Example:
         >>> random_weights(0, "head.0.query", (2, 3), "sign", 0.5).tolist()
@@ -66,7 +66,7 @@ def random_chunk(
     draw: int = 0,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Draw elements `start` to `stop` of one tensor, flattened, without making the others."""
+    """Draw elements `start` to `stop` of one tensor, flattened, without the others."""
     if distribution not in DISTRIBUTIONS:
         raise ValueError(
             f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got {distribution!r}. "
@@ -83,7 +83,7 @@ def random_chunk(
     try:
         out = torch.empty(stop - start, dtype=torch.float32, device=place)
     except RuntimeError as error:
-        raise MemoryError(f"{stop - start:,} weights of {name} do not fit into the memory of {place}.") from error
+        raise MemoryError(f"{stop - start:,} weights of {name} do not fit in the memory of {place}.") from error
     if out.device.type == "cuda":
         from strongticket.ops.philox import cuda
 
@@ -93,7 +93,9 @@ def random_chunk(
 
         cpu.fill(out.numpy(), start, stream, distribution, scale)
     else:
-        raise ValueError(f"random weights are made on cpu or cuda; got {out.device}. Make them on cpu and move them.")
+        raise ValueError(
+            f"random weights can be drawn on cpu or cuda; got {out.device}. Draw them on cpu and move them."
+        )
     return out
 
 
@@ -108,7 +110,7 @@ def stream_of(seed: int, name: str, draw: int = 0) -> Stream:
 
 
 def round_scale(scale: float) -> float:
-    """Round a scale to the float32 that is used and stored; within 2^-100 .. 2^100 no weight can overflow."""
+    """Round a scale to float32, as used and stored; within 2^-100 .. 2^100 no weight can overflow."""
     if not 2.0**-100 <= (number := as_real(scale)) <= 2.0**100:
         raise ValueError(f"scale must be between 2^-100 and 2^100; got {scale!r:.40}.")
     return float(np.float32(number))

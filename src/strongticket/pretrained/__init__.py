@@ -1,4 +1,4 @@
-"""Pretrained Hugging Face models as tickets: find their matrices, prune random ones into them, put those in place."""
+"""Pretrained Hugging Face models as tickets: find their matrices, prune random ones into them, put these in place."""
 
 from strongticket.pretrained.attaching import attach as attach
 from strongticket.pretrained.construct import construct_pretrained as construct_pretrained

@@ -1,4 +1,4 @@
-"""A ticket in the place of a model's own matrices."""
+"""Put a ticket in place of a model's own matrices."""
 
 import copy
 import math
@@ -29,22 +29,23 @@ def attach(
     resident: Resident = "planes",
     progress: Callable[[int], object] | None = None,
 ) -> nn.Module:
-    """Give a model whose attention, and MLPs if the ticket has them, are the pruned random ones.
+    """Return a copy of a model with a ticket's pruned random matrices in its attention and, if included, its MLPs.
 
     Args:
-        model: the Hugging Face model the ticket was made for. It stays as it is; all other parameters of the copy
-            are in the same memory.
-        ticket: from `construct_pretrained` or `strongticket construct`; with `run="bits"` one that a search found in a
-            module like this, of signed constants.
-        mode: "merged" multiplies the random matrices out, which takes seconds once; "literal" keeps them wide, and
-            makes each anew from the seed whenever it is used, so that memory stays small and every call takes long.
-        run: "bits" leaves signed constants in bit planes; the copy shares no memory with the module then, which may be
-            on meta. Constructed tickets are uniform, so only "dense" is for them.
-        resident: of the bits, "planes" keeps signs as well; "mask" draws them anew where they are needed.
-        progress: called with the number of random weights that were just put in place.
+        model: the Hugging Face model the ticket was made for. It is not changed; the copy shares the memory of all
+            other parameters.
+        ticket: from `construct_pretrained` or `strongticket construct`; with `run="bits"`, a ticket of signed constants
+            that a search found in a module like this.
+        mode: "merged" multiplies the random matrices out once, which takes seconds; "literal" keeps them wide and
+            regenerates each from the seed at every use, so that memory stays small but every call is slow.
+        run: "bits" keeps signed constants in bit planes; the copy then shares no memory with the module, which may be
+            on meta. Constructed tickets are uniform and need "dense".
+        resident: with `run="bits"`, "planes" keeps the signs in memory too; "mask" draws them again when needed.
+        progress: called with the number of random weights just put in place.
 
     Returns:
-        A model of the same class, in evaluation mode; an `nn.MultiheadAttention` is another module with the same call.
+        A model of the same class, in evaluation mode; an `nn.MultiheadAttention` becomes another module with the same
+        call signature.
     """
     check_option("mode", mode, get_args(Mode))
     check_option("run", run, get_args(Run))
@@ -56,25 +57,25 @@ def attach(
     try:
         for name, (layer, part) in target.parts.items():
             pieces = target.pieces_of(name, ticket.architecture["items"], ticket.seed)
-            with one_thread():  # several would only wait for each other: there is little to do for each number
+            with one_thread():  # several threads would only wait for each other: there is little work per number
                 part.put(layer, pieces, ticket, mode)
             if progress is not None:
                 progress(sum(math.prod(matrix.shape) for piece in pieces for matrix in piece.matrices()))
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        # A file may claim any architecture for any tensors, so any error here is the file's fault.
         raise StrongTicketError(f"the ticket's tensors do not fit the model: {error!r:.200}") from error
     return target.model.eval()
 
 
 def parts_of(ticket: Ticket) -> Parts:
-    """Say whether a ticket was made with `parts="linear"`."""
+    """Return the `parts` a ticket was made with."""
     return "linear" if ticket.architecture.get("parts") == "linear" else "merged"
 
 
 def _attach_bits(model: nn.Module, ticket: Ticket, resident: Resident) -> nn.Module:
     check_signed(ticket)
     device = next((parameter.device for parameter in model.parameters()), None)
-    # Nothing of the original is written to, as its copy has shapes alone.
+    # The original is never written to, because its copy has only shapes.
     shapes: dict[int, Any] = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in model.parameters()}
     shapes |= {id(buffer): buffer.detach().to("meta") for _, buffer in stored_buffers(model)}
     shell = copy.deepcopy(model, shapes)
@@ -83,23 +84,23 @@ def _attach_bits(model: nn.Module, ticket: Ticket, resident: Resident) -> nn.Mod
 
 
 def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
-    """Refuse a ticket that was not made from this model's numbers, scaled and cut up as it does; give them."""
+    """Refuse a ticket that was not made from this model's numbers, with the same scale and heads; return the target."""
     family = ticket.architecture.get("family")
     if family != FAMILY or ticket.certificate is None:
         raise StrongTicketError(
-            f"a ticket made by `strongticket construct --model` is needed; this one's family is {family!r}."
+            f"need a ticket made by `strongticket construct --model`; this one's family is {family!r}."
         )
     recorded: str = ticket.certificate.target_sha256
     what: Any = ticket.architecture.get("what")
     if what not in get_args(What):
-        raise StrongTicketError(f"the ticket stands for {what!r:.40}; known are {', '.join(get_args(What))}.")
+        raise StrongTicketError(f"the ticket stands for {what!r:.40}; it must be one of {', '.join(get_args(What))}.")
     target = Target(model, what, parts_of(ticket))
     digest = target.sha256()
     if digest != recorded:
         raise StrongTicketError(
             f"the ticket was made for a {ticket.architecture.get('model_type')} whose weights have SHA-256 {recorded}; "
-            f"this {target.model_type} has {digest}, where the attention's scaling counts too. "
-            "Give the model it was made from."
+            f"this {target.model_type} has {digest} (the attention's scaling is included). "
+            "Use the model it was made from."
         )
     items = ticket.architecture.get("items")
     if type(items) is not int or ticket.architecture != target.describe(items):
@@ -109,7 +110,7 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
     if shapes != {name: tensor.shape for name, tensor in ticket.tensors.items()}:
         raise StrongTicketError(f"the ticket's tensors are not those of a {target.model_type} with {items} items.")
     for name, tensor in ticket.tensors.items():
-        # `multiply_out` draws the units' own weights, and only this way.
+        # `multiply_out` draws the units' own weights, and supports only this distribution.
         if tensor.distribution != "uniform":
             raise StrongTicketError(f"{name} must be drawn uniformly; the ticket says {tensor.distribution!r}.")
     check_dense(ticket, target.biases())

@@ -1,6 +1,6 @@
-"""A ticket in its model, on random inputs, before it is handed over: whatever differs must be explained by the parts.
+"""Run a ticket in its model on random inputs before returning it: the parts must explain every difference.
 
-A family is what somebody has written about a model, and nothing but the model says whether it is true. So both are run.
+A family is a description written by a person; only the model can show whether it is true. So both are run.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from strongticket.pretrained.target import Target
 from strongticket.pretrained.torch_modules import mirror
 from strongticket.tickets.ticket import Ticket
 
-# Two ways to compute the same may differ by this much of the largest number: softmax is computed in float32.
+# Two computations of the same value may differ by this fraction of the largest number: softmax runs in float32.
 _ROUNDING = 1e-3
 _SEQUENCES, _TOKENS = 2, 7
 
@@ -30,16 +30,16 @@ Inputs = Mapping[str, Any]
 
 
 class Notes:
-    """What goes into the parts of a model and what comes out, while it runs."""
+    """The inputs and outputs of a model's parts, recorded while it runs."""
 
     def __init__(self, target: Target) -> None:
         self.parts = target.parts
-        self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # of the module whose inputs are the part's
+        self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # of the module that takes the part's inputs
         self.outputs: dict[str, Tensor] = {}
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Take notes while the block runs the model."""
+        """Record while the `with` block runs the model."""
         with ExitStack() as hooks:
             for name, (layer, part) in self.parts.items():
                 before, behind = layer.module(part.at), part.output(layer)
@@ -59,13 +59,13 @@ class Notes:
 def check_ticket_in_model(
     target: Target, ticket: Ticket, inputs: Inputs | None = None, device: torch.device | str | None = None
 ) -> None:
-    """Refuse a ticket whose model computes something else with it than the parts' errors explain.
+    """Refuse a ticket that changes its model's outputs by more than the errors of its parts explain.
 
     Args:
-        target: what it was made from.
-        ticket: as it would be handed over.
-        inputs: of the model's backbone; by default random ones.
-        device: where both are run; by default where the model is.
+        target: what the ticket was made from.
+        ticket: as it would be returned.
+        inputs: inputs of the model's backbone; by default random ones.
+        device: where both are run; by default the model's device.
     """
     assert ticket.certificate is not None
     before, after = (Target(_plain(target.model).to(device), target.what, target.asked) for _ in range(2))
@@ -80,7 +80,7 @@ def check_ticket_in_model(
         pieces = after.pieces_of(name, ticket.architecture["items"], ticket.seed)
         said, longest = certified[name], read.longest[name]
         if not longest <= said["input_norm"] * (1 + _ROUNDING):
-            _refuse(name, f"is certified for inputs of norm {said['input_norm']:.3g} and gets one of {longest:.3g}")
+            _refuse(name, f"is certified for inputs of norm {said['input_norm']:.3g} but gets one of {longest:.3g}")
         own, _ = before.parts[name]
         try:
             with one_thread(), _in_double(own, part), _in_double(layer, part):
@@ -91,7 +91,7 @@ def check_ticket_in_model(
             _refuse(name, f"cannot be run with its ticket ({first_line(problem)})")
         error, size = (x.norm(dim=-1).max().item() for x in (mine - theirs, theirs))
         if not error <= said["error"] + _ROUNDING * size:
-            _refuse(name, f"is off by {error:.3g}, where outputs reach {size:.3g} and {said['error']:.3g} is certified")
+            _refuse(name, f"has error {error:.3g} on outputs of norm {size:.3g}, but {said['error']:.3g} is certified")
     with ExitStack() as hooks:
         for name, (layer, part) in after.parts.items():
             put = partial(_instead, notes.outputs[name])
@@ -100,13 +100,13 @@ def check_ticket_in_model(
     for theirs, mine in zip(expected, found, strict=True):
         if theirs.is_floating_point() and not _close(mine, theirs):
             raise StrongTicketError(
-                f"with the original's own outputs behind every part this {target.model_type} still gives others than "
-                "without a ticket: something beside the parts was changed by them."
+                f"with the original's outputs after every part, this {target.model_type} still does not reproduce the "
+                "original: the ticket changed something outside its parts."
             )
 
 
 class _Read:
-    """What the linear maps of a model read, beside what their parts say makes it."""
+    """What the linear maps of a model read, and the outputs that their parts name as the source."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -116,7 +116,7 @@ class _Read:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Take notes while the block runs the model."""
+        """Record while the `with` block runs the model."""
         made, read = (lambda _, __, y, at: self._made.update({at: y})), self._note
         with ExitStack() as hooks:
             for layer, part in self._target.parts.values():
@@ -130,7 +130,7 @@ class _Read:
         self._read[at] = args[0]
 
     def check(self) -> None:
-        """Refuse a part that does not read what makes its inputs as its family says."""
+        """Refuse a part that does not read what its family says it reads."""
         for name, (layer, part) in self._target.parts.items():
             for place, input in part.reads(layer).items():
                 if place not in self._read:
@@ -139,13 +139,13 @@ class _Read:
                 self.longest[name] = max(self.longest.get(name, 0.0), x.norm(dim=-1).max().item())
                 at = input.made_at(layer)
                 if at and (at not in self._made or not torch.equal(self._made[at].flatten(0, -2), x)):
-                    _refuse(name, f"reads something else than the norm at {at} gives")
+                    _refuse(name, f"does not read the output of the norm at {at}")
 
 
 def _check_what_vanishes(target: Target, batch: Inputs) -> None:
-    """Refuse a part whose inputs do not come from the map that bounds them: where that gives 0, they must be 0.
+    """Refuse a part whose inputs do not come from the map that bounds them: if its outputs are 0, they must be 0.
 
-    One kind of part after the other: if the maps of two gave 0 at a time, one could be taken for the other.
+    Kinds of parts are checked one at a time: if two maps gave 0 together, one could be mistaken for the other.
     """
     kinds: dict[str, list[tuple[str, Layer, str, str, Tensor]]] = {}
     for name, (layer, part) in target.parts.items():
@@ -162,7 +162,7 @@ def _check_what_vanishes(target: Target, batch: Inputs) -> None:
             target.backbone(**batch)
         for name, _, place, source, _ in claims:
             if read[place].any():
-                _refuse(name, f"does not read what {source} gives, which its bound is made from")
+                _refuse(name, f"does not read the output of {source}, from which its bound is computed")
 
 
 def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
@@ -183,8 +183,8 @@ def _instead(given: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -
 
 def _refuse(name: str, why: str) -> NoReturn:
     raise StrongTicketError(
-        f"{name} {why}. Its family describes another model than this one, so no ticket is given; "
-        "docs/adding-a-model.md shows how to find out."
+        f"{name} {why}. Its family does not describe this model, so no ticket is made; "
+        "docs/adding-a-model.md shows how to correct it."
     )
 
 
@@ -193,14 +193,14 @@ def _at(layer: Layer, place: str) -> nn.Module:
 
 
 def _plain(model: nn.Module) -> nn.Module:
-    """Give a copy to run, in float32 if the model is in less."""
+    """Return a copy to run, in float32 if the model has lower precision."""
     copy = mirror(model).eval()
     return copy.float() if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()) else copy
 
 
 @contextmanager
 def _in_double(layer: Layer, part: Part) -> Iterator[None]:
-    """Compute a part in float64 in the block."""
+    """Compute a part in float64 within the `with` block."""
 
     def cast(how: Callable[[nn.Module], nn.Module]) -> None:
         for module in (layer.module(part.at), part.output(layer)):
@@ -232,12 +232,12 @@ def _close(x: Tensor, y: Tensor) -> bool:
 
 
 def random_inputs(target: Target) -> dict[str, Any]:
-    """Make inputs for a model's backbone: tokens, images, sounds or vectors, whatever it asks for."""
+    """Make inputs for a model's backbone: tokens, images, sounds or vectors, as it requires."""
     return inputs_for(target.backbone, target.config, target.most_tokens())
 
 
 def inputs_for(backbone: nn.Module, config: Any, most_tokens: int | None = None) -> dict[str, Any]:
-    """Make random inputs for a model of which no more than this is known."""
+    """Make random inputs from a backbone and its configuration alone."""
     length = min(_TOKENS, most_tokens or _TOKENS)
     vision = getattr(config, "vision_config", config)
     shapes: dict[str, Callable[[], tuple[int, ...]]] = {
@@ -255,11 +255,11 @@ def inputs_for(backbone: nn.Module, config: Any, most_tokens: int | None = None)
             made[name] = torch.randint(vocabulary, (_SEQUENCES, length), generator=generator, device="cpu")
         elif name in shapes:
             numbers = torch.randn(*shapes[name](), generator=generator, device="cpu")
-            # Vectors as long as `Given` says that they may be.
+            # Vectors with the largest norm that `Given` allows.
             made[name] = nn.functional.normalize(numbers, dim=-1) * math.sqrt(numbers.shape[-1])
     if not made:
         raise StrongTicketError(
-            f"no inputs can be made for a {config.model_type}, to try the ticket on; give some as inputs={{...}}."
+            f"cannot make inputs for a {config.model_type} to test the ticket on; pass some as inputs={{...}}."
         )
     device = next(backbone.parameters()).device
     switches = {"use_cache": False} if "use_cache" in asked else {}

@@ -1,4 +1,4 @@
-"""Finished pieces of an interrupted construction, one small file each, in a folder beside the ticket to be."""
+"""Finished pieces of an interrupted construction, one small file each, in a folder next to the future ticket."""
 
 import hashlib
 import io
@@ -35,12 +35,12 @@ _DIGEST = hashlib.sha256().digest_size  # bytes after a piece
 
 
 class Checkpoint:
-    """What is done so far; without a folder nothing is kept.
+    """The pieces finished so far; without a folder nothing is kept.
 
     Args:
-        folder: made when work begins.
-        settings: everything the masks depend on, as JSON; a folder of other settings is refused.
-        tell: told of damage.
+        folder: created when work starts.
+        settings: everything the masks depend on, as JSON; a folder with other settings is refused.
+        tell: called with a message if a file is damaged.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @contextmanager
     def open(self) -> Iterator["Checkpoint"]:
-        """Hold the folder while the block runs: a second run is kept out."""
+        """Lock the folder while the `with` block runs, so that a second run is refused."""
         if self._folder is None:
             yield self
             return
@@ -68,13 +68,13 @@ class Checkpoint:
                 raise
 
     def load(self, piece: Piece) -> Solved | None:
-        """Give what was found for a piece, or None if it has to be solved; a damaged file is told, and not used."""
+        """Return the solution of a piece, or None if it must be solved; a damaged file is reported and not used."""
         if self._folder is None:
             return None
         try:
             data = (self._folder / f"{piece.name}.npz").read_bytes()
             if data[-_DIGEST:] != self._digest(piece.name, data[:-_DIGEST]):
-                raise ValueError("another SHA-256")
+                raise ValueError("wrong SHA-256")
             with np.load(io.BytesIO(data[:-_DIGEST]), allow_pickle=False) as file:
                 facts = json.loads(file[_FACTS].tobytes())
                 arrays = {name: file[name] for name in file.files if name != _FACTS}
@@ -91,7 +91,7 @@ class Checkpoint:
         return solved
 
     def keep(self, solved: Solved) -> None:
-        """Keep a finished piece."""
+        """Save a finished piece."""
         if self._folder is None:
             return
         facts = {
@@ -103,15 +103,15 @@ class Checkpoint:
             _FACTS: encoded,
             **solved.bits,
             **solved.owners,
-        }  # Any: numpy has a keyword of its own beside them
+        }  # Any: savez also has a keyword of another type
         np.savez(buffer, **arrays)
-        # Nothing is lost if a power cut takes the last of them: the digest tells, and they are solved again.
+        # If a power cut damages the last pieces, their digests show it, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:
             file.write(buffer.getbuffer())
             file.write(self._digest(solved.name, buffer.getbuffer()))
 
     def _digest(self, name: str, data: bytes | memoryview) -> bytes:
-        """Hash a piece with what it is a piece of: that of another model or seed is as good as damaged."""
+        """Hash a piece together with the settings: a piece of another model or seed counts as damaged."""
         return hashlib.sha256(b"\0".join((self._about, name.encode(), data))).digest()
 
     def _check_settings(self, path: Path) -> None:
@@ -120,14 +120,14 @@ class Checkpoint:
             write_json(path, self._settings)
         elif theirs != self._settings:
             raise StrongTicketError(
-                f"{path.parent} holds unfinished work of another kind ({difference(theirs, self._settings)}). "
+                f"{path.parent} holds unfinished work with other settings ({difference(theirs, self._settings)}). "
                 "Finish that first, choose another --out, or delete the folder."
             )
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove a folder that is no longer needed, if it is there; another run at work in it removes it in its turn."""
-    sweep(folder.parent)  # where a kill may have left half of one
+    """Remove a folder that is no longer needed, if it exists; if another run is using it, that run removes it."""
+    sweep(folder.parent)  # where a killed run may have left a partial one
     if folder.exists():
         with suppress(BusyError), open(folder / _LOCK, "ab") as file:
             lock(file, folder)

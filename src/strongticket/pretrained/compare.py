@@ -1,4 +1,4 @@
-"""A model and its ticket side by side, on real text: what comes out, and what each part does to the same inputs."""
+"""Compare a model with its ticket on real text: their outputs, and the error of each part on the same inputs."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import Target
 from strongticket.tickets.ticket import Ticket
 
-# Called with the number of texts that are done since the last call.
+# Called with the number of texts done since the last call.
 Progress = Callable[[int], object]
 
 
@@ -36,20 +36,20 @@ def compare(
 
     Args:
         model: the original, in float32, with eager attention.
-        ticket: made from it.
-        texts: whatever the model reads.
-        tokenizer: the model's.
+        ticket: made from the model.
+        texts: inputs for the model.
+        tokenizer: the model's tokenizer.
         mode: as in `attach`.
-        batch_size: texts at a time.
-        most_tokens: longer texts are cut, to this or to what the model can take.
-        attaching: as `progress` in `attach`, which may take long.
+        batch_size: texts per batch.
+        most_tokens: longer texts are truncated to this, or to the model's limit if that is lower.
+        attaching: `progress` for `attach`, which may be slow.
         progress: called with the number of texts just done.
 
     Returns:
-        JSON: how many texts were cut, what the ticket stands in for, the cosine similarity of mean-pooled embeddings
-        (for causal models loss and KL divergence), the largest difference of an output beside the one that float32
-        itself makes, the distance of attention maps by layer, and for each part the error on the original's own inputs
-        beside its certificate.
+        JSON: how many texts were truncated, what the ticket stands in for, the cosine similarity of mean-pooled
+        embeddings (for causal models, loss and KL divergence), the largest difference of an output and the one due to
+        float32 itself, the distance of attention maps by layer, and for each part the error on the original's inputs
+        with its certificate.
     """
     check_reads_text(model)
     target = Target(model, ticket.architecture["what"], parts_of(ticket))
@@ -86,18 +86,18 @@ def compare(
 
 
 def check_reads_text(model: nn.Module) -> None:
-    """Refuse a model of images, which has no tokenizer either."""
+    """Refuse a model that does not read a single text."""
     target = Target(model, parts="linear")
     if target.family.kind not in ("encoder", "causal"):
         raise StrongTicketError(
-            f"compare is for models of one text, and this {target.model_type} is one of {target.family.kind}; "
-            "use strongticket.attach."
+            f"compare is for models that read one text; this {target.model_type} reads {target.family.kind}. "
+            "Use strongticket.attach."
         )
 
 
 class _Run(NamedTuple):
     output: Tensor  # hidden states, or logits
-    maps: tuple[Tensor, ...]  # (batch, heads, tokens, tokens) a layer
+    maps: tuple[Tensor, ...]  # (batch, heads, tokens, tokens) per layer
 
 
 def _run(model: nn.Module, batch: dict[str, Tensor]) -> _Run:
@@ -108,36 +108,36 @@ def _run(model: nn.Module, batch: dict[str, Tensor]) -> _Run:
 
 
 def _batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Put texts of about equal length together, so that little of a batch is padding."""
+    """Group texts of similar length, so that little of a batch is padding."""
     ordered = sorted(texts, key=len)
     return (ordered[start : start + size] for start in range(0, len(ordered), size))
 
 
 def _tokens(texts: Sequence[str], tokenizer: Any, most_tokens: int) -> tuple[dict[str, Tensor], int]:
-    """Give texts as a batch for a model, and how many of them had to be cut."""
+    """Return texts as a batch for a model, and how many of them were truncated."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    # Else it would warn of texts that it has not been asked to cut yet.
+    # Otherwise it would warn about long texts that are truncated only below.
     whole = tokenizer(texts, verbose=False)["input_ids"]
     batch = dict(tokenizer(texts, padding=True, truncation=True, max_length=most_tokens, return_tensors="pt"))
     return batch, sum(len(ids) > most_tokens for ids in whole)
 
 
 class _Outputs(NamedTuple):
-    """What came out of one batch: of the original, of the ticket, and of the original in float64."""
+    """Results for one batch, from the outputs of the original, the ticket, and the original in float64."""
 
     largest: float
     largest_difference: float
     rounding: float
-    maps: list[tuple[float, float]]  # by layer, how far rows of attention maps are apart in 1-norm: sum and largest
-    rows: int  # of the maps of a layer
-    cosines: list[float]  # of embeddings, or for a causal model
-    losses: tuple[float, float, float, int]  # original, ticket and KL, added up over so many tokens
+    maps: list[tuple[float, float]]  # by layer, the 1-norm distance between rows of attention maps: sum and largest
+    rows: int  # rows in the maps of a layer
+    cosines: list[float]  # of embeddings; empty for a causal model
+    losses: tuple[float, float, float, int]  # causal: sums for original, ticket and KL, and the number of tokens
 
 
 def _outputs(ids: Tensor, real: Tensor, before: _Run, after: _Run, precise: _Run, causal: bool) -> _Outputs:
-    """Take one batch; `real` (batch, tokens) tells tokens from padding."""
-    # The original's first: if it has none, the ticket's cannot be better.
+    """Evaluate one batch; `real` (batch, tokens) marks tokens that are not padding."""
+    # The original first: if its outputs are not finite, the ticket's cannot be.
     _check_finite("the original model", before.output[real])
     _check_finite("the ticket", after.output[real])
     maps = []
@@ -156,7 +156,7 @@ def _outputs(ids: Tensor, real: Tensor, before: _Run, after: _Run, precise: _Run
 
 
 def _cosines(real: Tensor, before: Tensor, after: Tensor) -> list[float]:
-    """Compare averages over the tokens that are no padding, as sentence embeddings are."""
+    """Compare averages over the tokens that are not padding, as in sentence embeddings."""
     weights = real[..., None].double()
     first, second = ((hidden.double() * weights).sum(dim=1) / weights.sum(dim=1) for hidden in (before, after))
     cosines: list[float] = torch.cosine_similarity(first, second, dim=-1).tolist()
@@ -164,14 +164,14 @@ def _cosines(real: Tensor, before: Tensor, after: Tensor) -> list[float]:
 
 
 def _losses(ids: Tensor, real: Tensor, before: Tensor, after: Tensor) -> tuple[float, float, float, int]:
-    known = real[:, 1:] & real[:, :-1]  # a token and the one it follows
+    known = real[:, 1:] & real[:, :-1]  # both a token and the one before it
     first, second = (logits[:, :-1][known].double().log_softmax(dim=-1) for logits in (before, after))
     original, ticket = (-x.gather(1, ids[:, 1:][known][:, None]).sum().item() for x in (first, second))
     return original, ticket, (first.exp() * (first - second)).sum().item(), int(known.sum())
 
 
 def _summary(batches: Sequence[_Outputs], causal: bool) -> dict[str, Json]:
-    """Put all batches together."""
+    """Combine all batches."""
     kind: dict[str, Json]
     if causal:
         *sums, tokens = (sum(part) for part in zip(*(batch.losses for batch in batches), strict=True))
@@ -195,7 +195,7 @@ def _summary(batches: Sequence[_Outputs], causal: bool) -> dict[str, Json]:
 
 
 class _PartErrors:
-    """Each part of the ticket on the inputs the original's part had: its own error, nothing handed on from before."""
+    """The error of each of the ticket's parts on the original part's inputs: nothing accumulates from earlier parts."""
 
     def __init__(self, original: Target, attached: Target) -> None:
         self._notes, self._attached = Notes(original), attached.parts
@@ -204,7 +204,7 @@ class _PartErrors:
         self._norms: dict[str, float] = {}
 
     def add(self, real: Tensor) -> None:
-        """Run the ticket's parts on what was noted; not earlier, as transformers would mix up their attention maps."""
+        """Run the ticket's parts on the recorded inputs; any earlier, transformers would mix up the attention maps."""
         for name, (args, kwargs) in self._notes.calls.items():
             layer, part = self._attached[name]
             x, mine = args[0] if args else kwargs["hidden_states"], part.apply(layer, *args, **kwargs)
@@ -213,7 +213,7 @@ class _PartErrors:
             self._norms[name] = max(self._norms.get(name, 0.0), x[real].norm(dim=-1).max().item())
 
     def summary(self, ticket: Ticket) -> list[dict[str, Json]]:
-        """Set each part's largest error, over all tokens, beside what is certified of it."""
+        """List each part's largest error over all tokens with its certificate."""
         assert ticket.certificate is not None
         return [
             {
@@ -228,7 +228,7 @@ class _PartErrors:
 
 
 def _check_finite(whose: str, output: Tensor) -> None:
-    """Refuse outputs that no difference can be taken of; a maximum would pass over NaN in silence."""
+    """Refuse outputs that are not finite; a maximum would silently ignore NaN."""
     if not output.isfinite().all():
         raise StrongTicketError(
             f"the output of {whose} is not finite on these texts, so there is nothing to compare; "

@@ -1,4 +1,4 @@
-"""A pretrained model's attention, and if asked its MLPs, inside a random network: part by part, then one ticket."""
+"""Prune a random network into a pretrained model's attention and, on request, its MLPs: part by part, one ticket."""
 
 import math
 import warnings
@@ -33,9 +33,9 @@ from strongticket.tickets.weights_digest import Weights, digest_of_weights
 FEWEST_ITEMS, MOST_ITEMS = 4, 32
 SCOPE = "each part by itself, for inputs of at most its own norm; nothing is claimed from end to end"
 
-# Called with the number of subset sums that are done since the last call.
+# Called with the number of subset sums done since the last call.
 Progress = Callable[[int], object]
-# (part, what bounds the norm of its inputs) -> the norm to certify it for
+# (part, upper bound on the norm of its inputs) -> the norm to certify it for
 InputNorm = Callable[[str, float], float]
 
 
@@ -57,32 +57,32 @@ def construct_pretrained(
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
-    Merged, each head becomes two products of random matrices, `items` times d_model units wide, and with
-    "attention+mlp" each linear map of an MLP two random layers with a ReLU between them. Linear, each linear map
-    becomes the product of two random matrices (Lemma 7). All else stays the model's own, and biases are exact. The
-    ticket is the same for every device, number of workers and interruption. Before it is handed over, the model is run
-    with it and without on random inputs; what they differ by must be what the certificates say.
+    With "merged", each head becomes two products of random matrices, `items` times d_model units wide; with
+    "attention+mlp", each linear map of an MLP also becomes two random layers with a ReLU between them. With "linear",
+    each linear map becomes the product of two random matrices (Lemma 7). Everything else stays the model's own, and
+    biases are exact. The ticket does not depend on the device, the number of workers or interruptions. Before it is
+    returned, the model is run with and without it on random inputs; the difference must agree with the certificates.
 
     Args:
         model: a Hugging Face model of a known family (`docs/families.md`), or a transformer of `torch.nn`;
-            `docs/adding-a-model.md` shows how to describe one more.
-        items: random products that meet each entry of a merged matrix, 4 to 32; of an MLP, about so many.
-        seed: of the random weights.
+            `docs/adding-a-model.md` shows how to describe another.
+        items: random products per entry of a merged matrix, 4 to 32; in an MLP, this many on average.
+        seed: seed of the random weights.
         what: "attention" or "attention+mlp".
-        parts: "merged", where heads can be, or "linear" everywhere: smaller by half the number of heads.
+        parts: "merged" where possible, or "linear" everywhere: smaller by half the number of heads.
         assignment: as in `construct_linear`.
         device: where subset sums are solved.
         workers: local processes, one thread each.
         dask: a Dask cluster to run on instead, or the address of its scheduler.
-        checkpoint: folder in which finished parts are kept, so that a second call goes on from there; the caller
-            removes it once the ticket is safe.
-        inputs: of the model's backbone, for those that no random ones can be made for.
+        checkpoint: folder in which finished parts are kept, so that a second call resumes; the caller removes it once
+            the ticket is saved.
+        inputs: inputs of the model's backbone, for models for which random ones cannot be made.
         progress: called with the number of sums just done.
-        tell: called with a line where something in `checkpoint` is damaged, and has to be done again.
+        tell: called with a message if something in `checkpoint` is damaged and must be done again.
 
     Returns:
         A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
-        before it can make them.
+        before the part can produce.
     """
     check_option("what", what, get_args(What))
     check_option("parts", parts, get_args(Parts))
@@ -90,8 +90,8 @@ def construct_pretrained(
     items, seed = as_width("items", items), as_seed(seed)
     if not FEWEST_ITEMS <= items <= MOST_ITEMS:
         raise ValueError(
-            f"items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}. Fewer reach too little, and each one more "
-            "halves the error and costs 1.4 times the work."
+            f"items must be {FEWEST_ITEMS} to {MOST_ITEMS}; got {items}. Fewer reach too little, and each extra one "
+            "halves the error but takes 1.4 times the work."
         )
     if dask is None:
         check_device(torch.device(device))
@@ -100,18 +100,18 @@ def construct_pretrained(
         part.check(layer.config)
     sha256, architecture = target.sha256(), target.describe(items)
     if wrong := next((name for name, weight in model.named_parameters() if not weight.isfinite().all()), ""):
-        raise ValueError(f"{wrong} must be finite; with NaN or infinity in it no ticket can be tried in the model.")
+        raise ValueError(f"{wrong} must be finite; with NaN or infinity in it, no ticket can be tested in the model.")
     work = target.pieces(items, seed, assignment, str(torch.device(device)))
     pieces = [piece for part in work.values() for piece in part]
     if dask is None:
         check_memory(predict(pieces), torch.device(device).type, workers)
-    # The hash covers numbers alone, and heads are how the same numbers are cut up.
+    # The hash covers only numbers; the architecture says how they are split into heads.
     settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed, "assignment": assignment}
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
         Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, tell).open() as kept,
-        # It depends on the seed and the shapes alone, and so is worked out beside the subset sums.
+        # It depends only on the seed and the shapes, so it is computed alongside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):
         found = _solve_all(pieces, kept, workers, dask, progress)
@@ -123,7 +123,7 @@ def construct_pretrained(
             architecture=architecture,
             certificate=as_stored(certify_parts(target, solved, sha256)),
         )
-        # A GPU multiplies the masked matrices out much faster, but one that was not asked for is left alone.
+        # A GPU multiplies the masked matrices out much faster, but is used only if requested.
         on_gpu = dask is None and torch.device(device).type == "cuda"
         check_ticket_in_model(target, ticket, inputs, device if on_gpu else None)
         return Ticket.of(ticket, Digests(masks=digest_of_masks(ticket), weights=digest()))
@@ -155,7 +155,7 @@ def certify_parts(
     sha256: str,
     input_norm: InputNorm = lambda name, bound: up_digits(bound),
 ) -> Certificate:
-    """Bound the error of every part on inputs as large as it can get, rounded up to what is stored."""
+    """Bound the error of every part on the largest inputs it can get, rounded up as stored."""
     parts: list[dict[str, Json]] = []
     for name, (layer, part) in target.parts.items():
         with one_thread():
@@ -176,7 +176,7 @@ def certify_parts(
     missed = [entry for pieces in solved.values() for piece in pieces for entry in piece.unreachable]
     return Certificate(
         error=max(part["error"] for part in parts),
-        # A statement about all parts at once can only speak of inputs that all of them cover.
+        # A statement about all parts at once holds only for inputs that all of them cover.
         input_norm=min(part["input_norm"] for part in parts),
         target_sha256=sha256,
         details={

@@ -1,4 +1,4 @@
-"""A model's family in words; of a model that has none, a file to begin one with, from what the model itself does."""
+"""Describe a model's family in words; for a model without one, write a starting point from what the model does."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _GATES = ("gate", "w1", "wi_0")
 
 
 def describe(target: Target) -> Iterator[str]:
-    """Give the lists of layers of a model, and the parts that each layer has."""
+    """List a model's lists of layers, and the parts of each layer."""
     chosen = target.family.chosen(target.what, target.asked)
     for path, parts in chosen.items():
         n = sum(layer.layers == path for layer, part in target.parts.values() if part == parts[0])
@@ -32,16 +32,16 @@ def describe(target: Target) -> Iterator[str]:
 
 def _words(input: Input) -> str:
     if isinstance(input, Norm):
-        return f"what {input.at} gives" + (f" (the first layer: {input.first})" if input.first else "")
-    return {"Mixed": "mixtures of values", "Behind": "what the map before gives, activated"}.get(
-        type(input).__name__, "what the model is given"
+        return f"the output of {input.at}" + (f" (the first layer: {input.first})" if input.first else "")
+    return {"Mixed": "mixtures of values", "Behind": "the previous map's activated output"}.get(
+        type(input).__name__, "the model's inputs"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Map:
     path: str  # in its layer
-    norm: str  # what gives its inputs, as a family says it, or ""
+    norm: str  # the source of its inputs, as written in a family, or ""
     d_in: int
     d_out: int
 
@@ -51,7 +51,7 @@ class _Map:
 
 
 def skeleton(model: nn.Module) -> str:
-    """Write a family for a model that has none, from which map reads what which norm gives.
+    """Write a family for a model that has none, from which map reads the output of which norm.
 
     Args:
         model: on meta, where it runs without numbers.
@@ -62,7 +62,7 @@ def skeleton(model: nn.Module) -> str:
         for name, module in backbone.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) and any(_is_map(inner) for inner in module[0].modules())
     ]
-    # Of a list inside of a layer the layer has all.
+    # A list inside a layer is covered by the layer.
     lists = [name for name in lists if not any(name.startswith(f"{outer}.") for outer in lists)]
     norms = _norms_by_reader(backbone, config)
     written: list[str] = []
@@ -81,8 +81,8 @@ def _is_map(module: nn.Module) -> bool:
 
 
 def _norms_by_reader(backbone: nn.Module, config: Any) -> dict[str, str]:
-    """Run a model, and give the place of the norm whose very outputs each linear map reads, by the map's place."""
-    made: dict[int, tuple[str, Tensor]] = {}  # with the tensor, or another could have its number
+    """Run a model, and return the place of the norm whose output each linear map reads, by the map's place."""
+    made: dict[int, tuple[str, Tensor]] = {}  # keeps the tensor, or another could get its id
     read: dict[str, str] = {}
 
     def gave(_: nn.Module, __: Any, output: Tensor, name: str) -> None:
@@ -97,8 +97,8 @@ def _norms_by_reader(backbone: nn.Module, config: Any) -> dict[str, str]:
             module.register_forward_hook(partial(gave, name=name))
         elif _is_map(module):
             module.register_forward_pre_hook(partial(took, name=name))
-    # Anybody's code, run without numbers: it may fail in any way, and what it did until then is still seen. Some models
-    # look at the numbers of a mask, others do where there is none.
+    # Arbitrary code, run without numbers: it may fail in any way, and what it did until then is still seen. Some models
+    # look at the numbers of a given mask, others only if there is none.
     with suppress(Exception):
         batch = inputs_for(backbone, config)
         with suppress(Exception):
@@ -109,7 +109,7 @@ def _norms_by_reader(backbone: nn.Module, config: Any) -> dict[str, str]:
 
 def _parts(backbone: nn.Module, path: str, norms: dict[str, str]) -> Iterator[str]:
     layers: Any = backbone.get_submodule(path)
-    # The second shows what the layer before gives, if the model ran so far without numbers.
+    # The second layer shows how it reads the first one's output, if the model ran that far without numbers.
     index = int(any(name.startswith(f"{path}.1.") for name in norms))
     found = []
     for name, module in layers[index].named_modules():

@@ -1,4 +1,4 @@
-"""Which parts the layers of each family of models have. `docs/adding-a-model.md` shows how to describe one more."""
+"""Which parts the layers of each family of models have. `docs/adding-a-model.md` shows how to describe another."""
 
 import runpy
 from collections import Counter
@@ -13,21 +13,21 @@ from strongticket.pretrained.parts import Behind, Given, Input, Norm, Part, Relu
 
 What = Literal["attention", "attention+mlp"]
 Parts = Literal["merged", "linear"]
-# What a model reads. "encoder" and "causal" read text, and the second predicts the next token.
+# What a model reads. "encoder" and "causal" models read text; the latter predict the next token.
 Kind = Literal["encoder", "causal", "image", "text and text", "text and image", "audio and text", "vectors"]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the layers of some models are made of.
+    """The parts of the layers of a family of models.
 
     Args:
-        layers: by the path of a list of layers, below the model's backbone, the parts that each of them has; or by ""
-            those of a model that is one layer.
+        layers: for each list of layers, given by its path below the model's backbone, the parts that each layer has;
+            the path is "" for a model that is one layer.
         kind: what the model reads, and whether it predicts the next token.
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
-        linear: heads cannot be merged, since rotary positions or norms stand between queries and keys, or since heads
-            share their keys: each linear map is a part of its own.
+        linear: heads cannot be merged, because rotary positions or norms come between queries and keys, or because
+            heads share their keys: each linear map is a separate part.
     """
 
     layers: Mapping[str, Sequence[Part]]
@@ -39,21 +39,23 @@ class Family:
         for parts in self.layers.values():
             names = [part.name for part in parts]
             if len(set(names)) < len(names):
-                raise ValueError(f"each part of a layer needs a name of its own; got {', '.join(names)}.")
+                raise ValueError(f"the parts of a layer need different names; got {', '.join(names)}.")
             for part in parts:
                 if not isinstance(part.input, Input):
                     raise ValueError(
-                        f"{part.name} needs what makes its inputs: Norm, Behind or Given; got {part.input!r:.40}."
+                        f"{part.name} needs the source of its inputs: Norm, Behind or Given; got {part.input!r:.40}."
                     )
                 for source in (getattr(part.input, field.name) for field in fields(part.input)):
                     if isinstance(source, Part) and source not in parts:
-                        raise ValueError(f"{part.name} reads what {source.name} gives, which is no part of the layer.")
+                        raise ValueError(
+                            f"{part.name} reads the output of {source.name}, which is not a part of the layer."
+                        )
             for at, times in Counter(each.at for part in parts for each in part.linear()).items():
                 if times > 1:
                     raise ValueError(f"{times} parts of a layer stand for the map at {at}; only one can.")
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
-        """Give the parts that a ticket stands for."""
+        """Return the parts that a ticket stands for."""
         chosen = {
             path: [part for part in listed if what == "attention+mlp" or not part.name.startswith("mlp")]
             for path, listed in self.layers.items()
@@ -69,19 +71,19 @@ def mlp(up: str, down: str, input: Input) -> list[Part]:
 
 
 def gated_mlp(gate: str, up: str, down: str, input: Input) -> list[Part]:
-    """Describe an MLP in which the outputs of one map, through an activation, are multiplied by those of another."""
+    """Describe an MLP in which the activated outputs of one map are multiplied by those of another."""
     first, second = ReluPair("mlp.gate", gate, input), ReluPair("mlp.up", up, input)
     return [first, second, ReluPair("mlp.down", down, Behind(first, times=second))]
 
 
 def fused_gated_mlp(gate_up: str, down: str, input: Input) -> list[Part]:
-    """Describe a gated MLP whose first two maps are one."""
+    """Describe a gated MLP whose first two maps are fused into one."""
     first = ReluPair("mlp.gate_up", gate_up, input)
     return [first, ReluPair("mlp.down", down, Behind(first, halves=True))]
 
 
 def maps(at: str, query: str, key: str, value: str, output: str) -> tuple[str, str, str, str]:
-    """Give the paths of an attention's four maps, which are all inside of it."""
+    """Return the paths of an attention's four maps, which are all inside it."""
     return f"{at}.{query}", f"{at}.{key}", f"{at}.{value}", f"{at}.{output}"
 
 
@@ -179,7 +181,7 @@ def _whisper(config: Any) -> Family:
 
 
 def _torch(config: Any) -> Family:
-    """Describe `torch.nn`'s own modules, as `opened` gives them."""
+    """Describe `torch.nn`'s own modules, as returned by `opened`."""
 
     def layer(across: bool) -> list[Part]:
         norms: list[Input] = [Norm(f"norm{i}") for i in (1, 2, 3)[: 2 + across]]
@@ -224,35 +226,35 @@ _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
 
 
 def register_family(model_type: str, family: Family) -> None:
-    """Add a family, named as its configuration's `model_type`."""
+    """Add a family under its configuration's `model_type`."""
     if not isinstance(family, Family):
         raise ValueError(f"register_family needs a Family; got {type(family).__name__}.")
     _FAMILIES[model_type] = family
 
 
 def run_families(file: Path) -> None:
-    """Run a Python file of one's own that registers families."""
+    """Run a user's Python file that registers families."""
     try:
         runpy.run_path(str(file))
     except (Exception, SystemExit) as error:
-        # It may raise anything, since it is anybody's code.
+        # It is arbitrary code and may raise anything.
         raise StrongTicketError(f"{file} cannot be run ({type(error).__name__}: {first_line(error)}).") from error
 
 
 def family_of(config: Any, parts: Parts = "merged") -> Family:
-    """Give a model's family, or say why its attention cannot be pruned into.
+    """Return a model's family, or raise with the reason why its attention cannot be pruned into.
 
     Args:
-        config: a Hugging Face configuration, or what `opened` has in its place.
+        config: a Hugging Face configuration, or the one made by `opened`.
         parts: as in `construct_pretrained`.
     """
     name = getattr(config, "model_type", "")
     if name not in _FAMILIES:
         reason = why_not_merged(config)
         raise StrongTicketError(
-            f"no family {name!r} is known; there are {', '.join(sorted(_FAMILIES))}. "
-            "`strongticket construct --model ... --describe` prints a skeleton of one, and docs/adding-a-model.md "
-            "shows how to go on." + (f" Note that {name} {reason}" if reason else "")
+            f"unknown family {name!r}; known are {', '.join(sorted(_FAMILIES))}. "
+            "`strongticket construct --model ... --describe` prints a skeleton for a new one; see "
+            "docs/adding-a-model.md." + (f" Note that {name} {reason}" if reason else "")
         )
     family = _FAMILIES[name]
     family = family if isinstance(family, Family) else family(config)

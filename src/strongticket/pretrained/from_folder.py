@@ -1,4 +1,4 @@
-"""The model a ticket is of, in the form its own library knows."""
+"""Load a ticket's model in the form its own library uses."""
 
 from os import PathLike
 from pathlib import Path
@@ -20,20 +20,19 @@ from strongticket.tickets.ticket import Ticket
 def load_pretrained(
     ticket: Ticket | str | PathLike[str], base: str | PathLike[str], *, mode: Mode = "merged"
 ) -> nn.Module:
-    """Give the model a ticket is of, as transformers' `from_pretrained` gives the one it was made from.
+    """Load a ticket's model, as transformers' `from_pretrained` loads the original.
 
-    A constructed ticket takes the place of some of the base's matrices; that they are the ones it was made from is
-    checked by their digest. A searched ticket has all numbers itself: of the base only `config.json` is read, and must
-    say what that of the searched model did.
+    A constructed ticket replaces some of the base's matrices; a digest checks that it was made from them. A searched
+    ticket contains all numbers: only `config.json` is read from the base, and it must agree with the searched model's.
 
     Args:
-        ticket: constructed or searched, or its file.
+        ticket: a constructed or searched ticket, or its file.
         base: the folder of the model it was made from, or its name on the Hugging Face hub.
-        mode: of a constructed ticket, see `attach`.
+        mode: for a constructed ticket, as in `attach`.
 
     Returns:
-        A model in float32 and evaluation mode. `save_pretrained` writes it with the ticket's weights, unless its class
-        has no place for them, as for heads whose matrices are merged: then it refuses.
+        A model in float32 and evaluation mode. `save_pretrained` writes it with the ticket's weights, or refuses if its
+        class has no place for them, as with merged heads.
     """
     ticket = ticket if isinstance(ticket, Ticket) else Ticket.load(Path(ticket))
     family = ticket.architecture.get("family")
@@ -42,7 +41,7 @@ def load_pretrained(
         return _saved_if_it_can_be(attach(model, ticket, mode), model)
     if family == "module":
         return _searched(ticket, str(base))
-    raise StrongTicketError(f"a ticket of a pretrained model is needed; that of a {family!s:.40} is made by build().")
+    raise StrongTicketError(f"need a ticket of a pretrained model; for one of family {family!s:.40}, use build().")
 
 
 def _searched(ticket: Ticket, base: str) -> nn.Module:
@@ -50,36 +49,36 @@ def _searched(ticket: Ticket, base: str) -> nn.Module:
     config = load_config(base)
     if not isinstance(config, kind.config_class):
         raise StrongTicketError(
-            f"the ticket is of a {kind.__name__}, made with a {kind.config_class.__name__}; {base} has a "
+            f"the ticket is for a {kind.__name__}, which needs a {kind.config_class.__name__}; {base} has a "
             f"{type(config).__name__}."
         )
     recorded = ticket.metadata.get(CONFIG)
     if isinstance(recorded, dict) and (ours := _same_keys(recorded, settings_of(config, full=True))) != recorded:
         raise StrongTicketError(
-            f"{base} has other settings than the model that was searched ({difference(recorded, ours)}, there the "
-            "ticket, here the folder)."
+            f'{base} has other settings than the searched model ({difference(recorded, ours)}; "there" is the '
+            'ticket, "here" the folder).'
         )
-    with torch.random.fork_rng(devices=[]):  # for numbers that are written over
+    with torch.random.fork_rng(devices=[]):  # these random numbers are overwritten
         model: nn.Module = kind(config)
     return load_ticket(model.float(), ticket).eval()
 
 
 def _same_keys(wanted: Json, found: Json) -> Json:
-    """Give what is found under the keys that are wanted: later releases know more of them."""
+    """Keep only the wanted keys: later releases have more."""
     if not (isinstance(wanted, dict) and isinstance(found, dict)):
         return found
     return {key: _same_keys(value, found[key]) for key, value in wanted.items() if key in found}
 
 
 def _saved_if_it_can_be(attached: nn.Module, model: nn.Module) -> nn.Module:
-    """Refuse to save what the model's class could not load again."""
+    """Make saving fail if the model's class could not load the result."""
     plain, now = (_layout(each) for each in (model, attached))
     if plain != now:
         kind = type(model).__name__
 
         def save_pretrained(*_: Any, **__: Any) -> NoReturn:
             raise StrongTicketError(
-                f"a {kind} has no place for merged or random matrices, so that its files could not be loaded. Keep the "
+                f"a {kind} has no place for merged or random matrices, so its files could not be loaded. Keep the "
                 "ticket, which load_pretrained needs anyway, or use `strongticket export`."
             )
 

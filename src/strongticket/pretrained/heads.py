@@ -1,9 +1,9 @@
 r"""Attention as a part of a layer.
 
-By merged matrices it is attention of heads as wide as the model: query $[x; 1]^\top W_{QK}$, keys and values $x$
-itself, output $\sum_j$ of heads times $W_{VO}$. (Across two sequences, keys and values are of the other one.) The
-literal source is attention of heads `items` times wider still. So the model's own attention code runs either form: only
-its linear maps, the width of a head and the scale are exchanged.
+With merged matrices, heads are as wide as the model: queries are $[x; 1]^\top W_{QK}$, keys and values are $x$
+itself, and the output is the sum over heads of head times $W_{VO}$. (In cross-attention, keys and values come from the
+other sequence.) The heads of the literal source are `items` times wider still. So the model's own attention code runs
+either form: only its linear maps, the width of a head and the scale are replaced.
 """
 
 import math
@@ -34,7 +34,7 @@ from strongticket.pretrained.random_maps import (
 )
 from strongticket.tickets.ticket import Ticket
 
-# What attentions call the width of one head, that of all heads, and what multiplies their scores.
+# The names that attention modules use for the width of one head, of all heads, and for the factor on their scores.
 _HEAD_SIZES = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim")
 _ALL_HEADS_SIZES = ("all_head_size", "split_size")
 _SCALES = ("scaling", "scale")
@@ -42,12 +42,12 @@ _SCALES = ("scaling", "scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Heads(Part):
-    """Attention: two products of random matrices for every head, query by key and value by output, or one for each map.
+    """Attention: two products of random matrices per head, query by key and value by output, or one per linear map.
 
     Args:
         maps: the paths of the linear maps for query, key, value and output. The first three may be one fused map, given
-            three times; the last is inside the attention or beside it.
-        memory: what makes the inputs of keys and values, if they come from elsewhere than those of queries.
+            three times; the last is inside the attention or next to it.
+        memory: the source of the inputs of keys and values, if it is not that of the queries.
         by_head: the fused map has query, key and value of the first head first, then those of the next.
     """
 
@@ -62,13 +62,13 @@ class Heads(Part):
         return len(set(self.maps[:3])) == 1
 
     def linear(self) -> Sequence[LinearMap]:
-        """Give its maps as parts of their own."""
+        """Return its maps as separate parts."""
         query, key, value, output = self.maps
         mixed = Mixed(self)
         if self.fused:
             inputs = [LinearMap(f"{self.name}.qkv", query, self.input)]
         else:
-            # What bounds a part's inputs is hashed by the name it has without its last word.
+            # The source of a part's inputs is hashed under the part's name without its last word.
             of = self.name if self.memory is None else f"{self.name}.memory"
             inputs = [LinearMap(f"{self.name}.query", query, self.input)]
             inputs += [
@@ -78,20 +78,20 @@ class Heads(Part):
         return [*inputs, LinearMap(f"{self.name}.output", output, mixed)]
 
     def check(self, config: Any) -> None:
-        """Refuse a model whose scores no single matrix gives, or whose heads share keys."""
+        """Refuse a model whose scores are not given by a single matrix, or whose heads share keys."""
         if reason := why_not_merged(config):
             raise StrongTicketError(f"{config.model_type} {reason}")
         super().check(config)
 
     def reads(self, layer: Layer) -> dict[str, Input]:
-        """Give the maps of queries and of keys."""
+        """Return the maps of queries and of keys."""
         query, key, *_ = self.maps
         return {layer.place(query): self.input, layer.place(key): self.memory or self.input}
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
-        """Name the four maps, the norm before them, and the scale of the scores."""
+        """Return the four maps, the norm before them, and the scale of the scores."""
         named: dict[str, Tensor] = {}
-        # The first kind of attention has always been hashed without its name in front.
+        # Self-attention has always been hashed without its name as a prefix.
         prefix = "" if self.name == "attention" else f"{self.name}."
         for name, read in zip(("query", "key", "value", "output"), self._read(layer), strict=True):
             named |= read.named(f"{prefix}{name}")
@@ -101,11 +101,11 @@ class Heads(Part):
         return named | super().tensors(layer)
 
     def describe(self, layer: Layer) -> dict[str, Json]:
-        """Say how the numbers are cut up."""
+        """Describe how the numbers are split into heads."""
         return {"n_heads": self._cut(layer)[0], "d_model": self._read(layer)[0].weight.shape[1]}
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
-        """One piece a head; they hold views of the model's numbers, not copies."""
+        """Return one piece per head; they hold views of the model's numbers, not copies."""
         *inputs, output = self._read(layer)
         n, scaling = self._cut(layer)
         query, key, value = (part.weight.shape for part in inputs)
@@ -134,12 +134,12 @@ class Heads(Part):
         ]
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
-        """Give the output bias, with the value bias in it."""
+        """Return the output bias, which includes the value bias."""
         bias, _ = self._output_bias(layer)
         return {} if bias is None else {"output_bias": bias}
 
     def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
-        """Put the norms of all heads together."""
+        """Combine the norms of all heads."""
         bias, rounding = self._output_bias(layer)
         size = float(bias.norm()) * (1 + 1e-12) if bias is not None else 0.0
         heads = tuple(HeadNorms(**head.norms) for head in solved)
@@ -148,7 +148,7 @@ class Heads(Part):
         return error, {"heads": [describe_head(head) for head in heads]}
 
     def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
-        """Exchange the four maps, the width of a head and the scale."""
+        """Replace the four maps, the width of a head and the scale."""
         like, d = weight_of(self.output(layer)), self._read(layer)[0].weight.shape[1]
         bias = exact_bias(ticket, f"{layer.name}.{self.name}.output_bias", like)
         inputs: list[nn.Module]
@@ -179,11 +179,11 @@ class Heads(Part):
                 setattr(attention, name, number)
 
     def output(self, layer: Layer) -> nn.Module:
-        """Give the map behind the heads."""
+        """Return the map after the heads."""
         return layer.module(self.maps[3])
 
     def apply(self, layer: Layer, *args: Any, **kwargs: Any) -> Any:
-        """Run the heads, and the map behind them where it stands beside them."""
+        """Run the heads, and then the output map if it is not inside the attention."""
         result = layer.module(self.at)(*args, **kwargs)
         heads = result[0] if isinstance(result, tuple) else result
         inside = not self.at or self.maps[3].startswith(f"{self.at}.")
@@ -196,16 +196,16 @@ class Heads(Part):
         return query, key, value, output
 
     def head_size(self, layer: Layer) -> int:
-        """Give the width of one head."""
+        """Return the width of one head."""
         return int(self._number(layer, _HEAD_SIZES, int, "describe each of its maps as a LinearMap"))
 
     def _cut(self, layer: Layer) -> tuple[int, float]:
-        """Give the number of heads, and what multiplies their scores."""
+        """Return the number of heads and the factor on their scores."""
         scaling = self._number(layer, _SCALES, float, "merged heads need it; use --parts linear")
         return len(self._read(layer)[0].weight) // self.head_size(layer), scaling
 
     def _number(self, layer: Layer, names: Sequence[str], kind: type[int | float], advice: str) -> float:
-        """Read what the attention itself says, under one of some names."""
+        """Read an attribute of the attention under the first of these names that it has."""
         attention = layer.module(self.at)
         for name in names:
             if isinstance(number := getattr(attention, name, None), kind):
@@ -213,7 +213,7 @@ class Heads(Part):
         raise StrongTicketError(f"{type(attention).__name__} has no attribute {' or '.join(names)}; {advice}.")
 
     def _output_bias(self, layer: Layer) -> tuple[Tensor | None, float]:
-        """Move the value bias behind the heads, as attention weights sum to 1; give the bias and what rounding cost."""
+        """Move the value bias after the heads, as attention weights sum to 1; return it and its rounding error."""
         _, _, (_, value), (weight, output) = self._read(layer)
         if value is None:
             return (output.double() if output is not None else None), 0.0
@@ -226,10 +226,10 @@ class Heads(Part):
 
 @dataclass(frozen=True, slots=True)
 class Mixed(Input):
-    r"""The heads of an attention side by side: each a mixture of the values that a linear map makes for it.
+    r"""The concatenated heads of an attention, each a mixture of the values that a linear map makes for it.
 
-    A mixture is no longer than the longest it is made of, but every head may be made of another token. So the bound is
-    $\sqrt{\sum_j (\|W_j\| \alpha + \|b_j\|)^2}$ over the heads, of which some share their $W_j$ where there are groups.
+    A mixture is no longer than its longest component, but every head may attend to a different token. So the bound is
+    $\sqrt{\sum_j (\|W_j\| \alpha + \|b_j\|)^2}$ over the heads; with grouped heads, some share their $W_j$.
 
     Args:
         heads: the attention.
@@ -244,14 +244,14 @@ class Mixed(Input):
         map = layer.linear_map(heads.maps[2])
         values = map.chunk(len(map.weight) // size)[self._values(layer)]
         if not values:
-            raise StrongTicketError(f"{heads.maps[2]} has {len(map.weight)} outputs, and none are left for values.")
+            raise StrongTicketError(f"{heads.maps[2]} has {len(map.weight)} outputs, which leaves none for values.")
         for value in values:
             longest = largest_output(value, alpha)
             squares += longest * longest
         return up_sqrt((squares * math.ceil(self._n_heads(layer) / len(values))).value).value
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Give the values."""
+        """Return the rows of the values."""
         path, size = self.heads.maps[2], self.heads.head_size(layer)
         rows = torch.arange(len(layer.linear_map(path).weight), device="cpu").view(-1, size)
         return {layer.place(path): rows[self._values(layer)].flatten()}
@@ -260,7 +260,7 @@ class Mixed(Input):
         return layer.linear_map(self.heads.maps[3]).weight.shape[1] // self.heads.head_size(layer)
 
     def _values(self, layer: Layer) -> slice:
-        """Say which of the map's outputs are values, counted in heads."""
+        """Return which of the map's outputs are values, counted in heads."""
         if not self.heads.fused:
             return slice(None)
         if self.heads.by_head:
@@ -271,7 +271,7 @@ class Mixed(Input):
 
 
 def why_not_merged(config: Any) -> str:
-    """Say why a model's heads cannot be merged into products, or nothing if they can."""
+    """Explain why a model's heads cannot be merged into products; "" if they can."""
 
     def has(*names: str) -> bool:
         return any(getattr(config, name, None) for name in names)
@@ -280,11 +280,11 @@ def why_not_merged(config: Any) -> str:
     if None not in (heads, groups) and groups != heads:
         return (
             f"has grouped-query attention: {heads} heads share {groups} keys and values. "
-            "Merged, every head has keys and values of its own; describe its family with linear=True."
+            "Merged heads need separate keys and values; describe its family with linear=True."
         )
     if has("rope_parameters", "rope_theta", "rotary_dim", "rotary_pct"):
         return (
-            "has rotary positions, which turn queries and keys by their place: no single matrix W_QK gives its scores, "
+            "has rotary positions, which rotate queries and keys by position: no single matrix W_QK gives its scores, "
             "so there is none to prune into; describe its family with linear=True."
         )
     if (positions := getattr(config, "position_embedding_type", None) or "absolute") != "absolute":

@@ -1,4 +1,4 @@
-"""One layer of a model: the modules at a part's places, and their numbers."""
+"""One layer of a model: the modules at given paths, and their numbers."""
 
 import copy
 import math
@@ -17,18 +17,18 @@ LINEAR_MAPS = ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear")
 
 
 class Affine(NamedTuple):
-    """A linear map (out, in) with its bias (out,), or the gain and the shift of a norm, on the CPU."""
+    """A linear map (out, in) with its bias (out,), or the gain and shift of a norm, on the CPU."""
 
     weight: Tensor
     bias: Tensor | None
 
     def chunk(self, n: int) -> "list[Affine]":
-        """Cut it into equal ones that stand side by side."""
+        """Split it into n equal maps along the outputs."""
         biases = self.bias.chunk(n) if self.bias is not None else (None,) * n
         return [Affine(weight, bias) for weight, bias in zip(self.weight.chunk(n), biases, strict=True)]
 
     def named(self, name: str) -> dict[str, Tensor]:
-        """Name the tensors there are."""
+        """Return the tensors that exist, by name."""
         return {f"{name}.{part}": tensor for part, tensor in self._asdict().items() if tensor is not None}
 
     def length(self) -> float:
@@ -38,16 +38,16 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One of the layers of a model; paths start there."""
+    """One layer of a model; paths start from it."""
 
-    name: str  # in front of the names of a ticket's tensors
-    layers: str  # the path of the list it is in, from the backbone
-    index: int  # its place in that list
+    name: str  # the prefix of its tensors' names in a ticket
+    layers: str  # the path of its list of layers, from the backbone
+    index: int  # its position in that list
     backbone: nn.Module  # the model without its head
     config: Any  # of the model, or of its tower or decoder
 
     def place(self, path: str) -> str:
-        """Give a path from the backbone on: of "norm" in this layer, "../norm" in the one before, "/norm" outside."""
+        """Return a path from the backbone: "norm" is in this layer, "../norm" in the previous one, "/norm" outside."""
         if path.startswith("/"):
             return path[1:]
         if not self.layers:  # the model is its only layer
@@ -56,11 +56,11 @@ class Layer:
         return f"{self.layers}.{self.index - back}.{path.removeprefix('../')}".rstrip(".")
 
     def module(self, path: str) -> nn.Module:
-        """Give the module at a path."""
+        """Return the module at a path."""
         return submodule(self.backbone, self.place(path), self.config)
 
     def put(self, path: str, module: nn.Module) -> None:
-        """Exchange the module at a path."""
+        """Replace the module at a path."""
         self.backbone.set_submodule(self.place(path), module)
 
     def linear_map(self, path: str) -> Affine:
@@ -68,15 +68,15 @@ class Layer:
         kind = type(module := self.module(path)).__name__
         if kind not in LINEAR_MAPS:
             raise StrongTicketError(
-                f"a linear map was expected where the model has a {kind}; is it quantised, or wrapped?"
+                f"expected a linear map at {self.place(path)}, but the model has a {kind}; is it quantised or wrapped?"
             )
         read = _numbers(self.place(path), module)
         return read._replace(weight=read.weight.T) if kind == "Conv1D" else read
 
     def norm(self, path: str) -> Affine:
-        """Read gain and shift of a LayerNorm or a root-mean-square norm; it may be outside the layer.
+        """Read the gain and shift of a LayerNorm or a root-mean-square norm; it may be outside the layer.
 
-        What it is called says little: Gemma's multiply by 1 plus their weights. So it is tried.
+        Names are not reliable: Gemma's norms multiply by 1 plus their weights. So the module is tried out.
         """
         module = self.module(path)
         if getattr(module, "weight", None) is None and isinstance(module, nn.LayerNorm):
@@ -84,11 +84,13 @@ class Layer:
         read = _numbers(self.place(path), module)
         if read.weight.is_meta or _normalises(module, read):
             return read
-        # Rounded up, since a bound is made of it.
+        # Rounded up, because a bound is computed from it.
         one_more = (1 + read.weight.double()).nextafter(read.weight.double().sign() * math.inf)
         if _normalises(module, read._replace(weight=one_more)):
             return read._replace(weight=one_more)
-        raise StrongTicketError(f"a LayerNorm was expected where the model has a {type(module).__name__}.")
+        raise StrongTicketError(
+            f"expected a LayerNorm at {self.place(path)}, but the model has a {type(module).__name__}."
+        )
 
 
 def _numbers(place: str, module: nn.Module) -> Affine:
@@ -100,15 +102,15 @@ def _numbers(place: str, module: nn.Module) -> Affine:
 
 @torch.no_grad()
 def _normalises(module: nn.Module, read: Affine) -> bool:
-    """Try whether a module divides by a root of squares, with the mean taken off or not, and then has this gain."""
+    """Test whether a module divides by a root mean square, with or without the mean removed, and has this gain."""
     if read.weight.dim() != 1:
         return False
     gain, shift = read.weight.double(), 0.0 if read.bias is None else read.bias.double()
     generator = torch.Generator("cpu").manual_seed(0)
-    # So large that what a norm adds to the squares does not show.
+    # Large enough that a norm's epsilon is negligible.
     x = 1e4 * (1 + torch.randn(3, 2, len(gain), generator=generator, dtype=torch.float64, device="cpu"))
     try:
-        # Not by a call, which would run what others have hooked to it.
+        # `forward` rather than a call, which would run hooks.
         y = copy.deepcopy(module).cpu().double().forward(x)
     except RuntimeError:
         return False
@@ -117,7 +119,7 @@ def _normalises(module: nn.Module, read: Affine) -> bool:
 
 
 def submodule(backbone: nn.Module, place: str, config: Any) -> nn.Module:
-    """Give the module at a place, or say that the model is not laid out as its family says."""
+    """Return the module at a place, or raise if the model's layout is not its family's."""
     try:
         return backbone.get_submodule(place)
     except AttributeError:
@@ -128,16 +130,18 @@ def submodule(backbone: nn.Module, place: str, config: Any) -> nn.Module:
 
 
 def numbers(tensor: Tensor) -> NDArray[np.float32]:
-    """Give numbers as a piece has them; those of a model on meta have shapes alone, which takes no memory."""
+    """Convert numbers for a piece; a model on meta has only shapes, which take no memory."""
     return np.broadcast_to(np.float32(0), tensor.shape) if tensor.is_meta else tensor.numpy()
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Take numbers as float32 on the CPU, exactly: products of two of them are then exact in float64."""
+    """Convert numbers exactly to float32 on the CPU, so that products of two of them are exact in float64."""
     if tensor.is_meta:
-        return tensor.detach()  # for `check_target` to refuse by its name
+        return tensor.detach()  # `check_target` refuses it by name
     plain = tensor.detach().resolve_neg().cpu().float()
     same = tensor.dtype != torch.float64 or torch.allclose(plain.double(), tensor.detach().cpu(), 0, 0, equal_nan=True)
     if not same:
-        raise StrongTicketError("a target's weights must be float32 numbers; these float64 ones are not. Use float().")
+        raise StrongTicketError(
+            "a target's weights must fit float32; these float64 weights do not. Convert with float()."
+        )
     return plain

@@ -1,4 +1,4 @@
-"""Models and tokenizers through their own loader, with one clear line when that fails."""
+"""Load models and tokenizers with transformers; a failure is one clear line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from torch import nn
 from strongticket.errors import MissingExtraError, StrongTicketError, first_line
 from strongticket.pretrained.families import Parts, family_of
 
-# The parts of a model that nothing here uses; a checkpoint may lack them, and the loader then draws them at random.
+# Unused parts of a model; a checkpoint may lack them, and the loader then initialises them at random.
 _UNUSED = ("pooler",)
-_MOST_LAYERS = 1000  # several times what any model has; the loader would make as many as a file asks for
+_MOST_LAYERS = 1000  # several times more than any model has; the loader would make as many as a file asks for
 
 
 def load_model(name: str, parts: Parts = "merged") -> nn.Module:
@@ -26,7 +26,7 @@ def load_model(name: str, parts: Parts = "merged") -> nn.Module:
     config = load_config(name)
     transformers, maker = _transformers(), _maker(family_of(config, parts).kind == "causal")
     with _one_line(name), _quiet(transformers):
-        # Eager attention gives its weights away, which `compare` looks at.
+        # Eager attention returns its weights, which `compare` needs.
         model, report = maker.from_pretrained(
             name,
             output_loading_info=True,
@@ -36,12 +36,12 @@ def load_model(name: str, parts: Parts = "merged") -> nn.Module:
         )
     for tensor, theirs, ours in sorted(report["mismatched_keys"]):
         raise StrongTicketError(
-            f"{name}: {tensor} has the shape {tuple(theirs)}; by config.json it must be {tuple(ours)}."
+            f"{name}: {tensor} has shape {tuple(theirs)}; according to config.json it must be {tuple(ours)}."
         )
     missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in _UNUSED))
     if missing:
         raise StrongTicketError(
-            f"{name}: the checkpoint lacks {len(missing)} tensors of the model, the first is {missing[0]}; "
+            f"{name}: the checkpoint lacks {len(missing)} of the model's tensors (the first is {missing[0]}); "
             "they would be random."
         )
     module: nn.Module = model.float().eval()
@@ -49,7 +49,7 @@ def load_model(name: str, parts: Parts = "merged") -> nn.Module:
 
 
 def load_config(name: str) -> Any:
-    """Load a model's configuration, and refuse what cannot be started from: code of its own, quantised numbers."""
+    """Load a model's configuration; refuse models with their own code or quantised numbers."""
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
         try:
@@ -58,29 +58,29 @@ def load_config(name: str) -> Any:
             if "trust_remote_code" not in str(error):
                 raise
             raise StrongTicketError(
-                f"{name}: the model comes with code of its own, which is never run; only models that transformers "
-                "itself has can be loaded."
+                f"{name}: the model comes with its own code, which is never run; only models included in "
+                "transformers can be loaded."
             ) from error
     if (quantised := getattr(config, "quantization_config", None)) is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised.quant_method
         how = f" ({getattr(method, 'value', method)})" if method else ""
         raise StrongTicketError(
-            f"{name}: the checkpoint is quantised{how}; give the model it was made from, in float32, bfloat16 or "
+            f"{name}: the checkpoint is quantised{how}; use the model it was made from, in float32, bfloat16 or "
             "float16."
         )
     if (layers := getattr(config, "num_hidden_layers", 0) or 0) not in range(_MOST_LAYERS + 1):
-        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or no model's.")
+        raise StrongTicketError(f"{name}: config.json asks for {layers!r:.40} layers; it is damaged, or not a model's.")
     return config
 
 
 def load_class(name: str) -> Any:
-    """Find a model's class by its full name; one that transformers does not have is never imported."""
+    """Find a model's class by its full name; nothing outside transformers is ever imported."""
     transformers = _transformers()
     kind = getattr(transformers, name.rpartition(".")[2], None)
     known = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
     if kind is None or not known or f"{kind.__module__}.{kind.__qualname__}" != name:
         raise StrongTicketError(
-            f"the ticket is of a {name:.80}, which transformers does not have; make one as for the search and call "
+            f"the ticket is for a {name:.80}, which transformers does not have; make one as for the search and call "
             "load_ticket(model, ticket)."
         )
     return kind
@@ -119,21 +119,25 @@ def _transformers() -> Any:
 
 @contextmanager
 def _one_line(name: str) -> Iterator[None]:
-    """Turn whatever the loader raises, over many lines, into one."""
+    """Reduce the loader's errors, which take many lines, to one line."""
     try:
         yield
     except StrongTicketError:
         raise
     except Exception as error:
-        # The loader passes on errors of json, safetensors, torch, the hub and its own, which share no other base.
+        # The loader raises errors of json, safetensors, torch, the hub and its own, which share no other base class.
         reason = first_line(error).rstrip(".")
-        where = "" if Path(name).is_dir() else " There is no such folder, and the hub or its cache has not given it."
+        where = (
+            ""
+            if Path(name).is_dir()
+            else " There is no such folder, and it could not be loaded from the hub or its cache."
+        )
         raise StrongTicketError(f"{name}: cannot be loaded ({reason}).{where}") from error
 
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Keep the loader's bars and reports off the terminal: what matters is checked here."""
+    """Silence the loader's progress bars and reports; everything important is checked here."""
     from huggingface_hub.utils import logging as hub
 
     own = transformers.utils.logging

@@ -1,6 +1,6 @@
-"""The parts of a layer that random matrices can stand for: where they sit, what is proved of them, how they go back.
+"""The parts of a layer that random matrices can stand for: where they are, what is proved, how they are put back.
 
-A part's `input` bounds its inputs by the model's own numbers; that is what its certificate holds for.
+A part's `input` bounds its inputs from the model's own numbers; the certificate holds for inputs within that bound.
 """
 
 from collections.abc import Sequence
@@ -22,43 +22,43 @@ from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
 
-# Functions that are never larger than their argument, in absolute value: they keep a bound on a norm.
+# Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
 _SHRINKING = (*_GELUS, "relu", "silu", "swish")
-# What configurations call them.
+# The names of these settings in configurations.
 _ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "dense_act_fn")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What makes the inputs of a part."""
+    """The source of a part's inputs."""
 
     def largest(self, layer: Layer) -> float:
-        """Bound the norm of every input, for whatever the model reads."""
+        """Bound the norm of every input, whatever the model reads."""
         raise NotImplementedError
 
     def tensors(self, layer: Layer, name: str) -> dict[str, Tensor]:
-        """Give the numbers the bound depends on, those of other parts excepted, under a name."""
+        """Return the numbers the bound depends on, except those of other parts, under a name."""
         return {}
 
     def check(self, config: Any) -> None:
         """Refuse a model for which the bound would not hold."""
 
     def made_at(self, layer: Layer) -> str:
-        """Give the place of the module whose very outputs the inputs are, from the backbone, or nothing."""
+        """Return the place, from the backbone, of the module whose outputs are the inputs, unchanged; "" if none."""
         return ""
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Give linear maps by their place, and which of their outputs: where these are 0, so are the inputs."""
+        """Return linear maps by place, with the outputs that, if 0, make the inputs 0."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Given(Input):
-    r"""What the model itself is given: nothing bounds it, and the certificate is for norms of at most $\sqrt{d}$."""
+    r"""The model's own inputs: nothing bounds them, so the certificate assumes norms of at most $\sqrt{d}$."""
 
     def largest(self, layer: Layer) -> float:
-        """Give the norm of d numbers of size 1."""
+        """Return the norm of d numbers of size 1."""
         return up_sqrt(layer.config.hidden_size).value
 
 
@@ -67,9 +67,9 @@ class Norm(Input):
     r"""A LayerNorm or a root-mean-square norm: at most $\sqrt{d} \max |\gamma| + \|\beta\|$.
 
     Args:
-        at: its path in the layer; "../norm" is in the layer before, for models that normalise behind each block, and
-            "/norm" outside of the layers.
-        first: what makes the inputs of the first layer instead, a path from the backbone or another input.
+        at: its path in the layer; "../norm" is in the previous layer, for models that normalise after each block, and
+            "/norm" is outside the layers.
+        first: the source of the first layer's inputs instead: a path from the backbone, or another input.
     """
 
     at: str
@@ -81,32 +81,32 @@ class Norm(Input):
         return self.first if isinstance(self.first, Input) else f"/{self.first}"
 
     def largest(self, layer: Layer) -> float:
-        """Bound the norm of everything it gives."""
+        """Bound the norm of every output."""
         if isinstance(path := self._path(layer), Input):
             return path.largest(layer)
         read = layer.norm(path)
         return (up_sqrt(len(read.weight)) * float(read.weight.abs().max()) + read.length()).value
 
     def tensors(self, layer: Layer, name: str) -> dict[str, Tensor]:
-        """Give gain and shift."""
+        """Return gain and shift."""
         path = self._path(layer)
         return path.tensors(layer, name) if isinstance(path, Input) else layer.norm(path).named(name)
 
     def made_at(self, layer: Layer) -> str:
-        """Give its own place."""
+        """Return its own place."""
         path = self._path(layer)
         return path.made_at(layer) if isinstance(path, Input) else layer.place(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Behind(Input):
-    r"""The outputs of a linear map, through an activation that never makes a number larger.
+    r"""The outputs of a linear map after an activation that never increases absolute values.
 
     Args:
         map: the part.
-        times: for gated MLPs, a part whose outputs are multiplied by those, entry by entry. The bound is then the
+        times: for gated MLPs, a part whose outputs are multiplied by these, entry by entry. The bound is then the
             longest output of one times the largest entry of the other, $\max_i \|w_i\| \alpha + |b_i|$.
-        halves: for gated MLPs whose two maps are one: its first half is multiplied by its second.
+        halves: for gated MLPs whose two maps are fused: the first half of the outputs is multiplied by the second.
     """
 
     map: "LinearMap"
@@ -129,37 +129,37 @@ class Behind(Input):
         )
 
     def check(self, config: Any) -> None:
-        """Refuse an activation that could make its input larger: the certificate would not hold."""
+        """Refuse an activation that could enlarge its input: the certificate would not hold."""
         names = [name for key in _ACTIVATIONS if isinstance(name := getattr(config, key, None), str)]
         if not names or any(name not in _SHRINKING for name in names):
-            said = f"activation {', '.join(names)!r} is not known to keep norms" if names else "activation is not named"
-            raise StrongTicketError(f"the MLP's {said}; known are {', '.join(_SHRINKING)}. Use --what attention.")
+            said = f"activation {', '.join(names)!r} may increase norms" if names else "activation is not named"
+            raise StrongTicketError(f"the MLP's {said}; supported are {', '.join(_SHRINKING)}. Use --what attention.")
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Give the map; of two that are multiplied, the first."""
+        """Return the map; of two that are multiplied, the first."""
         rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
         return {layer.place(self.map.at): rows[: len(rows) // 2] if self.halves else rows}
 
 
 def largest_output(map: Affine, input_norm: float) -> Up:
-    """Bound the norm of everything a linear map gives on inputs of at most a norm."""
+    """Bound the norm of a linear map's outputs on inputs of at most this norm."""
     return Up(input_norm) * spectral_norm(map.weight) + map.length()
 
 
 def _largest_entry(map: Affine, input_norm: float) -> Up:
-    """Bound every single number that it gives."""
+    """Bound every entry of its outputs."""
     bias = 0.0 if map.bias is None else float(map.bias.abs().max())
     return Up(input_norm) * largest_row_norm(map.weight) + bias
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of every layer; each method gets the layer it is in.
+    """A part of every layer; each method takes the layer it is in.
 
     Args:
-        name: in a ticket, behind the layer's. Those that begin with "mlp" are left out of a ticket of the attention.
+        name: its name in a ticket, after the layer's. Names that start with "mlp" are left out of attention tickets.
         at: the path of its module in the layer.
-        input: what makes its inputs, and so bounds them.
+        input: the source of its inputs, which bounds them.
     """
 
     name: str
@@ -167,83 +167,83 @@ class Part:
     input: Input
 
     def linear(self) -> "Sequence[LinearMap]":
-        """Give the linear maps that it is made of, as parts of their own."""
+        """Return the linear maps it is made of, as separate parts."""
         raise NotImplementedError
 
     def check(self, config: Any) -> None:
-        """Refuse a model that the part cannot stand for, by its configuration."""
+        """Refuse a model whose configuration the part does not support."""
         self.input.check(config)
 
     def reads(self, layer: Layer) -> dict[str, Input]:
-        """Give the linear maps that read its inputs, by their place, and what makes these."""
+        """Return the linear maps that read its inputs, by place, and the source of these inputs."""
         return {layer.place(self.at): self.input}
 
     def largest_input(self, layer: Layer) -> float:
-        """Bound the norm of its inputs, for whatever the model reads."""
+        """Bound the norm of its inputs, whatever the model reads."""
         return max(input.largest(layer) for input in self.reads(layer).values())
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
-        """Name all numbers of the model that masks and certificate depend on."""
+        """Return by name all of the model's numbers that masks and certificate depend on."""
         return self.input.tensors(layer, f"{self.name.rpartition('.')[0] or self.name}_norm")
 
     def describe(self, layer: Layer) -> dict[str, Json]:
-        """Give what the architecture of a ticket says of it, alike for all layers."""
+        """Return its settings for a ticket's architecture, the same for all layers."""
         return {}
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
-        """Cut it into work, to be done with the items, the seed and the device that are given."""
+        """Split it into pieces of work with the given items, seed and device."""
         raise NotImplementedError
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
-        """Name the biases that a ticket keeps as they are, behind the part's own name."""
+        """Return the biases that a ticket keeps unchanged; their names follow the part's own."""
         raise NotImplementedError
 
     def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
-        """Bound its error on inputs of at most that norm, from what was found for its pieces; give details too."""
+        """Bound its error on inputs of at most that norm, from its solved pieces; return details too."""
         raise NotImplementedError
 
     def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
-        """Put what a ticket has for it in its place."""
+        """Put the ticket's matrices in its place."""
         raise NotImplementedError
 
     def output(self, layer: Layer) -> nn.Module:
-        """Give the module whose outputs are the part's; `at` is the one whose inputs are."""
+        """Return the module that gives the part's outputs; `at` is the one that takes its inputs."""
         return layer.module(self.at)
 
     def apply(self, layer: Layer, *args: Any, **kwargs: Any) -> Any:
-        """Run the part as it is in the model."""
+        """Run the part as in the model."""
         return layer.module(self.at)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
 class LinearMap(Part):
-    """One linear map, which the product of two random matrices stands for (Lemma 7)."""
+    """One linear map, replaced by the product of two random matrices (Lemma 7)."""
 
     piece: ClassVar[type[LinearPiece]] = LinearPiece
 
     def read(self, layer: Layer) -> Affine:
-        """Give its numbers."""
+        """Return its numbers."""
         return layer.linear_map(self.at)
 
     def linear(self) -> "Sequence[LinearMap]":
-        """Give itself, or where it is two layers with a ReLU the map alone."""
+        """Return the map alone, without the ReLU of a `ReluPair`."""
         return [LinearMap(self.name, self.at, self.input)]
 
     def tensors(self, layer: Layer) -> dict[str, Tensor]:
-        """Name weight, bias and what bounds the inputs."""
-        # Maps of an MLP have always been hashed without that in front.
+        """Return weight, bias and the numbers that bound the inputs, by name."""
+        # Maps of an MLP have always been hashed without this prefix.
         return self.read(layer).named(self.name.removeprefix("mlp.")) | super().tensors(layer)
 
     def describe(self, layer: Layer) -> dict[str, Json]:
-        """Say that nothing is between its two matrices."""
+        """List it as linear: there is no ReLU between its two matrices."""
         return {"linear": [self.name]}
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
-        """One piece is all of it."""
+        """Return one piece for the whole map."""
         return [self.piece(name=f"{layer.name}.{self.name}", weight=numbers(self.read(layer).weight), **settings)]
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
-        """Give its own."""
+        """Return its own bias."""
         bias = self.read(layer).bias
         return {} if bias is None else {"bias": bias}
 
@@ -253,7 +253,7 @@ class LinearMap(Part):
         return propagate_feedforward(Envelope(input_norm), [norms]).error, {"norm": norms.norm}
 
     def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
-        """Put the product, or both random matrices, in its place."""
+        """Replace it by the product, or by both random matrices."""
         (piece,), like = pieces, weight_of(layer.module(self.at))
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
         product = piece.products()["map"]
@@ -267,10 +267,10 @@ class LinearMap(Part):
 
 @dataclass(frozen=True)
 class ReluPair(LinearMap):
-    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
+    """One linear map, replaced by two random layers with a ReLU between them (Lemma 2)."""
 
     piece = ReluPiece
 
     def describe(self, layer: Layer) -> dict[str, Json]:
-        """Say nothing: this is what maps of an MLP are."""
+        """Return nothing: this is the default for maps of an MLP."""
         return {}

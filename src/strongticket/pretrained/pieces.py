@@ -1,4 +1,4 @@
-"""The independent pieces of work: one head, or one linear map. Small to send, and small to keep."""
+"""Independent pieces of work, one head or one linear map each: small to send and small to store."""
 
 import math
 from collections.abc import Iterator
@@ -35,37 +35,37 @@ _UNIT_ROUNDOFF = 2.0**-53 * 1.01
 class Solved:
     """What is kept of a solved piece."""
 
-    name: str  # the piece's
-    bits: dict[str, Bits]  # packed masks, by the name of their tensor
-    owners: dict[str, NDArray[np.int32]]  # each unit's coordinate, by the name of the tensor it keeps one weight of
-    assigned: dict[str, str]  # how the units of each product were shared out
+    name: str  # the piece's name
+    bits: dict[str, Bits]  # packed masks, by tensor name
+    owners: dict[str, NDArray[np.int32]]  # each unit's coordinate in a blocked matrix, by tensor name
+    assigned: dict[str, str]  # how the units of each product were assigned
     norms: dict[str, float]  # of the target and of the errors, for the certificate
     worst_entry: float  # the largest error of an entry of a merged matrix
-    worst_reached: float  # the largest one among the entries that a subset can reach
-    n_unreachable: int  # how many others there are
-    unreachable: list[tuple[str, Miss]]  # the worst of them, with the matrix they are in
+    worst_reached: float  # the largest error among entries that a subset can reach
+    n_unreachable: int  # the number of other entries
+    unreachable: list[tuple[str, Miss]]  # the worst of them, with their matrix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A piece of work, as another process or machine gets it: some matrices, each to be a product of random ones."""
+    """A piece of work, as sent to a process or machine: matrices, each to become a product of random ones."""
 
-    name: str  # in front of the names of its tensors
-    items: int  # of each subset sum
+    name: str  # the prefix of its tensors' names
+    items: int  # per subset sum
     seed: int  # of the random weights
-    assignment: Assignment  # how hidden units are shared out
+    assignment: Assignment  # how hidden units are assigned
     device: str  # where it is solved
 
     def products(self) -> dict[str, Product]:
-        """Describe the products of random matrices, in the order of a ticket."""
+        """Describe the products of random matrices, in ticket order."""
         raise NotImplementedError
 
     def targets(self) -> dict[str, Tensor]:
-        """Give the matrices that they stand for, in float64."""
+        """Return the matrices that they stand for, in float64."""
         raise NotImplementedError
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
-        """Take the norms that the certificate needs."""
+        """Compute the norms that the certificate needs."""
         raise NotImplementedError
 
     def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
@@ -77,16 +77,16 @@ class Piece:
         }
 
     def matrices(self) -> list[RandomMatrix]:
-        """Give its random matrices in the order of a ticket."""
+        """Return its random matrices in ticket order."""
         return [matrix for product in self.products().values() for matrix in product.matrices()]
 
     @property
     def sums(self) -> int:
-        """How many subset sums it takes: one for every `items` weights of a matrix whose mask is searched."""
+        """The number of subset sums: one for every `items` weights of a matrix whose mask is searched for."""
         return sum(math.prod(product.free.shape) for product in self.products().values()) // self.items
 
     def tensors(self, solved: Solved) -> Iterator[RandomTensor]:
-        """Make its tensors from what was found."""
+        """Make its tensors from the solution."""
         for matrix in self.matrices():
             if matrix.name in solved.bits:
                 mask = PackedMask(matrix.shape, solved.bits[matrix.name], copy=False)
@@ -95,17 +95,17 @@ class Piece:
                 yield matrix.with_owners(torch.from_numpy(solved.owners[matrix.name]).long())
 
     def solve(self) -> Solved:
-        """Find the masks, wherever the piece was sent."""
+        """Find the masks, in any process or on any machine."""
         targets = self.targets()
         return self._solved(targets, self.prune(targets))
 
     def examine(self, ticket: Ticket) -> Solved:
-        """Take the norms of the errors from a ticket's masks; unreachable entries are not looked for again."""
+        """Compute the norms of the errors from a ticket's masks; unreachable entries are not searched for again."""
         targets, pruned = self.targets(), {}
         for name, product in self.products().items():
-            # With a ReLU between them they have a product for either sign of their inputs.
+            # With a ReLU between them there is one product for each sign of the inputs.
             error = multiply_out(ticket, product, self.device) - targets[name].repeat(1, 1 + product.relu)
-            # As it is: the certificate allows for rounding, and to allow for it again would fail good ones.
+            # No rounding is added: the certificate includes it, and adding it twice would fail valid tickets.
             pruned[name] = Pruned((), error, torch.zeros_like(error), [])
         return self._solved(targets, pruned)
 
@@ -148,22 +148,22 @@ class HeadPiece(Piece):
     def targets(self) -> dict[str, Tensor]:
         r"""Multiply out $[W_Q; b_Q] W_K^\top$, scaled, and $W_V W_O$: (d or d + 1, d) and (d, d_out).
 
-        Products of two float32 numbers are exact in float64, so that only the additions round.
+        Products of two float32 numbers are exact in float64, so only the additions round.
         """
         left, right, value, output = self._factors()
         return {"qk": ordered_product(left, right) * self.scaling, "vo": ordered_product(value, output)}
 
     def prune(self, targets: dict[str, Tensor]) -> dict[str, Pruned]:
-        """Prune the head; what its merged matrices themselves are off counts as rounding."""
+        """Prune the head; the rounding of its merged matrices is included."""
         found = Piece.prune(self, targets)
         return {name: found[name].with_more_rounding(rounding) for name, rounding in self._rounding().items()}
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
-        """Take the norms of both merged matrices, of their errors and of the bias row."""
+        """Compute the norms of both merged matrices, of their errors and of the bias row."""
         return asdict(certify.head_norms(targets["qk"], targets["vo"], PrunedHead(**pruned)))
 
     def _rounding(self) -> dict[str, Tensor]:
-        """Bound what `targets` lost: a sum of n exact products rounds n times, and the scale once."""
+        """Bound the rounding of `targets`: a sum of n exact products rounds n times, and the scale once."""
         left, right, value, output = (x.abs() for x in self._factors())
         qk, vo = left @ right.T * abs(self.scaling), value @ output.T
         return {
@@ -181,7 +181,7 @@ class HeadPiece(Piece):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearPiece(Piece):
-    """One linear map (out, in), which the product of two random matrices stands for (Lemma 7)."""
+    """One linear map (out, in), replaced by the product of two random matrices (Lemma 7)."""
 
     weight: Numbers
 
@@ -192,18 +192,18 @@ class LinearPiece(Piece):
         return {"map": Product(blocked=first, free=second)}
 
     def targets(self) -> dict[str, Tensor]:
-        """Give the map itself."""
+        """Return the map itself."""
         return {"map": torch.tensor(self.weight, device=self.device).double()}
 
     def norms(self, targets: dict[str, Tensor], pruned: dict[str, Pruned]) -> dict[str, float]:
-        """Take the norms of the map and of its error."""
+        """Compute the norms of the map and of its error."""
         return {"norm": spectral_norm(targets["map"]), "error": pruned["map"].norm()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReluPiece(LinearPiece):
-    """One linear map, which two random layers with a ReLU between them stand for (Lemma 2)."""
+    """One linear map, replaced by two random layers with a ReLU between them (Lemma 2)."""
 
     def products(self) -> dict[str, Product]:
-        """Describe two layers: half of their units carry positive inputs, so that about `items` meet a sum."""
+        """Describe two layers: half of their units carry positive inputs, which leaves about `items` per sum."""
         return {"map": relu_product(self.name, self.weight.shape, 2 * self.items * self.weight.shape[1], _INIT)}

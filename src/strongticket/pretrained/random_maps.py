@@ -1,4 +1,4 @@
-r"""A ticket's random matrices as the maps of a model: multiplied out, or wide and made whenever they are used."""
+r"""A ticket's random matrices as the maps of a model: multiplied out, or wide and regenerated at each use."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,22 +12,22 @@ from strongticket.construct.source import owners_in
 from strongticket.ops.ordered import as_divisor, block_sums
 from strongticket.tickets.ticket import Ticket
 
-# Products are added up over so many weights at a time, which stay in the cache of a CPU.
+# Products are added up over this many weights at a time, which fit in a CPU's cache.
 _MULTIPLIED_AT_ONCE = 1 << 17
 
 
 def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -> Tensor:
-    """Multiply two masked matrices over their hidden units, of which each has one weight in the blocked matrix.
+    """Multiply two masked matrices over their hidden units, each of which has one weight in the blocked matrix.
 
     Returns:
-        The matrix that they stand for, in float64; with a ReLU between them [W+ W-], for positive and negative inputs.
+        The matrix they stand for, in float64; with a ReLU between them, [W+ W-] for positive and negative inputs.
     """
     blocked, free = product.blocked, product.free
     tensor = ticket.tensors[blocked.name]
     owners = owners_in(tensor.mask, blocked.unit_axis)
     if owners is None:
         raise ValueError(
-            f"{blocked.name} needs one coordinate for each unit; its mask is of kind {tensor.mask.kind!r}."
+            f"{blocked.name} needs a mask with one coordinate per unit; its mask is of kind {tensor.mask.kind!r}."
         )
     order, sizes = grouped(owners, blocked.coordinates)
     u = replace(blocked, scale=tensor.scale).draw_own(owners, ticket.seed, device).double()[order.to(device)]
@@ -44,7 +44,7 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
 
 
 class BySigns(nn.Linear):
-    """A map [W+ W-] that acts on positive and on negative inputs by matrices of their own."""
+    """A map [W+ W-] with separate matrices for positive and negative inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) -> (..., d_out)."""
@@ -52,7 +52,7 @@ class BySigns(nn.Linear):
 
 
 def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
-    """Make a linear map of given numbers, in the dtype of `like`."""
+    """Make a linear map from given numbers, in the dtype of `like`."""
     linear = kind(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight.to(like.dtype).contiguous(), requires_grad=False)
     if bias is not None:
@@ -61,40 +61,40 @@ def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor, kind: type[
 
 
 def weight_of(module: nn.Module) -> Tensor:
-    """Give a map's own weight, which says on which device and in which dtype what takes its place shall be."""
+    """Return a map's own weight, which sets the device and dtype of its replacement."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     return weight
 
 
 def exact_bias(ticket: Ticket, name: str, like: Tensor) -> Tensor | None:
-    """Give a bias that the ticket keeps, on the device and in the dtype of `like`."""
+    """Return a bias that the ticket keeps, on the device and in the dtype of `like`."""
     tensor = ticket.dense.get(name)
     # A copy, or the model could write into the ticket.
     return tensor.value.to(like.device, like.dtype, copy=True) if tensor else None
 
 
 class SideBySide(nn.Module):
-    """Several maps of one input, their outputs side by side."""
+    """Several maps of one input, with their outputs concatenated."""
 
     def __init__(self, maps: Sequence[nn.Module]) -> None:
         super().__init__()
         self.maps = nn.ModuleList(maps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply each."""
+        """Apply each map and concatenate."""
         return torch.cat([linear(x) for linear in self.maps], dim=-1)
 
 
 class RandomMaps(nn.Module):
-    """Wide masked random matrices of a ticket, each made when it is used, and an exact bias."""
+    """Wide masked random matrices of a ticket, each regenerated when used, and an exact bias."""
 
     bias: Tensor | None
 
     def __init__(self, ticket: Ticket, names: Sequence[str], bias: Tensor | None = None) -> None:
         super().__init__()
         self.ticket, self.names = ticket, names
-        # A buffer moves with the model; the ticket keeps it, so a state dict need not.
+        # A buffer moves with the model; the ticket stores it, so a state dict need not.
         self.register_buffer("bias", bias, persistent=False)
 
     def weight(self, name: str, like: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class RandomMaps(nn.Module):
 
 
 class RandomHeads(RandomMaps):
-    """x -> the heads' x W, or [x; 1] W where the matrix has a row for a bias."""
+    """x -> x W for each head, or [x; 1] W where the matrix has a row for a bias."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., heads units)."""
@@ -120,7 +120,7 @@ class RandomHeads(RandomMaps):
 
 
 class RandomOutput(RandomMaps):
-    """The heads' outputs, each by its matrix, added up."""
+    """The sum of the heads' outputs, each times its matrix."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., heads units) -> (..., d_out)."""

@@ -1,4 +1,4 @@
-"""The certificates of a pretrained model's ticket again, from the ticket and the model: what `verify --target` does."""
+"""Recompute the certificates of a pretrained model's ticket from the ticket and the model, for `verify --target`."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from strongticket.tickets.ticket import Ticket
 
 
 def failures(ticket: Ticket, model: nn.Module) -> list[str]:
-    """List what does not hold: another model, or parts that err more, or take smaller inputs, than is certified."""
+    """List what is wrong: another model, or parts with larger errors, or for smaller inputs, than certified."""
     try:
         target = check_ticket(model, ticket)
     except StrongTicketError as error:
@@ -20,7 +20,7 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     assert ticket.certificate is not None
     stored, work = ticket.certificate, target.pieces(ticket.architecture["items"], ticket.seed)
     try:
-        with one_thread():  # as the construction did: several threads take many times the CPU time where cores are busy
+        with one_thread():  # as in the construction: on busy cores, several threads take many times the CPU time
             examined = {name: [piece.examine(ticket) for piece in pieces] for name, pieces in work.items()}
     except (ValueError, RuntimeError) as error:
         # A file may have any mask for any tensor.
@@ -34,7 +34,7 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     claims = {name: norm for name, _, norm in said}
 
     def claimed(name: str, bound: float) -> float:
-        # Elsewhere the bound may have other last bits, and then be rounded up to another number; no claim goes beyond.
+        # On another machine the bound may differ in its last bits and round up differently; accept no larger claim.
         largest = up_digits(bound * (1 + TOLERANCE))
         return max(bound, min(largest, claims.get(name, bound)))
 
@@ -42,20 +42,20 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
     found = {part["part"]: part for part in again.details["parts"]}
     names = [name for name, _, _ in said]
     if missing := sorted(found.keys() - names):
-        return [f"the certificate says nothing of {missing[0]}"]
+        return [f"the certificate does not mention {missing[0]}"]
     if len(names) > len(found):
-        return [f"the certificate lists {len(names)} parts, and the model has {len(found)}"]
+        return [f"the certificate lists {len(names)} parts, but the model has {len(found)}"]
     errors = [(name, error, found[name]["error"]) for name, error, _ in said]
     norms = [(name, norm, found[name]["input_norm"]) for name, _, norm in said]
     errors.append(("the worst part", stored.error, again.error))
     norms.append(("all parts", stored.input_norm, again.input_norm))
     # Written so that NaN fails.
     return [
-        f"the certificate says {claim:.6e} of {name}, the masks and the model give {truth:.6e}"
+        f"the certificate says {claim:.6e} for {name}, the masks and the model give {truth:.6e}"
         for name, claim, truth in errors
         if not truth <= claim * (1 + TOLERANCE)
     ] + [
-        f"the certificate speaks of inputs of norm {claim:.6e} to {name}, the model gives {truth:.6e}"
+        f"the certificate covers inputs of norm {claim:.6e} for {name}, the model gives {truth:.6e}"
         for name, claim, truth in norms
         if not claim <= truth * (1 + TOLERANCE)
     ]

@@ -1,4 +1,4 @@
-"""A model seen through its family: its layers, the parts in them, and all numbers a construction depends on."""
+"""A model as described by its family: its layers, their parts, and all numbers a construction depends on."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ FAMILY = "pretrained"
 
 
 class Target:
-    """What a ticket is made from, or goes into.
+    """The model that a ticket is made from, or put into.
 
     Args:
         model: any Hugging Face model of a known family, with or without a head on top, or a transformer of `torch.nn`.
-        what: the parts that are looked at.
+        what: the parts to use.
         parts: as in `construct_pretrained`.
     """
 
@@ -37,7 +37,7 @@ class Target:
         self.model_type: str = config.model_type
         self.backbone: nn.Module = getattr(model, "base_model", model)
         self.n_layers = 0
-        # By the name a ticket has for it, in the order of a ticket: every part, and the layer it is in.
+        # Every part and its layer, by the part's name in a ticket, in ticket order.
         self.parts: dict[str, tuple[Layer, Part]] = {}
         chosen = self.family.chosen(what, parts)
         for path, listed in chosen.items():
@@ -56,18 +56,18 @@ class Target:
     def pieces(
         self, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
     ) -> dict[str, list[Piece]]:
-        """Cut the parts into work, by the name of the part; a ticket that is there is taken apart by any assignment."""
+        """Split the parts into pieces of work, by part; to examine an existing ticket, any assignment will do."""
         return {name: self.pieces_of(name, items, seed, assignment, device) for name in self.parts}
 
     def pieces_of(
         self, name: str, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
     ) -> list[Piece]:
-        """Cut one part into work."""
+        """Split one part into pieces of work."""
         layer, part = self.parts[name]
         return [*part.pieces(layer, items=items, seed=seed, assignment=assignment, device=device)]
 
     def biases(self) -> list[DenseTensor]:
-        """Give the biases that a ticket keeps exactly."""
+        """Return the biases that a ticket keeps exactly."""
         return [
             DenseTensor(name=f"{name}.{which}", value=bias)
             for name, (layer, part) in self.parts.items()
@@ -75,22 +75,22 @@ class Target:
         ]
 
     def sha256(self) -> str:
-        """Hash every tensor a construction depends on, named alike for all families: this names the target."""
+        """Hash every tensor a construction depends on, named alike for all families: this identifies the target."""
         return digest_of_tensors(self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Name every tensor a construction depends on; numbers that are not finite are refused by name."""
+        """Return every tensor a construction depends on, by name; refuse tensors with NaN or infinity."""
         found: dict[str, Tensor] = {}
         for layer, part in self.parts.values():
             for name, tensor in part.tensors(layer).items():
                 check_target(f"{layer.name.replace('.', ' ')}'s {name}", tensor)
-                # Parts may share a norm; two tensors of one name would leave one of them out of the hash.
+                # Parts may share a norm; of two different tensors with one name, the hash would omit one.
                 if not torch.equal(found.setdefault(f"{layer.name}.{name}", tensor), tensor):
-                    raise ValueError(f"two parts of {layer.name} have a {name} each; name one of them otherwise.")
+                    raise ValueError(f"two parts of {layer.name} have different {name}; rename one of the parts.")
         return found
 
     def describe(self, items: int) -> dict[str, Json]:
-        """Give the settings `attach` needs, as a ticket's architecture."""
+        """Return the settings `attach` needs, as a ticket's architecture."""
         settings: dict[str, Json] = {
             "family": FAMILY,
             "model_type": self.model_type,
@@ -103,24 +103,26 @@ class Target:
             settings["parts"] = "linear"
         for layer, part in self.parts.values():
             for name, value in part.describe(layer).items():
-                # A number is that of the first layer; names of parts are gathered.
+                # A number is taken from the first layer; names of parts are collected.
                 listed = isinstance(value, list) and [*settings.get(name, ()), *value]
                 settings[name] = [*dict.fromkeys(listed)] if listed else settings.get(name, value)
         return settings
 
     def most_tokens(self) -> int | None:
-        """Give how many tokens the model can take, or None if there is no limit."""
+        """Return how many tokens the model can take, or None if there is no limit."""
         if not self.family.positions:
             return None
         table = submodule(self.backbone, self.family.positions, self.config)
         if not isinstance(table, nn.Embedding):
-            raise StrongTicketError(f"an Embedding was expected where the model has a {type(table).__name__}.")
-        # RoBERTa gives padding a place of its own, and counts on from there.
+            raise StrongTicketError(
+                f"expected an Embedding at {self.family.positions}, but the model has a {type(table).__name__}."
+            )
+        # RoBERTa reserves a position for padding and counts on from there.
         return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
 def _nearest_config(backbone: nn.Module, path: str, config: Any) -> Any:
-    """Give the configuration of what holds some layers: a tower or a decoder may have one of its own."""
+    """Return the configuration of the module around some layers: a tower or a decoder may have its own."""
     for name in filter(None, path.split(".")):
         backbone = getattr(backbone, name)
         config = getattr(backbone, "config", config)

@@ -14,10 +14,10 @@ _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
 def read_sentences(path: Path, limit: int) -> list[str]:
-    """Give the first sentences of a UTF-8 file, plain or compressed as `.xz`; headings and fragments are left out."""
+    """Read the first sentences of a UTF-8 file, plain or compressed as `.xz`, without headings and fragments."""
     sentences = list(islice(_sentences(read_lines(path)), limit))
     if not sentences:
-        raise StrongTicketError(f"{path}: no sentence of at least {_FEWEST_WORDS} words in it.")
+        raise StrongTicketError(f"{path}: contains no sentence of at least {_FEWEST_WORDS} words.")
     return sentences
 
 

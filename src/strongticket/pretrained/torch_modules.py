@@ -1,7 +1,7 @@
-"""`torch.nn`'s transformers as Hugging Face has its own: four linear maps in an attention, and a configuration.
+"""`torch.nn`'s transformers in the form of Hugging Face's: four linear maps per attention, and a configuration.
 
 `nn.MultiheadAttention` multiplies by the rows of one parameter, or leaves even that to a kernel for the whole layer, so
-there is no module to exchange. Here it is opened: the same numbers, in the same memory, in modules.
+there is no module to replace. Here it is opened: the same numbers, in the same memory, as modules.
 """
 
 import copy
@@ -15,14 +15,14 @@ from strongticket.errors import StrongTicketError
 
 
 def mirror(model: nn.Module) -> nn.Module:
-    """Copy a model so that both have the same memory: to move, cast or exchange parts of one leaves the other alone."""
+    """Copy a model with shared memory; moving, casting or replacing parts of one does not affect the other."""
     shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
     shared |= {id(buffer): buffer.detach() for buffer in model.buffers()}
     return copy.deepcopy(model, shared)
 
 
 def opened(model: nn.Module) -> nn.Module:
-    """Give the same model with every `nn.MultiheadAttention` opened, and a configuration; others as they are."""
+    """Open every `nn.MultiheadAttention` of a model and add a configuration; return other models unchanged."""
     if hasattr(model, "config") or not isinstance(model, nn.Module):
         return model
     if isinstance(model, nn.MultiheadAttention):
@@ -32,8 +32,7 @@ def opened(model: nn.Module) -> nn.Module:
     kinds = (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer)
     if type(model) not in kinds:
         raise ValueError(
-            "a Hugging Face model is needed, one with a config, or a transformer of torch.nn; "
-            f"got {type(model).__name__}."
+            f"need a Hugging Face model, which has a config, or a transformer of torch.nn; got {type(model).__name__}."
         )
     inside = mirror(model)
     for place, module in [*inside.named_modules()]:
@@ -70,13 +69,13 @@ def _config(model: nn.Module) -> SimpleNamespace:
 
 
 class OpenAttention(nn.Module):
-    """`nn.MultiheadAttention`, by four linear maps; its call is the same."""
+    """`nn.MultiheadAttention` as four linear maps, with the same call signature."""
 
     def __init__(self, inside: nn.MultiheadAttention) -> None:
         super().__init__()
         if inside.bias_k is not None or inside.add_zero_attn or inside.in_proj_weight is None:
             raise StrongTicketError(
-                "a MultiheadAttention with add_bias_kv, add_zero_attn, kdim or vdim is not covered."
+                "a MultiheadAttention with add_bias_kv, add_zero_attn, kdim or vdim is not supported."
             )
         biases = (None,) * 3 if inside.in_proj_bias is None else inside.in_proj_bias.detach().chunk(3)
         weights = inside.in_proj_weight.detach().chunk(3)
@@ -84,7 +83,7 @@ class OpenAttention(nn.Module):
         self.out_proj = _linear(inside.out_proj.weight.detach(), inside.out_proj.bias)
         self.head_dim, self.scaling = inside.head_dim, inside.head_dim**-0.5
         self.num_heads, self.embed_dim, self.batch_first = inside.num_heads, inside.embed_dim, inside.batch_first
-        # By these a layer of torch.nn sees that it cannot leave the attention out and call its own kernel.
+        # These tell a torch.nn layer that it cannot bypass the attention with its own kernel.
         self.in_proj_weight = self.in_proj_bias = None
         self._qkv_same_embed_dim = False
 
@@ -99,14 +98,14 @@ class OpenAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend as `nn.MultiheadAttention` does: outputs, and the attention maps if they are asked for."""
+        """Attend as `nn.MultiheadAttention` does: return outputs, and attention maps on request."""
         batched, tokens_first = query.dim() == 3, query.dim() == 3 and not self.batch_first
         projected = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         rows = (x.transpose(0, 1) if tokens_first else x for x in projected)
         q, k, v = (x.view(*x.shape[:-1], self.num_heads, -1).transpose(-3, -2) for x in rows)  # (..., H, T, d_k)
         scores = q @ k.mT * self.scaling
         if attn_mask is not None:
-            # One mask for all, or one for each sequence and head.
+            # One mask for all, or one per sequence and head.
             each = batched and attn_mask.dim() == 3
             scores = scores + _added(attn_mask.view(scores.shape) if each else attn_mask, scores)
         if key_padding_mask is not None:
@@ -126,5 +125,5 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """Give what a mask adds to scores: True forbids."""
+    """Return what a mask adds to the scores: True forbids attention."""
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask

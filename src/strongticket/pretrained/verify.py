@@ -1,4 +1,4 @@
-"""Is a ticket what it says it is, and does its certificate hold for its target: what `strongticket verify` asks."""
+"""Check that a ticket is intact and that its certificate holds for its target, for `strongticket verify`."""
 
 from os import PathLike
 
@@ -14,19 +14,19 @@ from strongticket.tickets.ticket import Ticket, Verification
 
 
 def verify(ticket: Ticket, target: Target | None = None, *, progress: Progress | None = None) -> Verification:
-    """Check that a ticket is what it says it is, and that its certificate holds for its target.
+    """Check that a ticket is intact, and that its certificate holds for its target.
 
-    Masks and regenerated weights are held against the digests of the file, and the certificate is computed again from
-    the target.
+    Masks and regenerated weights are compared with the file's digests, and the certificate is recomputed from the
+    target.
 
     Args:
-        ticket: any.
-        target: what it was constructed from, in any form the construction takes; or its tensors by name, or a
-            safetensors file of them. For a pretrained model, the model or its folder. None checks the digests alone.
+        ticket: any ticket.
+        target: what it was constructed from, in any form the construction accepts; or its tensors by name, or a
+            safetensors file of them. For a pretrained model, the model or its folder. None checks only the digests.
         progress: called with the number of weights regenerated since the last call.
 
     Returns:
-        `ok`, and `failures`: what does not hold, in words.
+        `ok`, and `failures`: what is wrong, in words.
 
     Example:
         >>> from strongticket.construct import construct_linear
@@ -39,7 +39,7 @@ def verify(ticket: Ticket, target: Target | None = None, *, progress: Progress |
 
 
 def target_failures(ticket: Ticket, target: Target) -> list[str]:
-    """List what does not hold of a ticket's certificate for a target."""
+    """List what is wrong with a ticket's certificate for a target."""
     if ticket.architecture.get("family") != "pretrained":
         try:
             recertify.check_heads(ticket, heads_of(target))
@@ -48,5 +48,5 @@ def target_failures(ticket: Ticket, target: Target) -> list[str]:
         return recertify.failures(ticket, tensors_of(target))
     model = load_model(str(target)) if isinstance(target, str | PathLike) else target
     if not isinstance(model, nn.Module):
-        raise ValueError(f"the ticket is of a pretrained model; pass it or its folder, not a {type(target).__name__}.")
+        raise ValueError(f"the ticket is for a pretrained model; pass it or its folder, not a {type(target).__name__}.")
     return recertify_parts.failures(ticket, model)

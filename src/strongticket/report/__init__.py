@@ -1,4 +1,4 @@
-"""Results and tickets as one HTML page that needs no server and no network."""
+"""Show results and tickets on one HTML page that needs no server and no network."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class Written(TypedDict):
-    """What is on a page: the titles of its sections, and which file was left out for which reason."""
+    """The content of a page: the titles of its sections, and the files left out with the reasons."""
 
     file: str
     bytes: int
@@ -17,21 +17,21 @@ class Written(TypedDict):
 def write_report(
     paths: Iterable[Path], out: Path, progress: Callable[[int, int], object] = lambda done, total: None
 ) -> Written:
-    """Write the page of everything that results, benchmark rows and tickets under `paths` have to show.
+    """Write a page of all results, benchmark rows and tickets under `paths`.
 
-    Files that are broken, too large or from a newer release are named on the page, and stop nothing.
+    Files that are broken, too large or from a newer release are named on the page and skipped.
 
     Args:
-        paths: folders, looked through to any depth, or single files.
-        out: the page; a file that was there is replaced.
-        progress: called with the files done, and how many there are.
+        paths: folders, searched to any depth, or single files.
+        out: the page; an existing file is replaced.
+        progress: called with the number of finished files, and their total.
 
     Returns:
         `file`, `bytes`, the titles of its `sections`, and what was `left_out` and why.
 
     Raises:
         FileNotFoundError: a path does not exist.
-        ValueError: `out` has the name of a result or ticket, or is no regular file.
+        ValueError: `out` has the name of a result or ticket, or is not a regular file.
     """
     from strongticket.files import atomic_write
     from strongticket.report.build import build_sections
@@ -41,7 +41,7 @@ def write_report(
     check_out(out)
     found = find(paths)
     sections = build_sections(found, progress)
-    # Names and texts may hold what UTF-8 cannot: halves of characters. They are spelled out.
+    # Names and texts may hold lone surrogates, which UTF-8 cannot encode; these are escaped.
     page = render_page(sections, found.left_out).encode(errors="backslashreplace")
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out, durable=False) as file:

@@ -1,9 +1,9 @@
-"""A ticket's settings as people say them."""
+"""A ticket's settings in plain words."""
 
 from collections.abc import Iterator, Mapping
 
 _FAMILIES = {"gpt2": "GPT-2"}
-# Settings by what they are called; {} is the value. Others are named as they are, underscores as spaces.
+# How settings are written; {} is the value. Others keep their names, with spaces for underscores.
 _WORDS = {
     "model_type": "{}",
     "what": "of its {}",
@@ -21,9 +21,9 @@ _WORDS = {
 _ORDER = {name: place for place, name in enumerate(_WORDS)}
 _FLAGS = {
     "bias": ("with biases", "no biases"),
-    "tied": ("head tied to the embeddings", "head of its own"),
+    "tied": ("head tied to the embeddings", "separate head"),
 }
-_NEUTRAL = {"dropout": 0, "output_gain": 1, "norm_epsilon": 1e-5}  # not worth a word
+_NEUTRAL = {"dropout": 0, "output_gain": 1, "norm_epsilon": 1e-5}  # not mentioned
 
 
 def architecture_words(architecture: Mapping[str, object]) -> str:
@@ -34,9 +34,9 @@ def architecture_words(architecture: Mapping[str, object]) -> str:
         'GPT-2: 4 layers, context of 1,024 tokens, no biases'
     """
     family = architecture.get("family")
-    said = ", ".join(_settings({name: value for name, value in architecture.items() if name != "family"}))
+    settings = ", ".join(_settings({name: value for name, value in architecture.items() if name != "family"}))
     name = _FAMILIES.get(str(family), str(family)) if family is not None else ""
-    return f"{name}: {said}" if name and said else name or said
+    return f"{name}: {settings}" if name and settings else name or settings
 
 
 def _settings(settings: Mapping[str, object]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The axis of a table with a picture in it: places along it are percentages, so it fits any width."""
+"""The axis of a table with a picture in it: places are percentages, so that it fits any width."""
 
 import math
 from typing import NamedTuple
@@ -6,29 +6,29 @@ from typing import NamedTuple
 from strongticket.charts.parts import Comparison, minus
 
 _TICKS = 5  # at most
-_LEAST = 1e-300  # a fraction of less may be zero
+_LEAST = 1e-300  # fractions of smaller numbers may round to zero
 
 
 class Axis(NamedTuple):
-    """Where values stand, from 0 to 100 %."""
+    """Maps values to places from 0 to 100 %."""
 
     low: float
     high: float
     step: float
 
     def at(self, value: float) -> str:
-        """Give a value's place, such as "12.50%"; what lies outside stands at the end."""
+        """Return a value's place, such as "12.50%"; values outside are placed at the ends."""
         return f"{min(100.0, max(0.0, 100 * (value - self.low) / (self.high - self.low))):.2f}%"
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Give values and their labels."""
+        """Return the values of ticks and their labels."""
         first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
         digits = max(0, -math.floor(math.log10(self.step) + 1e-9))
         return [(k * self.step, minus(f"{k * self.step:.{digits}f}")) for k in range(first, last + 1)]
 
 
 def axis_of(comparison: Comparison) -> Axis:
-    """Choose an axis that has room beside what it shows.
+    """Choose an axis with some room at both ends.
 
     Example:
         >>> from strongticket.charts.parts import Mark, Row

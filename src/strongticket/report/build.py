@@ -1,4 +1,4 @@
-"""From what was found to sections, in the order a reader wants them; nothing that is broken stops the rest."""
+"""Turn the files found into sections, in reading order; a broken file does not stop the rest."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,25 +19,25 @@ from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
 
 T = TypeVar("T")
-# Called with how many files are done, and how many there are.
+# Called with the number of finished files, and their total.
 Progress = Callable[[int, int], object]
 
-# Of searches, what they are worth comes first.
+# The frontier comes first among figures on text.
 _ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
 _ROUNDING = (
-    "The numbers of the two differ. In their last digits that is rounding: another kind of CPU or another version of a "
-    "package adds numbers up in another order. An error near 1e-15 is nothing but rounding."
+    "Their numbers differ. In the last digits that is rounding: another CPU or another version of a package adds "
+    "numbers in a different order. An error near 1e-15 is only rounding."
 )
 
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
-    """Make the sections there is data for; files that cannot be shown are added to `found.left_out`."""
+    """Make all sections that have data; files that cannot be shown are added to `found.left_out`."""
     total = len(found.results) + len(found.tickets)
     sections, shown = list[Section](), list[Result]()
     for place, result in enumerate(found.results):
         progress(place, total)
-        # Two figures of the same would only confuse.
+        # Showing the same figure twice would confuse.
         twin = next((other for other in shown if result.config and other.config == result.config), None)
         if twin is not None:
             found.leave_out(result.path, f"has the same settings as {twin.path}, which is shown. {_ROUNDING}")
@@ -64,31 +64,31 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
 
 
 def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
-    """Say what a result is shown by; one of an unknown kind is left out."""
+    """Return the functions that show a result; one of an unknown kind is left out."""
     name = result.config.get("figure")
     if not result.config and {"model", "runs"} <= result.content.keys():
         return [collected_section]
     if name in FIGURES:
         return [figure_section, map_section] if name == "fig4" else [figure_section]
     what = f"figure {name!r}" if name is not None else "something"
-    found.leave_out(result.path, f"holds {what} this release does not know")
+    found.leave_out(result.path, f"holds {what} that this release does not know")
     return []
 
 
 def figure_section(result: Result) -> Section:
-    """Describe a figure by its own file, and say where its numbers come from."""
+    """Describe a figure by its own module, and say where its numbers come from."""
     section = load_figure(str(result.config["figure"])).section(result.content)
     return replace(section, origin=origin_of(result))
 
 
 def _joint_section(files: Mapping[Any, T], found: Found, make: Callable[[list[T]], Section]) -> list[Section]:
-    """Make one section of several files, by name; each alone first, so that a broken one leaves the others."""
+    """Make one section from several files; each is tried alone first, so that a broken one is left out."""
     good = {str(name): file for name, file in files.items() if _attempt(found, name, make, [file])}
     return _attempt(found, ", ".join(good), make, [*good.values()]) if good else []
 
 
 def _attempt(found: Found, name: object, make: Callable[..., Section | list[Section]], *of: object) -> list[Section]:
-    """Make sections down to their HTML; say what is wrong with the file if that does not work."""
+    """Make sections and render them once; if that fails, leave the file out with the reason."""
     with found.naming(name):
         made = make(*of)
         sections = [made] if isinstance(made, Section) else made
@@ -99,7 +99,7 @@ def _attempt(found: Found, name: object, make: Callable[..., Section | list[Sect
 
 
 def _with_own_anchors(sections: list[Section]) -> list[Section]:
-    """Number the anchors that occur twice, so that every link has one place to go."""
+    """Number repeated anchors, so that every link has one target."""
     seen, own = Counter[str](), []
     for section in sections:
         seen[section.anchor] += 1

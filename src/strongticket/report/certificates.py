@@ -1,4 +1,4 @@
-"""What was proved of every source against what was measured; and attention maps, target beside source."""
+"""Certified errors of every source against measured ones; and attention maps of target and source."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Group = tuple[int, list[float], list[float]]  # a width, its sources' worst erro
 
 
 def certificate_section(results: Sequence[Result]) -> Section:
-    """Draw every source of some figures: the worst error on any input against its certificate."""
+    """Draw every source of these figures: its worst error on any input against its certificate."""
     views, tables, total, violations = [], [], 0, 0
     figures = [typed(Certified, result.content) for result in results]
     for figure in figures:
@@ -64,7 +64,7 @@ def _view(name: str, groups: Sequence[Group]) -> View:
 
 
 def certificate_view(name: str, series: Sequence[Series], x: str = "certified error", y: str = "worst error") -> View:
-    """Set errors against certificates, which none may exceed."""
+    """Draw errors against certificates, which none may exceed."""
     broken = "above this line: certificate broken"
     return View(name=name, x=x, y=f"{y} measured", series=series, x_scale="log", y_scales=("log",), diagonal=broken)
 
@@ -89,7 +89,7 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
 
 
 def map_section(result: Result) -> Section:
-    """Set the target's attention maps beside those of its first source at each width."""
+    """Show the target's attention maps beside those of the first source at each width."""
     figure = typed(Certified, result.content)
     points = [point for point in figure.widths if point.target == figure.targets[0]["index"]]
     widths, maps = [point.width for point in points], [point.maps for point in points]

@@ -1,4 +1,4 @@
-"""Rows of `bench decode`: tokens per second of GPT-2 from bits and by torch's ways, and the memory they take."""
+"""Rows of `bench decode`: speed and memory of GPT-2 from bits and in torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +21,8 @@ Place = tuple[str, int]  # device and threads
 
 
 def decode_section(path: Path, rows: Rows) -> Section:
-    """Show tokens per second against the number of weights, a view for each place."""
-    # Of each engine, model and place the last row counts.
+    """Show tokens per second against the number of weights, one view per device and number of threads."""
+    # The last row of each engine, model and place counts.
     latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
     places: dict[Place, list[Timed[Decoding]]] = {}
     for timed in latest:
@@ -36,8 +36,8 @@ def decode_section(path: Path, rows: Rows) -> Section:
         anchor="decode",
         name="Run from bits",
         title="Writing text from bits",
-        lead="A GPT-2 of signed constants, half of them dropped, run from its bits and by torch's ways as floats. All "
-        "compute the same network: their logits were held against float64 before anything was timed.",
+        lead="A GPT-2 of signed constants, half of them dropped, run from its bits and as floats in torch. All compute "
+        "the same network: their logits were checked against float64 before anything was timed.",
         finding=found,
         plain=f"{found}." if found else "",
         blocks=(Chart(title=found or "Tokens per second", caption=caption, views=views, tables=tables),),
@@ -86,7 +86,7 @@ def _view(place: Place, rows: Rows) -> View:
 
 
 def _says(place: Place, rows: Sequence[Decoding]) -> str:
-    """Hold the largest model that runs from bits against float32; nothing where there is none."""
+    """Compare the largest model that runs from bits with float32; empty if there is none."""
     bits = [row for row in rows if row.engine == "bits" and row.times_float32]
     if not bits:
         return ""
@@ -122,7 +122,7 @@ def _table(place: Place, rows: Rows) -> Table:
 
 
 def _finding(rows: Sequence[Decoding]) -> str:
-    """Say what the largest model gains on one core."""
+    """Say how much faster the largest model runs from bits on one core."""
     alone = [row for row in rows if (row.device, row.threads, row.engine) == ("cpu", 1, "bits") and row.times_float32]
     if not alone:
         return ""

@@ -1,4 +1,4 @@
-"""What there is to show: result files, benchmark rows and tickets under the folders a user names."""
+"""Find what to show: result files, benchmark rows and tickets under the given folders."""
 
 import json
 import os
@@ -31,22 +31,22 @@ RESULT, RUN, ROWS, TICKET = "result.json", "run.json", "results.jsonl", ".ticket
 CONFIG, METRICS = "config.json", "metrics.jsonl"  # of a search, finished or not
 LARGEST_JSON = 64 * 2**20
 
-# A file may hold anything: fields missing, words for numbers, nothing where a list should be. Each of these is what
-# some such file makes of correct code, and is reported with the file's name.
+# A file may hold anything: missing fields, words for numbers, null for a list. Correct code raises these errors on such
+# files; they are reported with the file's name.
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, MemoryError, RecursionError)
 
 
 class UnreadableError(StrongTicketError):
-    """A file that is no regular one, too large or no JSON."""
+    """A file that is not regular, too large or not JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A figure's result file: its content, how it was made, and other files that hold the very same."""
+    """A figure's result file: its content, how it was made, and identical copies."""
 
     path: Path
     content: dict[str, object]
-    made: tuple[Made, ...] = (Made(),)  # the file as a whole, and each of its runs where they are told one by one
+    made: tuple[Made, ...] = (Made(),)  # the file as a whole, then each of its runs if recorded one by one
     copies: tuple[Path, ...] = ()
 
     @property
@@ -67,7 +67,7 @@ class SearchRun(NamedTuple):
 
 
 class ComparedModel(NamedTuple):
-    """A file that holds a pretrained model beside its ticket."""
+    """A file that compares a pretrained model with its ticket."""
 
     path: Path
     content: Pretrained
@@ -75,7 +75,7 @@ class ComparedModel(NamedTuple):
 
 
 class Benchmarks(NamedTuple):
-    """A file of benchmark rows; those of other commands are left aside."""
+    """A file of benchmark rows; rows of other commands are ignored."""
 
     path: Path
     sums: list[Timed[SubsetSums]]
@@ -87,7 +87,7 @@ class Benchmarks(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """Everything found, and what could not be read, with the reason."""
+    """Everything found, and the files that could not be read, with the reasons."""
 
     results: list[Result] = field(default_factory=list)
     searches: list[SearchRun] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Found:
 
     @contextmanager
     def naming(self, path: object) -> Iterator[None]:
-        """Note a file as broken if what is done with it fails."""
+        """Note a file as broken if the block fails."""
         try:
             yield
         except UnreadableError as error:
@@ -113,7 +113,7 @@ class Found:
 
 
 def find(paths: Iterable[Path]) -> Found:
-    """Look through folders and single files; a broken one is named and passed over.
+    """Search folders and single files; a broken file is named and skipped.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -134,7 +134,7 @@ def find(paths: Iterable[Path]) -> Found:
 
 
 def _place(path: Path) -> Path:
-    """Follow links; not by Path.resolve, which raises another kind of error for a link to itself."""
+    """Follow links; unlike Path.resolve, always raise OSError for a link to itself."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except OSError as error:
@@ -144,11 +144,9 @@ def _place(path: Path) -> Path:
 def check_out(out: Path) -> None:
     """Refuse to write over a result, a pipe or a device."""
     if out.suffix in (TICKET, ".json", ".jsonl"):
-        raise ValueError(
-            f"{out} is the name of a result, not of a page; choose another --out, report.html for example."
-        )
+        raise ValueError(f"{out} is the name of a result, not of a page; choose another --out, such as report.html.")
     if out.exists() and not out.is_file():
-        raise ValueError(f"{out} is no regular file; choose another --out.")
+        raise ValueError(f"{out} is not a regular file; choose another --out.")
 
 
 def _files(path: Path, found: Found) -> Iterator[Path]:
@@ -175,7 +173,7 @@ def _take(path: Path, found: Found) -> bool:
     elif path.name == RESULT:
         _take_result(path, found)
     elif path.name == METRICS and not (path.parent / RESULT).is_file() and (path.parent / CONFIG).exists():
-        # A search that is under way or was stopped: settings and metrics, and no result yet.
+        # A search that is running or was stopped: settings and metrics, but no result yet.
         with found.naming(path.parent):
             found.searches.append(_search(path.parent, _json(path.parent / CONFIG), None, Made()))
     elif path.suffix == ".json" and path.name != RUN:
@@ -186,7 +184,7 @@ def _take(path: Path, found: Found) -> bool:
 
 
 def _take_result(path: Path, found: Found) -> None:
-    """Take a result; one that holds the very same as another is shown with it."""
+    """Take a result; an identical copy of another is shown with it."""
     content, run = _json(path), _json(path.parent / RUN) if (path.parent / RUN).exists() else None
     content, run = (each if isinstance(each, dict) else {} for each in (content, run))
     config = content.get("config")
@@ -199,7 +197,7 @@ def _take_result(path: Path, found: Found) -> None:
         if content and first.content == content:
             found.results[place] = replace(first, copies=(*first.copies, path))
             return
-    runs = run.get("runs")  # text figures have their number there
+    runs = run.get("runs")  # only a count in figures on text
     made_by = tuple(typed(Made, how) for how in (run, *(runs if isinstance(runs, list) else ())))
     found.results.append(Result(path, content, made_by))
 
@@ -210,7 +208,7 @@ def _search(folder: Path, config: Json, result: SearchResult | None, made: Made)
     for name in ("policy", "seed"):
         settings.pop(name, None)
     metrics = folder / METRICS
-    # A run under way may have written only half of the last line.
+    # A running search may have written only half of the last line.
     lines = [line for line in (_lines(metrics) if metrics.exists() else []) if line.endswith(b"\n")]
     steps = [typed(Metric, _parse(line)) for line in lines]
     return SearchRun(folder, typed(SearchConfig, config)._replace(settings=settings), steps, result, made)
@@ -219,7 +217,7 @@ def _search(folder: Path, config: Json, result: SearchResult | None, made: Made)
 def _take_comparison(path: Path, found: Found) -> bool:
     """Take the file of a pretrained comparison, as `compare --json` prints it or with more about its ticket.
 
-    Any other JSON file is somebody else's, and passed over.
+    Any other JSON file is not ours, and is skipped.
     """
     try:
         content = _json(path)
@@ -249,7 +247,7 @@ def _take_rows(path: Path, found: Found) -> None:
         with suppress(UnreadableError):
             rows += [row] if isinstance(row := _parse(line), dict) else []
     if len(rows) < len(lines):
-        found.leave_out(path, f"{len(lines) - len(rows)} of {len(lines)} lines are no JSON objects")
+        found.leave_out(path, f"{len(lines) - len(rows)} of {len(lines)} lines are not JSON objects")
     sums = [row for row in rows if row.get("op") == "subset_sum" and "engine" in row]
     found.benchmarks.append(
         Benchmarks(
@@ -289,6 +287,6 @@ def _read(path: Path) -> bytes:
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse pipes and the like, which may never end."""
+    """Refuse pipes and devices, which may never end."""
     if path.exists() and not path.is_file():
-        raise UnreadableError("it is no regular file")
+        raise UnreadableError("it is not a regular file")

@@ -1,11 +1,11 @@
-"""Names for files that are called alike."""
+"""Distinct names for files of the same name."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 
 def distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Give each path its end: for all of them equally many parts, as few as tell them apart.
+    """Name each path by its last parts: the same number for all, as few as keep the names distinct.
 
     Example:
         >>> distinct_names([Path("runs/a/seed-0"), Path("runs/b/seed-0"), Path("runs/seed-1")]).values()
@@ -19,7 +19,7 @@ def distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def ticket_names(tickets: Sequence[Path], runs: Sequence[Path]) -> dict[Path, str]:
-    """Name the tickets of runs as the runs are named, and others by themselves.
+    """Name tickets of runs after their runs, and others by their own paths.
 
     Example:
         >>> ticket_names([Path("x/a/best.ticket"), Path("y.ticket")], [Path("x/a"), Path("x/b")]).values()

@@ -1,4 +1,4 @@
-"""Where a figure's numbers come from, in words: every figure on the page says so."""
+"""Where the numbers of each figure on the page come from, in words."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ _NAMED = 8  # runs that are still to do
 
 
 def gather(facts: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Put facts of several files together, each said once; what nobody recorded is named in one line.
+    """Combine the facts of several files, without repetition; facts not recorded are named in one line.
 
     Example:
         >>> gather({"Data": ["a", "b", "a"], "Command": [], "Machine": ["", "a CPU"], "Date": []})
@@ -21,7 +21,7 @@ def gather(facts: Mapping[str, Iterable[str]]) -> dict[str, str]:
     known = {name: list(dict.fromkeys(fact for fact in found if fact)) for name, found in facts.items()}
     if dates := sorted(known.get("Date", [])):
         first, last = dates[0], dates[-1]
-        until = last[11:] if first[:10] == last[:10] else last  # of one day, both hours
+        until = last[11:] if first[:10] == last[:10] else last  # the time only, if on the same day
         known["Date"] = [first if len(dates) == 1 else f"{first.removesuffix(' UTC')} to {until}"]
     gathered = {name: (", " if name in ("Data", "Seeds", "Commit") else "; ").join(f) for name, f in known.items() if f}
     if missing := [name.lower() for name in _EXPECTED if name in facts and name not in gathered]:
@@ -39,10 +39,10 @@ def origin(
     seconds: float = 0.0,
     missing: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Say which files hold the data, and what is recorded of command, machine and date.
+    """Name the data files, and the recorded command, machine and date.
 
-    `commands` stand instead of those that were recorded, `copies` are files that hold the same, `seconds` is what all
-    took, and `missing` names the runs that are still to do.
+    `commands` replace the recorded ones, `copies` are identical files, `seconds` is the total time, and `missing` names
+    the runs still to do.
     """
     made, several = list(made), sorted(set(seeds))
     return gather(
@@ -61,7 +61,7 @@ def origin(
 
 
 def origin_of(*results: Result) -> dict[str, str]:
-    """Say the same of figures; of those on text, the next planned runs, without the digits that end each name."""
+    """Return the origin of figures; for those on text, with the next planned runs, without the hash in their names."""
     missing: list[str] = []
     for result in results:
         names = [name.rpartition("-")[0] for name in typed(Plan, result.content).missing]
@@ -78,7 +78,7 @@ def origin_of(*results: Result) -> dict[str, str]:
 
 
 def _seeds(result: Result) -> list[int]:
-    """Give the seeds that were run: the one of the configuration, or of figures on text those their numbers name."""
+    """Return the seeds that were run: the configuration's, or for figures on text, those in the result."""
     config = typed(FigureConfig, result.config)
     if config.seed is not None:
         return [config.seed]
@@ -97,11 +97,11 @@ def _named_seeds(content: object) -> Iterator[int]:
 
 
 def command_of(config: FigureConfig) -> str:
-    """Spell out the command for figures on text, whose many runs were each started by it."""
+    """Reconstruct the command of a figure on text, which started each of its many runs."""
     if not config.schedule:
         return ""
     options = f"--schedule {config.schedule} --models {','.join(config.models)}"
-    # Models with different numbers of seeds are what a figure usually has.
+    # Different numbers of seeds are the figure's default.
     if len(seeds := set(config.models.values())) == 1:
         options += f" --seeds {seeds.pop()}"
     return f"strongticket reproduce {config.figure} {options}"
@@ -123,7 +123,7 @@ def took(seconds: float) -> str:
 
 
 def machine_of(made: Made) -> str:
-    """Describe the machine in a few words; nothing if it is not recorded.
+    """Describe the machine in a few words; empty if it is not recorded.
 
     Example:
         >>> machine_of(Made(cpu="Intel(R) Xeon(R) Processor (family 6, model 207)", cores=2))
@@ -136,10 +136,10 @@ def machine_of(made: Made) -> str:
 
 
 def _plain(machine: str) -> str:
-    """Leave out what a processor's name has for lawyers."""
+    """Remove trademark signs and filler words from a processor's name."""
     return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", "", machine)).strip()
 
 
 def date_of(made: Made) -> str:
-    """Give date and minute, without what nobody reads; nothing if it is not recorded."""
+    """Return the date to the minute; empty if it is not recorded."""
     return made.date[:16].replace("T", " ") + " UTC" if made.date else ""

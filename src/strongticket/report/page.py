@@ -1,8 +1,7 @@
-"""Sections to one HTML file: style, script and data inside it, nothing fetched, every text from a file escaped.
+"""Render sections as one HTML file with style, script and data inside; nothing is fetched, all text is escaped.
 
-The templates say what the page looks like; the engine escapes whatever they print. The file names its one script and
-one style by their hashes in a content security policy, so a browser runs nothing else in it and asks no network for
-anything, whatever a name or a caption holds.
+The templates define the page; the engine escapes everything they print. A content security policy names the only script
+and style by their hashes, so that a browser runs nothing else and uses no network, whatever a file contains.
 """
 
 import base64
@@ -22,15 +21,15 @@ from strongticket.charts.colours import style_sheet
 from strongticket.charts.parts import Maps, Matrix, Section, Table, drawn_json
 from strongticket.report.axis import axis_of
 
-_FINDINGS = 3  # at the top, in plain words
-_MOST_OF_A_CHAPTER = 4  # at a glance
+_FINDINGS = 3  # at the top of the page
+_MOST_OF_A_CHAPTER = 4  # in the summary
 _FORMULA = re.compile(r"\b(\w)(?:_(\w+))?\^\((.*?)\)")
-_LONG = 18  # letters: a column of longer words breaks its lines on a phone
+_LONG = 18  # letters: a column of longer words wraps on a phone
 _SCRIPTS = ("draw.js", "chart.js", "maps.js", "inspector.js", "matrix.js", "save.js", "page.js")
 
 
 def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]) -> str:
-    """Give the whole page."""
+    """Return the whole page."""
     style = style_sheet() + _asset("page.css")
     script = "\n".join(f"// {name}\n{_asset(name)}" for name in _SCRIPTS)
     hero, shown = _hero(sections)
@@ -54,7 +53,7 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
 
 
 def _hero(sections: Sequence[Section]) -> tuple[Section | None, list[Section]]:
-    """Take what a page opens with out of its section: attention maps, or a picture that a ticket hides."""
+    """Take the opening block out of its section: attention maps, or a picture hidden in a ticket."""
     for kind in (Maps, Matrix):
         for place, section in enumerate(sections):
             chosen = [block for block in section.blocks if isinstance(block, kind)][:1]
@@ -71,7 +70,7 @@ def _hero(sections: Sequence[Section]) -> tuple[Section | None, list[Section]]:
 
 
 def render_section(section: Section) -> str:
-    """Give one section as the page shows it."""
+    """Return one section as the page shows it."""
     return _render("section.html", section=section, entries=_entries([section]))
 
 
@@ -103,14 +102,14 @@ def _templates() -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Refuse to print what is no text: a file may hold anything, and its names and notes are shown as they are."""
+    """Refuse to print anything but text and integers: names and notes from files may be anything."""
     if not isinstance(value, str | int | Undefined):
         raise TypeError(f"a text is needed; got {type(value).__name__}")
     return value
 
 
 def _typeset(text: str) -> Markup:
-    """Write indices and exponents as people do, and escape the rest.
+    """Typeset indices and exponents, and escape the rest.
 
     Example:
         >>> print(_typeset("times n_K^(1/4) < 2"))
@@ -125,7 +124,7 @@ def _typeset(text: str) -> Markup:
 
 
 def _glance(sections: Sequence[Section]) -> Iterator[tuple[str, str, str]]:
-    """Give anchor, name and finding of each section that found something; of a long chapter, of the first few."""
+    """Yield anchor, name and finding of each section with a finding; only the first few of a long chapter."""
     listed: Counter[str] = Counter()
     for section in sections:
         if not section.finding:
@@ -139,7 +138,7 @@ def _glance(sections: Sequence[Section]) -> Iterator[tuple[str, str, str]]:
 
 
 def _entries(sections: Sequence[Section]) -> dict[str, str]:
-    """Give the list of contents: each entry with the anchor of the first section under it."""
+    """Return the list of contents: each entry with the anchor of its first section."""
     entries: dict[str, str] = {}
     for section in sections:
         entries.setdefault(section.chapter or section.name, section.anchor)

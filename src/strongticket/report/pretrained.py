@@ -1,4 +1,4 @@
-"""Pretrained models as tickets: how close outputs come as each entry gets more random products to choose from."""
+"""Pretrained models as tickets: how close outputs come with more random products per entry."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,13 +24,13 @@ from strongticket.report.records import Collected, Compared, Pretrained, typed
 
 
 def collected_section(result: Result) -> Section:
-    """Show a result that holds the comparisons of one model, as `strongticket.bench.pretrained` collects them."""
+    """Show the comparisons of one model, as `strongticket.bench.pretrained` collects them."""
     runs = typed(Collected, result.content)
     return _section(runs.model, runs.runs, origin([result.path], result.made))
 
 
 def single_section(models: Sequence[ComparedModel]) -> Section:
-    """Show comparisons that lie about as single files."""
+    """Show comparisons from single files."""
     where = origin([model.path for model in models], [model.made for model in models])
     return _section("A pretrained model", [model.content for model in models], where)
 
@@ -40,8 +40,8 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
     last = runs[-1].compare
     chart = Chart(
         title=f"{model} and its tickets on the same text",
-        caption=f"{last.texts:,} texts, {last.tokens:,} tokens. Parts: each on the inputs it has in the "
-        "original, its largest error against its certificate, which holds for every input of the norm.",
+        caption=f"{last.texts:,} texts, {last.tokens:,} tokens. Parts: the largest error of each on its inputs in the "
+        "original, against its certificate, which holds for all inputs up to a norm.",
         views=(*_views(runs), _part_view(runs)),
         tables=(_table(runs),),
     )
@@ -50,7 +50,7 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
         anchor="pretrained",
         name="Pretrained",
         title=f"{model} inside a random network",
-        lead="Every matrix that became random is a seed and a mask; nothing was trained. How close do the ticket’s "
+        lead="Every replaced matrix is a seed and a mask; nothing was trained. How close do the ticket’s "
         "outputs come to the original’s as each entry has more random products to choose from?",
         finding=f"{best.what}, {best.items} items per entry: {_closeness(best.compare)}",
         blocks=(chart,),
@@ -58,7 +58,7 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
     )
 
 
-# Values against items, by the view's name and axis and the line's name and dash; shown where every run has them.
+# Values against items, by the view's name and axis and the line's name and dash; shown if every run has them.
 _VIEWS: dict[tuple[str, str], dict[tuple[str, Dash], Callable[[Pretrained], float | None]]] = {
     ("Similarity", "1 − cosine similarity"): {
         ("mean", "solid"): lambda run: 1 - run.compare.cosine["mean"] if run.compare.cosine else None,
@@ -76,7 +76,7 @@ _VIEWS: dict[tuple[str, str], dict[tuple[str, Dash], Callable[[Pretrained], floa
 
 
 def _views(runs: Sequence[Pretrained]) -> Iterator[View]:
-    """Draw values against items, one colour for each kind of ticket."""
+    """Draw values against items, one colour per kind of ticket."""
     kinds = [*zip(dict.fromkeys(run.what for run in runs), SERIES, strict=False)]
     for (name, y), lines in _VIEWS.items():
         series = []

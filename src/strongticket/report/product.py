@@ -1,16 +1,16 @@
-"""What a ticket of two random matrices computes: their masked product, where it is small enough to look at."""
+"""The masked product of a ticket of two random matrices, if it is small enough to draw."""
 
 from torch import Tensor
 
 from strongticket.charts.parts import Matrix, Table, number
 from strongticket.tickets.ticket import Ticket
 
-LARGEST_SIDE = 64  # of a product, in entries: each is a cell of the picture and one of the table
+LARGEST_SIDE = 64  # of a product, in entries: each is a cell of the picture and of the table
 MOST_WEIGHTS = 2**20  # of both matrices
 
 
 def draw_product(ticket: Ticket) -> Matrix | None:
-    """Draw what a ticket of the linear family computes; nothing for any other, or where it is too large."""
+    """Draw what a ticket of the linear family computes; None for any other, or if it is too large."""
     product = product_of(ticket)
     if product is None:
         return None
@@ -19,14 +19,14 @@ def draw_product(ticket: Ticket) -> Matrix | None:
     return Matrix(
         title="What the ticket computes",
         caption=f"The product of the two masked matrices, {d_out} × {d_in}. Each entry is a sum of the products of "
-        "random weights that the masks leave. The bluer, the larger.",
+        "random weights that the masks keep. Bluer cells are larger.",
         values=[[float(f"{value:.4g}") for value in row] for row in product.tolist()],
         tables=(Table(caption="Entries", columns=("", *map(str, range(1, d_in + 1))), rows=rows, words=0),),
     )
 
 
 def product_of(ticket: Ticket) -> Tensor | None:
-    """Multiply `second` (d_out, n) and `first` (n, d_in) as they are after masking, in float64.
+    """Multiply `second` (d_out, n) and `first` (n, d_in) after masking, in float64.
 
     Returns:
         The product (d_out, d_in), or None if the ticket is of another kind or too large.

@@ -1,4 +1,4 @@
-"""What files hold, as typed values; a field that is missing or of another kind is an error that names it."""
+"""The content of files as typed values; a missing field or one of another type raises an error that names it."""
 
 import functools
 import types
@@ -13,7 +13,7 @@ Maps = list[list[list[float]]]  # (samples, T, T)
 
 
 class Made(NamedTuple):
-    """How and where numbers were made, as a run file, a benchmark row or a ticket tells."""
+    """How and where numbers were made, from a run file, a benchmark row or a ticket."""
 
     command: str | None = None
     date: str | None = None
@@ -33,17 +33,17 @@ class FigureConfig(NamedTuple):
     figure: str | None = None
     seed: int | None = None
     schedule: str | None = None  # of figures on text
-    models: dict[str, int] = _NONE  # of those, how many seeds each has
+    models: dict[str, int] = _NONE  # of figures on text, with the number of seeds
 
 
 class Plan(NamedTuple):
-    """What a figure on text has still to run."""
+    """The missing runs of a figure on text."""
 
     missing: list[str] = _EMPTY
 
 
 class Width(NamedTuple):
-    """The sources of one target and width; of Figure 4 also the attention maps of the first."""
+    """The sources of one target and width; in Figure 4, also the attention maps of the first."""
 
     target: int
     width: int
@@ -64,13 +64,13 @@ class Certified(NamedTuple):
     targets: list[dict[str, object]]
     widths: list[Width]
     violations: int
-    rounding: float  # by which an error may exceed a certificate
+    rounding: float  # how far rounding may lift an error above its certificate
     target_maps: list[Maps] = _EMPTY
-    adaptive: Adaptive | None = None  # not in files from before there was this
+    adaptive: Adaptive | None = None  # missing in older files
 
 
 class SearchConfig(NamedTuple):
-    """The settings of a search that the page names; `settings` has all but the seed, the policy's among them."""
+    """The settings of a search that the page names; `settings` has all but the seed, including the policy's."""
 
     mode: str
     size: str
@@ -84,7 +84,7 @@ class SearchConfig(NamedTuple):
 
     @property
     def tokens_a_step(self) -> int:
-        """How many tokens one step learns from."""
+        """Return how many tokens one step learns from."""
         return self.sequences * self.length
 
 
@@ -113,7 +113,7 @@ class PartError(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A model beside its ticket, as `compare` prints it: with similarities, or loss and divergence if it is causal."""
+    """A model and its ticket, as `compare` prints them: with similarities, or loss and divergence if causal."""
 
     texts: int
     tokens: int
@@ -126,7 +126,7 @@ class Compared(NamedTuple):
 
 
 class Constructed(NamedTuple):
-    """What `construct` prints of a ticket, where that was kept."""
+    """What `construct` prints about a ticket, if it was kept."""
 
     worst_entry: float | None = None
     worst_reached: float | None = None
@@ -135,7 +135,7 @@ class Constructed(NamedTuple):
 
 
 class Pretrained(NamedTuple):
-    """One number of items for one kind of ticket."""
+    """A ticket of one kind with one number of items."""
 
     what: str
     items: int
@@ -144,7 +144,7 @@ class Pretrained(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """All of one model, as `strongticket.bench.pretrained` collects them."""
+    """All tickets of one model, as `strongticket.bench.pretrained` collects them."""
 
     model: str
     runs: list[Pretrained]
@@ -159,7 +159,7 @@ class SubsetSums(NamedTuple):
     device: str
     threads: int
     clock: str  # "cpu" or "wall"
-    rows: int  # a timed run of a batched engine has this many; all runs of a one-at-a-time peer together
+    rows: int  # in one timed run of a batched engine; in all runs of a one-at-a-time peer together
     p20: float
     median: float
     p80: float
@@ -173,7 +173,7 @@ class SubsetSums(NamedTuple):
 
 
 class SearchSteps(NamedTuple):
-    """A row of `bench search`: one kind of step of one model; ratios are to the dense step, where it was timed."""
+    """A row of `bench search`: one kind of step of one model; ratios are to the dense step, if it was timed."""
 
     model: str
     kind: str
@@ -184,28 +184,28 @@ class SearchSteps(NamedTuple):
     sequences: int
     length: int
     trained: int  # numbers the optimizer updates
-    p20: float  # seconds a step
+    p20: float  # seconds per step
     median: float
     p80: float
     tokens_per_second: float  # by the median
     loss_error: float  # of the first micro-batch, relative to eager float32
     gradient_error: float  # of the same, in norm
-    time_ratio: float | None = None  # the median over the turns
-    peak_bytes: int | None = None  # its own, most at any moment of a step; None on a CPU
+    time_ratio: float | None = None  # the median over turns
+    peak_bytes: int | None = None  # the largest during a step, without other memory; None on a CPU
     peak_ratio: float | None = None
     op: str = "search"
 
 
 class RuleRun(NamedTuple):
-    """A row of `bench rules`: one rule at one density on one network, or the network trained."""
+    """A row of `bench rules`: one rule at one density on one network, or the trained network."""
 
     network: str
     rule: str
-    density: float  # asked for; some rules only begin there
+    density: float  # as set; some rules only start there
     seed: int
     steps: int
-    accuracy: float  # on the images to test on
-    bytes: int  # of the ticket; of a trained network's numbers in float32
+    accuracy: float  # on test images
+    bytes: int  # of the ticket, or of a trained network's weights in float32
     seconds: float  # of CPU time
     kept: int
     weights: int
@@ -213,38 +213,38 @@ class RuleRun(NamedTuple):
 
 
 class RuleStep(NamedTuple):
-    """A row of `bench rules`: a step of a search beside others of the same network, on one CPU thread."""
+    """A row of `bench rules`: a search step against other steps of the same network, on one CPU thread."""
 
     network: str
     batch: int
     dense_ms: float
-    over_dense: float  # time over that of a dense step, median of turns
-    over_published: float  # likewise over a step that sorts all scores, as published scripts do
-    rule: str = "edge-popup"  # rows of earlier releases do not say
+    over_dense: float  # time relative to a dense step, median of turns
+    over_published: float  # likewise, relative to a step that sorts all scores, as published scripts do
+    rule: str = "edge-popup"  # missing in rows of earlier releases
     op: str = "rule-step"
 
 
 class Decoding(NamedTuple):
-    """A row of `bench decode`: one way to run one GPT-2, in a process of its own; ratios are to float32's turns."""
+    """A row of `bench decode`: one way to run one GPT-2, in its own process; ratios are to float32's turns."""
 
     model: str
     engine: str
     device: str
     threads: int
     clock: str  # "cpu" or "wall"
-    weights: int  # how many there are
-    weight_bytes: int  # that they take
-    memory_bytes: int  # what the process grew by, or has allocated on the GPU, when it was ready to run
+    weights: int  # their number
+    weight_bytes: int  # their size
+    memory_bytes: int  # growth of the process, or GPU memory allocated, when it was ready to run
     first_seconds: float  # from a prompt to the first token, the median
-    prompt: int  # tokens of it
+    prompt: int  # tokens in the prompt
     context: int  # tokens before those timed one by one
-    p20: float  # tokens a second
+    p20: float  # tokens per second
     median: float
     p80: float
-    error: float  # of logits, over the largest of the float64 ones
-    bandwidth: float  # bytes a second that were read where nothing else was done
-    limit_share: float  # reading the weights that a token needs at that speed, over its time
-    times_float32: float | None = None  # tokens a second over float32's, median of turns; None if that was not run
+    error: float  # of logits, relative to the largest float64 logit
+    bandwidth: float  # bytes per second when only reading
+    limit_share: float  # time to read a token's weights at that speed, relative to its actual time
+    times_float32: float | None = None  # tokens per second relative to float32's, median of turns; None without float32
     first_times_float32: float | None = None  # likewise for the first token
     op: str = "decode"
 
@@ -257,7 +257,7 @@ class Timed(NamedTuple, Generic[T]):
 
 
 def typed(kind: type[T], value: Json) -> T:
-    """Read a JSON value as a type: a named tuple by its fields, others of the file left aside; lists, pairs, numbers.
+    """Read a JSON value as a type: a named tuple by its fields, ignoring others; lists, pairs, numbers.
 
     Example:
         >>> typed(PartError, {"part": "layer.0", "certified": 1, "error": 0.5, "norm": 2.0})
@@ -276,7 +276,7 @@ def _read(kind: Any, value: Json, name: str) -> Any:
         return None if value is None else _read(parts[0], value, name)
     if hasattr(kind, "_fields") and isinstance(value, dict):
         hints = _hints(kind)
-        # KeyError for what is missing and has no default.
+        # KeyError for a missing field without a default.
         named = [field for field in kind._fields if field in value or field not in kind._field_defaults]
         return kind(**{field: _read(hints[field], value[field], field) for field in named})
     if origin is list and isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Rows of `bench rules`: how good tickets of each rule are, by their size; and what a step costs."""
+"""Rows of `bench rules`: how good tickets of each rule are, by their size, and the cost of a step."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from strongticket.report.records import RuleRun, RuleStep, Timed
 
 _TRAINED = "trained"
 _DASHES: tuple[Dash, ...] = ("solid", "dashed")
-# Accuracies on MNIST (28 x 28 pixels, 60,000 images) where a paper has one for this network, and how much it keeps.
+# Published accuracies on MNIST (28 x 28 pixels, 60,000 images) for this network, and how much is kept.
 _PUBLISHED_NETWORK = "300-100"
 _PUBLISHED = (
     ("bernoulli", "Zhou et al. 2019", "95.3 %", None, "2,000 epochs, SGD; no rescaling, and the mask is a sample"),
@@ -24,7 +24,7 @@ Case = tuple[str, float]  # rule and density
 
 
 def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Timed[RuleStep]]) -> Section:
-    """Show wrong answers against bytes, a view for each network."""
+    """Show wrong answers against bytes, one view per network."""
     latest = {(r.row.network, r.row.rule, r.row.density, r.row.seed): r.row for r in rows}.values()
     networks = list(dict.fromkeys(row.network for row in latest))
     views, tables = [], []
@@ -46,7 +46,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
         name="Rules",
         title="Rules on handwritten digits",
         lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 x 8 "
-        "pixels. A ticket further left is a smaller file, one further down a better network.",
+        "pixels. Further left is a smaller file; further down, a better network.",
         finding=_finding(networks[0], _cases(row for row in latest if row.network == networks[0])),
         blocks=tuple(blocks),
         origin=origin([path], [timed.made for timed in rows], commands=["strongticket bench rules"]),
@@ -54,7 +54,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
 
 
 def _cases(rows: Iterable[RuleRun]) -> dict[Case, list[RuleRun]]:
-    """Take runs together that differ in their seeds only, in the order of rules and densities, not of their ends."""
+    """Group runs that differ only in their seeds, in the order of rules and densities."""
     cases: dict[Case, list[RuleRun]] = {}
     order = (_TRAINED, *RULES)
     for row in sorted(rows, key=lambda row: (order.index(row.rule), row.density, row.seed)):
@@ -79,7 +79,7 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
                 dash=dash,
             )
         )
-    # A line from side to side: in float32 it is far larger than any ticket.
+    # A horizontal line, since its float32 file is far larger than any ticket.
     for runs in (runs for (rule, _), runs in cases.items() if rule == _TRAINED and series):
         ends = [x for each in series for x, _ in each.points]
         name = f"{_TRAINED}, {_bytes(runs):,.0f} bytes in float32"
@@ -109,7 +109,7 @@ def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:
 
 
 def _published_table(cases: dict[Case, list[RuleRun]]) -> Table:
-    """Papers beside our nearest density, or our best one where a paper does not say how much it keeps."""
+    """Compare papers with our nearest density, or with our best if a paper does not say how much it keeps."""
     rows = []
     for rule, paper, accuracy, kept, differs in _PUBLISHED:
         ours = [runs for (name, _), runs in cases.items() if name == rule]
@@ -121,7 +121,7 @@ def _published_table(cases: dict[Case, list[RuleRun]]) -> Table:
              f"{_kept(runs):.1%}", differs)
         )  # fmt: skip
     return Table(
-        caption=f"{_PUBLISHED_NETWORK}: published on MNIST, 784 inputs and 60,000 images, where ours are 64 and 1,437",
+        caption=f"{_PUBLISHED_NETWORK}: published on MNIST, with 784 inputs and 60,000 images; ours has 64 and 1,437",
         columns=("rule", "paper", "accuracy", "kept", "ours", "ours kept", "what else differs"),
         rows=rows,
         words=2,
@@ -139,14 +139,14 @@ def _steps_table(steps: Sequence[RuleStep]) -> Table:
             "batch": lambda step: str(step.batch),
             "dense, ms": lambda step: f"{step.dense_ms:.2f}",
             "time / dense": lambda step: f"{step.over_dense:.2f}",
-            "time / published way": lambda step: f"{step.over_published:.2f}",
+            "time / published code": lambda step: f"{step.over_published:.2f}",
         },
         words=2,
     )
 
 
 def _finding(network: str, cases: dict[Case, list[RuleRun]]) -> str:
-    """Name the best ticket and what training gives."""
+    """Name the best ticket and the accuracy of training."""
     tickets = {case: runs for case, runs in cases.items() if case[0] != _TRAINED}
     if not tickets:
         return ""
@@ -167,7 +167,7 @@ def _kept(runs: Sequence[RuleRun]) -> float:
 
 
 def _errors(runs: Sequence[RuleRun]) -> float:
-    """In per cent, and on a log scale: rules differ most where nearly all answers are right."""
+    """Return wrong answers in per cent: on a log scale, they show how rules differ where nearly all are right."""
     return 100 * (1 - _accuracy(runs))
 
 

@@ -1,4 +1,4 @@
-"""Runs of `strongticket search`: how the losses fell, and what each run was."""
+"""Runs of `strongticket search`: their losses and settings."""
 
 import json
 import re
@@ -15,12 +15,17 @@ from strongticket.report.names import distinct_names
 from strongticket.report.origin import date_of, machine_of, origin
 from strongticket.report.records import SearchConfig, typed
 
-_POINTS = 80  # of a training curve, at most: each is the mean of some steps
-_MOST = 500  # validations of one run; of more, every so many are drawn
+_POINTS = 80  # at most, of a training curve: each is the mean of some steps
+_MOST = 500  # validations drawn per run; more are thinned out
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted", "dashdot")
-# What tells runs apart is looked for in this order, and then among all other settings.
+# Settings that distinguish runs are sought in this order, then among all others.
 _FIRST = ("steps", "lr", "sequences", "length", "text")
-_LOUD = {"steps": "{:,} steps", "lr": "learning rate {:.3g}", "sequences": "{} sequences a step", "length": "length {}"}
+_LOUD = {
+    "steps": "{:,} steps",
+    "lr": "learning rate {:.3g}",
+    "sequences": "{} sequences per step",
+    "length": "length {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +40,16 @@ class _Line:
 
 
 def search_section(runs: Sequence[SearchRun]) -> Section:
-    """Draw the losses of all runs in one figure, with a table of what they were."""
+    """Draw the losses of all runs in one figure, with a table of the runs."""
     folders = distinct_names([run.folder for run in runs])
     differences = differences_of([run.config for run in runs])
     lines = _lines(runs, differences, folders)
     validated = [(line.name, *point) for line in lines for point in line.validation]
     chart = Chart(
         title=sentence(_finding(runs)) or "Losses by the amount of text",
-        caption="With points: validation; without, and thin: training, each place the mean of the steps around it. "
-        "One colour for each setting; its seeds differ in their dashes. The loss before the first step is in the "
-        f"table. Of more than {_MOST} validations, every so many are shown.",
+        caption="With points: validation. Thin, without points: training, averaged over neighbouring steps. One colour "
+        "per setting; its seeds differ in their dashes. The loss before the first step is in the table. At most about "
+        f"{_MOST} validations per run are shown.",
         views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
         tables=(
             table_of(
@@ -74,7 +79,7 @@ def _lines(
     runs: Sequence[SearchRun], differences: Sequence[Mapping[str, str]], folders: Mapping[Path, str]
 ) -> list[_Line]:
     seeds: dict[str, list[int]] = {}  # of each setting
-    names = [run_name(run.config, said.values()) for run, said in zip(runs, differences, strict=True)]
+    names = [run_name(run.config, own.values()) for run, own in zip(runs, differences, strict=True)]
     lines = []
     for run, name in zip(runs, names, strict=True):
         seed, setting = run.config.seed, json.dumps(run.config.settings, sort_keys=True)
@@ -90,7 +95,7 @@ def _lines(
 
 
 def differences_of(configs: Sequence[SearchConfig]) -> list[dict[str, str]]:
-    """Say of each run in which settings it differs from those that are otherwise called alike, in as few as tell.
+    """Name the settings that distinguish each run from others of the same name, as few as possible.
 
     Example:
         >>> same = {"mode": "dense", "seed": 0, "steps": 9, "sequences": 4, "length": 32}
@@ -99,15 +104,15 @@ def differences_of(configs: Sequence[SearchConfig]) -> list[dict[str, str]]:
         [{'lr': 'learning rate 0.1'}, {'lr': 'learning rate 0.2'}, {}]
     """
     alike: list[tuple[str, ...]] = [(config.mode, config.size, scale_words(config)) for config in configs]
-    said: list[dict[str, str]] = [{} for _ in configs]
+    found: list[dict[str, str]] = [{} for _ in configs]
     for name in dict.fromkeys((*_FIRST, *(name for config in configs for name in config.settings))):
         values = [json.dumps(config.settings.get(name), sort_keys=True) for config in configs]
         several = {key for key in alike if len({v for k, v in zip(alike, values, strict=True) if k == key}) > 1}
         for place, (key, config) in enumerate(zip(alike, configs, strict=True)):
             if key in several and name in config.settings:
-                said[place][name] = _setting_words(name, config.settings[name])
+                found[place][name] = _setting_words(name, config.settings[name])
         alike = [(*key, value) for key, value in zip(alike, values, strict=True)]
-    return said
+    return found
 
 
 def _setting_words(name: str, value: object) -> str:
@@ -117,7 +122,7 @@ def _setting_words(name: str, value: object) -> str:
 
 
 def run_name(config: SearchConfig, differences: Iterable[str] = ()) -> str:
-    """Name a run in a few words; `differences` are those from others of the name.
+    """Name a run in a few words; `differences` distinguish it from others of the same name.
 
     Example:
         >>> run_name(SearchConfig(size="nano", mode="dense", seed=3, steps=9, sequences=4, length=32))
@@ -128,7 +133,7 @@ def run_name(config: SearchConfig, differences: Iterable[str] = ()) -> str:
 
 
 def scale_words(config: SearchConfig) -> str:
-    """Write the factor on query and key weights; "auto" is worked out."""
+    """Write the factor on query and key weights; "auto" is resolved."""
     if config.mode == "dense":
         return "–"
     scale = config.policy["qk_scale"]
@@ -138,7 +143,7 @@ def scale_words(config: SearchConfig) -> str:
 
 
 def policy_words(config: SearchConfig) -> str:
-    """Say what was done with the weights: density, and what is not as usual."""
+    """Describe the treatment of the weights: the density, and settings that differ from the defaults."""
     if config.mode == "dense":
         return "all weights trained"
     usual = asdict(Policy()) | {name: config.policy[name] for name in ("density", "qk_scale")}
@@ -156,7 +161,7 @@ def _change(name: str, value: object) -> str:
 
 
 def _validation(run: SearchRun) -> list[tuple[float, float]]:
-    # The last of a long run first, so that it is among those drawn.
+    # Counted from the end, so that the last is always drawn.
     steps = _validated(run)
     chosen = steps[:: -(-(-len(steps) // _MOST) or 1)][::-1]
     return [(float(step * run.config.tokens_a_step), loss) for step, loss in chosen]
@@ -169,7 +174,7 @@ def _validated(run: SearchRun) -> list[tuple[int, float]]:
 
 
 def _training(run: SearchRun) -> list[tuple[float, float]]:
-    """Give the training loss, neighbours averaged so that a long run is a line and not a cloud."""
+    """Return the training loss, averaged over neighbouring steps, so that it makes a line, not a cloud."""
     steps = [(line.step, line.loss) for line in run.metrics if line.loss is not None]
     size = -(-len(steps) // _POINTS) or 1
     parts = [steps[first : first + size] for first in range(0, len(steps), size)]
@@ -182,11 +187,11 @@ def _view(lines: Sequence[_Line], name: str) -> View:
     for line in lines:
         look: dict[str, Any] = {"colour": line.colour, "dash": line.dash}
         if name != "Training" and line.validation:
-            # Before the first step the loss is far above all others, and would squeeze them into a corner.
+            # The loss before the first step is far above all others, and would squeeze them.
             points = [point for point in line.validation if point[0] > 0] or line.validation
             series.append(Series(name=line.name, points=points, **look))
         if name != "Validation" and line.training:
-            below = name == "Both" and bool(line.validation)  # the training loss goes with the validation loss
+            below = name == "Both" and bool(line.validation)  # the training loss accompanies the validation loss
             label = f"{line.name}, training" if below else line.name
             look |= {"thin": name == "Both", "marks": False, "follows": below}
             series.append(Series(name=label, points=line.training, **look))
@@ -196,12 +201,12 @@ def _view(lines: Sequence[_Line], name: str) -> View:
 def _run_table(
     runs: Sequence[SearchRun], differences: Sequence[Mapping[str, str]], folders: Mapping[Path, str]
 ) -> Table:
-    said = dict(zip((run.folder for run in runs), differences, strict=True))
+    settings_of = dict(zip((run.folder for run in runs), differences, strict=True))
 
     def settings(run: SearchRun) -> str:
         policy = policy_words(run.config)
-        # The state has the steps, the policy its own settings.
-        others = [words for name, words in said[run.folder].items() if name != "steps" and words not in policy]
+        # Steps are in the column "state", and the policy has its own settings.
+        others = [words for name, words in settings_of[run.folder].items() if name != "steps" and words not in policy]
         return ", ".join((policy, *others))
 
     def rate(run: SearchRun) -> str:
@@ -216,15 +221,15 @@ def _run_table(
         "model": lambda run: run.config.size,
         "settings": settings,
         "state": state_of,
-        # The model's numbers stand below, where there is room.
+        # Without the processor's model numbers, which are in the section's origin.
         "machine": lambda run: re.sub(r" \([^()]*\)", "", machine_of(run.made)) or "–",
         "date, UTC": lambda run: date_of(run.made).removesuffix(" UTC") or "–",
     }
-    return table_of("What each run was", runs, columns, remarks=5)
+    return table_of("The runs", runs, columns, remarks=5)
 
 
 def state_of(run: SearchRun) -> str:
-    """Say whether a run is done, and whether in one go."""
+    """Say whether a run is finished, and whether it was resumed."""
     if run.result is None:
         done = max((line.step for line in run.metrics), default=0)
         return f"not finished: step {done:,} of {run.config.steps:,}"
@@ -240,7 +245,7 @@ def _best(run: SearchRun) -> float | None:
 
 def _finding(runs: Sequence[SearchRun]) -> str:
     if len({json.dumps(run.config.text, sort_keys=True) for run in runs}) > 1:
-        return f"{len(runs)} runs, on several texts: their losses are not to be compared"
+        return f"{len(runs)} runs on several texts; their losses cannot be compared"
     found = []
     for mode, what in (("search", "ticket"), ("dense", "trained model")):
         own = [(best, run) for run in runs if run.config.mode == mode and (best := _best(run)) is not None]

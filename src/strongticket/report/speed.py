@@ -1,4 +1,4 @@
-"""Benchmark rows: subset sums a second against peers, and what else was timed."""
+"""Benchmark rows: subset sums per second against peers, and other timings."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ Sums = Timed[SubsetSums]
 
 
 def speed_sections(rows: Benchmarks) -> list[Section]:
-    """Show what a file of benchmark rows holds: subset sums against peers, search steps against dense ones."""
-    # Rates of several threads are in wall time, and would not compare with the peers' on one. Of each engine, device
-    # and number of items the last row counts.
+    """Show a file of benchmark rows: subset sums against peers, search steps against dense ones, and others."""
+    # Rates of several threads are in wall time, which cannot be compared with the peers' on one thread. The last row of
+    # each engine, device and number of items counts.
     alone = [sums for sums in rows.sums if sums.row.threads == 1 and sums.row.engine != "strongticket-1"]
     latest = list({(*_line(sums), sums.row.n): sums for sums in alone}.values())
     sections = [_subset_sums(rows.path, latest)] if latest else []
@@ -28,12 +28,12 @@ def speed_sections(rows: Benchmarks) -> list[Section]:
 
 
 def _line(sums: Sums) -> tuple[str, str, str | None]:
-    """Give engine, device and GPU, which make a line of the figure."""
+    """Return engine, device and GPU, which identify a line of the figure."""
     return sums.row.engine, sums.row.device, sums.made.gpu
 
 
 def sums_chart(rows: list[Sums], caption: str) -> Chart:
-    """Draw rates by the number of items, a line for each engine on each device."""
+    """Draw rates by the number of items, one line per engine and device."""
     lines: dict[tuple[str, str, str | None], list[Sums]] = {}
     for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
         lines.setdefault(_line(sums), []).append(sums)
@@ -84,8 +84,8 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
         name="Speed",
         title="Speed against peers",
         lead="Every entry of every merged matrix is one subset-sum problem: pick, from n random numbers, those whose "
-        "sum comes closest to a target. All engines solve the same problems; where one stops short of the true "
-        "optimum, the table says how often.",
+        "sum comes closest to a target. All engines solve the same problems; the table says how often each finds the "
+        "true optimum.",
         finding=_finding([sums.row for sums in rows if sums.row.device == "cpu"]),
         blocks=(sums_chart(rows, caption),),
         origin=origin([path], [sums.made for sums in rows], commands=["strongticket bench subset-sum"]),
@@ -93,7 +93,7 @@ def _subset_sums(path: Path, rows: list[Sums]) -> Section:
 
 
 def _finding(rows: list[SubsetSums]) -> str:
-    """Compare us with the fastest peer on the most items both solved; nothing where there is none."""
+    """Compare strongticket with the fastest peer at the largest number of items; empty without a peer."""
     ours = max((row for row in rows if row.engine == _OURS), key=lambda row: row.n, default=None)
     peers = [row for row in rows if ours and row.engine != _OURS and row.n == ours.n]
     if ours is None or not peers:
@@ -103,7 +103,7 @@ def _finding(rows: list[SubsetSums]) -> str:
 
 
 def _colours(lines: Sequence[tuple[str, str, str | None]]) -> Iterator[Colour]:
-    """Give ours its colours, on a CPU and on the first GPU; each other line, another GPU's too, the next one."""
+    """Yield our own colours on a CPU and on the first GPU, and the next free colour for every other line."""
     ours: dict[bool, Colour] = {True: "median", False: "mean"}
     others = iter(colour for colour in SERIES if colour not in ("s0", "s3"))  # those two look like ours
     for engine, device, _ in lines:
@@ -136,10 +136,10 @@ def _search_steps(path: Path, rows: list[Timed[SearchSteps]]) -> Section:
     return Section(
         anchor="search-speed",
         name="Search speed",
-        title="What a step of search costs",
+        title="The cost of a search step",
         lead="A search step ranks all scores, masks all weights and updates the scores. It should cost no more than a "
         "step of ordinary training.",
-        finding=f"a search step takes {max(ratios):.2f} times a training step at most" if ratios else "",
+        finding=f"a search step takes at most {max(ratios):.2f} times as long as a training step" if ratios else "",
         blocks=(table,),
         origin=origin([path], [made for _, made in rows], commands=["strongticket bench search"]),
     )

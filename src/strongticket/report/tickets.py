@@ -1,4 +1,4 @@
-"""A ticket opened up: each tensor's density, its mask as a picture, and the weights it keeps among those drawn."""
+"""Inside a ticket: each tensor's density, its mask as a picture, and the weights drawn and kept."""
 
 import base64
 import math
@@ -26,9 +26,9 @@ from strongticket.tickets.ticket import Ticket
 
 CELLS = 96  # of a picture, along each side
 BINS = 41  # of a distribution; odd, so that one is centred at zero
-MOST_BITS = 2**26  # of one mask; of a larger one every so many rows are read
+MOST_BITS = 2**26  # of one mask; rows of a larger one are sampled
 MOST_ROWS = 2**14  # read one by one
-SAMPLES, SAMPLE = 16, 2**14  # a distribution is of at most 16 stretches of this many weights
+SAMPLES, SAMPLE = 16, 2**14  # a distribution uses at most 16 stretches of this many weights
 
 Bits = npt.NDArray[np.uint8]
 Weights = npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ Weights = npt.NDArray[np.float32]
 
 @dataclass(slots=True)
 class Budget:
-    """How much a page has room and time for; what is drawn is taken off."""
+    """How much a page has room and time for; everything drawn is subtracted."""
 
     tickets: int = 12
     pictures: int = 200
@@ -44,7 +44,7 @@ class Budget:
 
 
 def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: Sequence[SearchRun] = ()) -> Section:
-    """Show one ticket; what is drawn is taken off the budget, and one of the searches may have found it."""
+    """Show one ticket, within the budget; one of the searches may have found it."""
     ticket = Ticket.load(path)
     summary = summarize(ticket, path)
     product = draw_product(ticket)
@@ -54,7 +54,7 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
     if undrawn:
-        caption += f" {undrawn} of {len(tensors)} tensors have no picture; where it would be, the reason is."
+        caption += f" {undrawn} of {len(tensors)} tensors have no picture, but a reason in its place."
     inspector = Inspector(
         title="Masks and kept weights", caption=caption, tensors=tensors, tables=(_tensor_table(tensors),)
     )
@@ -71,10 +71,10 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
 
 
 def _origin(path: Path, ticket: Ticket, searches: Sequence[SearchRun]) -> dict[str, str]:
-    """Say what the ticket's metadata tell of how it was made; a search also left that beside it."""
+    """Read from the metadata how a ticket was made; the folder of its search says so, too."""
     hows = []
     for facts in (ticket.metadata, *ticket.metadata.values()):
-        with suppress(TypeError):  # metadata are free: what is of another kind tells nothing
+        with suppress(TypeError):  # metadata may be anything: ignore other types
             hows.append(typed(Made, facts))
     for search in searches:
         found = search.result.found if search.result else None
@@ -101,7 +101,7 @@ def _facts(summary: Summary) -> Table:
 
 
 def _search_words(search: object) -> str:
-    """Say how a search ended; metadata are free, so what is not there is not said."""
+    """Say how a search ended; metadata may be anything, so missing facts are left out."""
     if not isinstance(search, Mapping):
         return ""
     words = [f"search on {search.get('data', 'a text')}"]
@@ -144,7 +144,7 @@ def _draw(ticket: Ticket, tensor: RandomTensor, budget: Budget) -> DrawnTensor:
 
 
 def _why_not(tensor: RandomTensor, budget: Budget) -> str:
-    """Say why a tensor cannot be drawn; nothing if it can."""
+    """Say why a tensor cannot be drawn; empty if it can."""
     _, columns = _sides(tensor.shape)
     rule = not isinstance(tensor.mask, PackedMask | FullMask)
     if not tensor.numel:
@@ -152,20 +152,20 @@ def _why_not(tensor: RandomTensor, budget: Budget) -> str:
     if columns > MOST_BITS:
         return f"a row of {columns:,} weights is too large to draw"
     if rule and tensor.numel > MOST_BITS:
-        # A rule has no rows to read one by one: it gives all of them or none.
+        # The rows of a rule cannot be read one by one.
         return f"a mask of {tensor.numel:,} weights, given as {tensor.mask.kind}, is too large to draw"
     if budget.pictures < 1 or budget.bits < min(tensor.numel, MOST_BITS):
-        return "the page has room for no more"
+        return "the page has no room for more"
     return ""
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Lay a tensor flat: its last axis across, all others down."""
+    """Flatten a tensor to two axes: its last axis across, all others down."""
     return math.prod(shape[:-1]), shape[-1] if shape else 1
 
 
 def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Cells, str]:
-    """Give the mask as at most CELLS x CELLS densities of one byte each, and what was done to it."""
+    """Return the mask as at most CELLS x CELLS densities of one byte each, and notes on how it was reduced."""
     step = -(-rows * columns // MOST_BITS)  # 1 unless the mask is too large to read whole
     if step > 1:
         step = max(step, -(-rows // MOST_ROWS))
@@ -185,7 +185,7 @@ def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Cells, str]
 
 
 def bits_of(tensor: RandomTensor, start: int, stop: int) -> Bits:
-    """Give some of a mask as zeros and ones, without spelling out the rest where it is packed."""
+    """Return part of a mask as zeros and ones, without unpacking the rest."""
     mask = tensor.mask
     if isinstance(mask, FullMask):
         return np.ones(stop - start, dtype=np.uint8)
@@ -210,7 +210,7 @@ def downsample(bits: Bits, rows: int, columns: int) -> npt.NDArray[np.float64]:
 
 
 def _distribution(seed: int, tensor: RandomTensor) -> Histogram:
-    """Count weights, all and kept, by value; of a large tensor in stretches spread evenly over it."""
+    """Count weights, all and kept, by value; a large tensor is sampled in evenly spread stretches."""
     whole = tensor.numel <= SAMPLES * SAMPLE
     starts = [0] if whole else [k * (tensor.numel - SAMPLE) // (SAMPLES - 1) // 8 * 8 for k in range(SAMPLES)]
     stops = [tensor.numel] if whole else [start + SAMPLE for start in starts]
@@ -230,7 +230,7 @@ def _distribution(seed: int, tensor: RandomTensor) -> Histogram:
 
 
 def _kept(seed: int, tensor: RandomTensor, start: int, stop: int) -> Weights:
-    """Give what a network computes with of some weights: those kept, each times its coefficient."""
+    """Return the weights kept in a range, each times its coefficient."""
     chosen = bits_of(tensor, start, stop)
     if isinstance(tensor.mask, CodeMask):
         chosen = tensor.mask.codes().flatten().numpy()[start:stop]

@@ -1,1 +1,1 @@
-"""Tickets: what they hold, how they are stored, and the networks they build."""
+"""Tickets: their content, their file format, and the networks they build."""

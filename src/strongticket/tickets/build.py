@@ -1,4 +1,4 @@
-"""From a ticket back to a network: the literal wide one, or the same function with its matrices multiplied out."""
+"""Build a network from a ticket: the literal wide one, or the same function with its matrices multiplied out."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -33,12 +33,12 @@ def build(
 
     Args:
         ticket: with an `architecture` of a known family.
-        form: "literal" has the source's shapes and the masked random weights; "merged" multiplies adjacent matrices
-            out in float64 first, and has the target's size; two layers with a ReLU between them must be as constructed.
+        form: "literal" has the source's shapes and the masked random weights; "merged" first multiplies adjacent
+            matrices in float64, and has the target's size; two layers around a ReLU must be as constructed.
         dtype: of the parameters. The random weights are float32 numbers, so float64 holds them exactly.
-        device: where the network lives.
-        run: "dense" makes a float of every weight; "bits" leaves signed constants in bit planes.
-        resident: of the bits, "planes" keeps signs as well; "mask" draws them anew where they are needed.
+        device: where the network is placed.
+        run: "dense" stores every weight as a float; "bits" leaves signed constants in bit planes.
+        resident: for "bits", "planes" also keeps the signs; "mask" redraws them when needed.
     """
     for name, value, words in (("form", form, Form), ("run", run, Run), ("resident", resident, Resident)):
         if value not in get_args(words):
@@ -46,20 +46,20 @@ def build(
     family = ticket.architecture.get("family")
     if family == "module":
         raise StrongTicketError(
-            f"the ticket is of a {ticket.architecture.get('class')!s:.80}; make one as for the search "
-            "and call load_ticket(model, ticket)."
+            f"the ticket was found in a {ticket.architecture.get('class')!s:.80}; create one as for the "
+            "search and call load_ticket(model, ticket)."
         )
     if not isinstance(family, str) or family not in _BUILDERS:
         raise StrongTicketError(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
-            "materialize() gives its masked weights by name."
+            "materialize() returns its masked weights by name."
         )
     if run == "bits":
         check_signed(ticket)
         if family != "gpt2" or form == "merged" or dtype != torch.float32:
             raise ValueError(
-                f"a gpt2 runs from bits, in its literal form and float32; got a {family}, {form}, {dtype}. "
-                "attach(model, ticket, run='bits') takes other modules."
+                f"run='bits' needs a gpt2 in its literal form and float32; got a {family}, {form}, {dtype}. "
+                "For other modules, use attach(model, ticket, run='bits')."
             )
     if form == "merged" and family == "gpt2":
         raise ValueError("a GPT-2 has no matrices to multiply out; build it in its literal form.")
@@ -70,7 +70,7 @@ def build(
         else:
             module = _BUILDERS[family](ticket.architecture, _Weights(ticket, device), form == "merged")
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        # A file may claim any architecture for any tensors, so whatever goes wrong here is the file's doing.
+        # A file may claim any architecture for any tensors, so any error here is the file's fault.
         raise StrongTicketError(f"the ticket's tensors do not make a {family}: {error!r:.200}") from error
     return module.to(dtype=dtype, device=device).requires_grad_(False)
 
@@ -98,10 +98,10 @@ class _Weights:
 
 
 def check_blocks(ticket: Content, name: str) -> None:
-    """Refuse a first layer whose units may keep several inputs: behind a ReLU, their sum is not split by its signs."""
+    """Refuse a first layer whose units may keep several inputs: a ReLU does not split their sum by sign."""
     mask = ticket.tensors[name].mask
     if not isinstance(mask, BlockMask | OwnerMask) or mask.unit_axis != 0:
-        raise ValueError(f"{name} needs a mask that keeps one input for each row; it has one of kind {mask.kind!r}.")
+        raise ValueError(f"{name} needs a mask that keeps one input per row; its mask is of kind {mask.kind!r}.")
 
 
 def _linear(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:
@@ -171,7 +171,7 @@ def _gpt2_config(settings: dict[str, Any]) -> GPT2Config:
 
 
 class SignSplitNetwork(nn.Module):
-    r"""A ReLU network whose layers act on $x^+$ and $x^-$ by matrices of their own: $W^+ x^+ - W^- x^- + b$.
+    r"""A ReLU network whose layers apply separate matrices to $x^+$ and $x^-$: $W^+ x^+ - W^- x^- + b$.
 
     This is what two random layers with a ReLU between them compute when each hidden unit keeps one input.
     """
@@ -194,7 +194,7 @@ class SignSplitNetwork(nn.Module):
 
 
 class _LinearChain(nn.Module):
-    """Matrices applied one after another, nothing between them, and a bias at the end."""
+    """Matrices applied one after another, with a bias at the end."""
 
     def __init__(self, matrices: list[Tensor], bias: Tensor | None) -> None:
         super().__init__()

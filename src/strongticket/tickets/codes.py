@@ -1,7 +1,7 @@
-r"""Masks of more than keep and drop: signs, levels, scales, weights drawn again, and parts that the seed fixes.
+r"""Masks that do more than keep and drop: signs, levels, scales, redrawn weights, and parts fixed by the seed.
 
-A rule of a search gives the code of each weight and their table; `coded_mask` makes the mask of them. What it stands
-for is `weights_under(mask, draw)`, where `draw(k)` gives draw k of the tensor:
+A search rule returns a code for each weight and a table of the codes; `coded_mask` turns them into a mask. Its weights
+are `weights_under(mask, draw)`, where `draw(k)` returns draw k of the tensor:
 
     >>> codes, table = torch.tensor([0, 1, 2, 1]), ((0.0, 0), (1.0, 0), (-0.5, 1))
     >>> mask = coded_mask(codes, table)
@@ -29,17 +29,17 @@ from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table, draws_of
 
 FREE = -1
 _DRAWN_AT_ONCE = 1 << 20
-# So that a small file cannot ask for a map of any size.
+# So that a small file cannot demand a map of any size.
 _MOST_FROZEN = 255 / 256
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Weights whose code a seed fixes, so that no file need tell it (Otsuka et al., 2025).
+    """Weights whose codes a seed fixes, so that no file needs to store them (Otsuka et al., 2025).
 
     Args:
-        seed: of the map, 0 to 2^64 - 1. Tensors of one network need seeds that differ, as `Frozen.of` gives them.
-        shares: for each code of the table the fraction of the tensor frozen at it; together at most 255/256.
+        seed: of the map, 0 to 2^64 - 1. Tensors of one network need different seeds; `Frozen.of` provides them.
+        shares: for each code of the table, the fraction of the tensor frozen at it; at most 255/256 in total.
 
     Example:
         >>> Frozen(seed=7, shares=(0.4, 0.3)).codes(9).tolist()
@@ -51,31 +51,31 @@ class Frozen:
 
     @classmethod
     def of(cls, seed: int, name: str, shares: tuple[float, ...]) -> "Frozen":
-        """Freeze parts of one tensor of a network: its name and the network's seed give the map its seed."""
+        """Freeze parts of one tensor of a network: its name and the network's seed determine the map's seed."""
         stream = stream_of(seed, f"{name}.frozen")
         return cls(stream.key0 | stream.key1 << 32, shares)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", as_seed(self.seed))
         shares = tuple(map(as_real, self.shares))
-        total = [0.0, *accumulate(shares)][-1]  # one after another, as sum() of newer Pythons does not
+        total = [0.0, *accumulate(shares)][-1]  # one after another, unlike sum() in newer Pythons
         if not (all(share >= 0 for share in shares) and 0 < total <= _MOST_FROZEN):
             raise ValueError(
-                f"frozen shares are at least 0, and together more than 0 and at most 255/256; got {self.shares!s:.80}."
+                f"frozen shares must be at least 0, and their sum above 0 and at most 255/256; got {self.shares!s:.80}."
             )
         object.__setattr__(self, "shares", tuple(share or 0.0 for share in shares))
 
     def codes(self, numel: int, device: torch.device | str | None = None) -> Tensor:
-        """Give the code of each weight, int8, and -1 for those that are free."""
+        """Return the code of each weight, int8; -1 for free weights."""
         parts = list(self._parts(numel, device))
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int8, device=device or "cpu")
 
     def free(self, numel: int) -> int:
-        """Count the weights that are free."""
+        """Count the free weights."""
         return self.counts(numel)[-1]
 
     def counts(self, numel: int) -> tuple[int, ...]:
-        """Count the weights frozen at each code, and last those that are free."""
+        """Count the weights frozen at each code and, last, the free ones."""
         return _counts(self, numel)
 
     def _parts(self, numel: int, device: torch.device | str | None) -> Iterator[Tensor]:
@@ -97,11 +97,11 @@ def _counts(frozen: Frozen, numel: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CodeMask:
-    """A code for each weight, of up to 16, and a table of what they mean; `coded_mask` makes one.
+    """One of up to 16 codes for each weight, and a table of their meanings; `coded_mask` makes one.
 
     Args:
         shape: the tensor's shape.
-        table: (coefficient, draw) of each code, none of them twice; coefficients as float32, 0 with draw 0.
+        table: (coefficient, draw) of each code, all different; coefficients as float32, 0 with draw 0.
         symbols: the codes of the free weights, in the tensor's order.
         frozen: the weights that are not free.
     """
@@ -117,20 +117,20 @@ class CodeMask:
         object.__setattr__(self, "table", as_table(self.table))
         codes, frozen = len(self.table), self.frozen
         if len(set(self.table)) < codes:
-            raise ValueError(f"the codes of a table differ; got {self.table!s:.80}.")
+            raise ValueError(f"the codes of a table must differ; got {self.table!s:.80}.")
         if self.table == KEEP_OR_DROP and not frozen:
-            raise ValueError("a mask that keeps or drops is a PackedMask.")
+            raise ValueError("a mask that only keeps or drops must be a PackedMask.")
         if frozen and len(frozen.shares) != codes:
-            raise ValueError(f"{codes} codes need as many frozen shares; got {len(frozen.shares)}.")
+            raise ValueError(f"{codes} codes need {codes} frozen shares; got {len(frozen.shares)}.")
         free = frozen.free(math.prod(self.shape)) if frozen else math.prod(self.shape)
         if (self.symbols.alphabet, self.symbols.count) != (codes, free):
             raise ValueError(
-                f"a mask of {free} free weights and {codes} codes needs as many; "
+                f"a mask of {free} free weights and {codes} codes needs {free} symbols below {codes}; "
                 f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
 
     def rule(self) -> dict[str, object]:
-        """Give table and frozen parts."""
+        """Return the table and the frozen parts."""
         frozen = {"seed": self.frozen.seed, "shares": list(self.frozen.shares)} if self.frozen else None
         return {"frozen": frozen, "table": [list(entry) for entry in self.table]}
 
@@ -142,7 +142,7 @@ class CodeMask:
         return sum(int(number) for number, (coefficient, _) in zip(counts, self.table, strict=True) if coefficient)
 
     def codes(self, device: torch.device | str | None = None) -> Tensor:
-        """Give the code of each weight, uint8, in the tensor's shape."""
+        """Return the code of each weight, uint8, in the tensor's shape."""
         free = torch.tensor(self.symbols.unpack(), device=device or "cpu")
         if self.frozen:
             codes = self.frozen.codes(math.prod(self.shape), device)
@@ -151,19 +151,19 @@ class CodeMask:
         return free.view(self.shape)
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Say which weights have a coefficient other than 0."""
+        """Return which weights have a nonzero coefficient."""
         kept = torch.tensor([coefficient != 0 for coefficient, _ in self.table], device=device or "cpu")
         return kept[self.codes(device).int()]
 
 
 def coded_mask(codes: Array, table: Table, frozen: Frozen | None = None) -> PackedMask | CodeMask:
-    """Make the mask of codes and their table; with the frozen part a rule drew its own codes by.
+    """Make a mask from codes and their table, and the frozen part by which a rule fixed some of them.
 
     Args:
         codes: of each weight, shaped like the tensor: whole numbers or bool, on any device.
-        table: (coefficient, draw) of each code, at most 16. Coefficients are rounded to float32; they are 0 or of a
-            size from 2^-24 to 2^24. Codes that mean the same become one.
-        frozen: the weights that need not be stored, as their codes are what `frozen` says.
+        table: (coefficient, draw) of each code, at most 16. Coefficients are rounded to float32; they are 0 or of
+            magnitude 2^-24 to 2^24. Codes with equal meanings are merged.
+        frozen: the weights that are not stored, since `frozen` determines their codes.
     """
     codes = as_tensor("codes", codes, torch.int64)
     entries, shape = as_table(table), tuple(codes.shape)
@@ -174,7 +174,7 @@ def coded_mask(codes: Array, table: Table, frozen: Frozen | None = None) -> Pack
     if frozen is not None:
         fixed = frozen.codes(flat.size).numpy()
         if (flat != fixed)[fixed != FREE].any():
-            raise ValueError("a frozen weight has another code than its seed says.")
+            raise ValueError("a frozen weight's code differs from the one its seed gives.")
         return CodeMask(shape, entries, Symbols.pack(flat[fixed == FREE], len(entries)), frozen)
     distinct = tuple(dict.fromkeys(entries))
     symbols = Symbols.pack(np.array([distinct.index(entry) for entry in entries], np.uint8)[flat], len(distinct))
@@ -182,11 +182,11 @@ def coded_mask(codes: Array, table: Table, frozen: Frozen | None = None) -> Pack
 
 
 def weights_under(mask: Mask, draw: Callable[[int], Tensor]) -> Tensor:
-    """Give the weights a mask stands for: coefficient times draw, one float32 product each, and +0 where that is 0.
+    """Return the weights of a mask: coefficient times draw, one float32 product each, and +0 where that is 0.
 
     Args:
         mask: of any kind.
-        draw: makes draw k of the tensor's weights, float32, anew at each call.
+        draw: returns draw k of the tensor's weights, float32, a new tensor at each call.
     """
     if isinstance(mask, FullMask):
         return draw(0)
@@ -206,8 +206,8 @@ def weights_under(mask: Mask, draw: Callable[[int], Tensor]) -> Tensor:
 
 def _check_codes(codes: Tensor, count: int) -> None:
     if codes.is_floating_point() or codes.is_complex():
-        raise ValueError(f"codes are whole numbers; got {codes.dtype}.")
+        raise ValueError(f"codes must be whole numbers; got {codes.dtype}.")
     whole = codes.to(torch.uint8) if codes.dtype == torch.bool else codes
     least, most = (int(end) for end in whole.aminmax()) if codes.numel() else (0, 0)
     if not 0 <= least <= most < count:
-        raise ValueError(f"codes are below {count}, the length of their table; got {least} to {most}.")
+        raise ValueError(f"codes must be below {count}, the length of their table; got {least} to {most}.")

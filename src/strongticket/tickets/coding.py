@@ -1,4 +1,4 @@
-"""Symbols as payloads: as they are packed, or in one of two codes that take fewer bytes where some symbols are rare."""
+"""Symbols as payloads: packed, or in one of two codes that take fewer bytes if some symbols are rare."""
 
 import math
 import zlib
@@ -13,26 +13,26 @@ from strongticket.tickets.symbols import Bits, Symbols, width_of
 Piece = bytes | memoryview
 
 _CHUNK = 1 << 20
-# Of a large mask every eighth piece of this size is deflated for a try; zlib codes so many by a table of their own.
+# To try out a large mask, every eighth piece of this size is deflated; zlib uses a separate table for about as many.
 _TRIED_PIECE, _TRIED_EVERY = 1 << 14, 8
-# Of more symbols than this the table of their frequencies may be longer than what it saves.
+# For larger alphabets the table of frequencies may cost more than it saves.
 _FEW = 16
-# How many bytes a byte of payload may unpack to. A Huffman code spends at least one bit on a byte, so it needs no more
-# than 8; rans would need any number, so its payloads are filled up.
+# How many bytes a byte of payload may unpack to. A Huffman code spends at least one bit per byte, so it needs no more
+# than 8; rans has no such limit, so its payloads are padded.
 _LARGEST_GROWTH = {"raw": 1, "huffman": 8, "rans": 256}
-# Frozen weights are in no payload, but the reader has to draw their map: at most so many weights for each byte.
+# Frozen weights are in no payload, but the reader must draw their map: at most this many weights per byte.
 _MAPPED_BY_BYTE = 4096
 
 
 def encode(symbols: Symbols, mapped: int = 0) -> tuple[str, list[Piece]]:
-    """Take the coding that needs the fewest bytes; in pieces, so that no second copy is ever joined.
+    """Encode with the coding that needs the fewest bytes; in pieces, to avoid a second copy.
 
     Args:
         symbols: what a mask stores.
-        mapped: how many weights they are the free part of, if others are frozen.
+        mapped: the number of all weights, if some are frozen.
     """
     raw, pieces = symbols.packed.data, list[Piece]()
-    # Expected, not tried: masks that keep about half, as constructions do, gain nothing, and coding takes time.
+    # Estimated, not tried: masks that keep about half, as in constructions, gain nothing, and coding takes time.
     rans_bytes, table = _expected_rans(symbols)
     expected = {"raw": len(raw), "huffman": _expected_huffman(raw), "rans": rans_bytes}
     coding = min(expected, key=lambda coding: expected[coding])
@@ -46,7 +46,7 @@ def encode(symbols: Symbols, mapped: int = 0) -> tuple[str, list[Piece]]:
 def decode(
     coding: Json, payload: Iterator[bytes], stored: int, *, alphabet: int, count: int, mapped: int = 0
 ) -> Symbols:
-    """Read a payload of `stored` bytes, given in pieces; a ValueError says why it cannot be that of so many symbols."""
+    """Read a payload of `stored` bytes, given in pieces; raise a ValueError if it cannot be `count` symbols."""
     if not isinstance(coding, str) or coding not in _LARGEST_GROWTH:
         raise ValueError(f"unknown coding {coding!r:.40}")
     nbytes = -(-count * width_of(alphabet) // 8)
@@ -59,7 +59,7 @@ def decode(
 
 
 def check_mapped(mapped: int, stored: int) -> None:
-    """Refuse a map that is out of all proportion to its file."""
+    """Refuse a map out of proportion to its file."""
     if mapped > _MAPPED_BY_BYTE * (stored + 1):
         raise ValueError(f"{stored} bytes of payload are too few for {mapped} weights, frozen ones included")
 
@@ -75,7 +75,7 @@ def _expected_huffman(raw: memoryview) -> float:
 
 
 def _expected_rans(symbols: Symbols) -> tuple[float, list[int]]:
-    """Give the bytes to expect and the frequencies to code by: as they are, or one for all symbols but the first."""
+    """Return the expected bytes, and the frequencies to use: the counts, or one for all symbols but the first."""
     if not symbols.count or symbols.alphabet > rans.MAX_ALPHABET:
         return math.inf, []
     counts, others = symbols.counts(), symbols.alphabet - 1
@@ -100,15 +100,15 @@ def _rans(symbols: Symbols, table: list[int], mapped: int) -> list[Piece]:
 
 
 def compile_kernels() -> None:
-    """Compile what codes, in this thread.
+    """Compile the kernels in this thread.
 
-    One of a pool could wait without end for numba's lock, which Ctrl-C in the middle of a compilation leaves locked.
+    A pool's thread could wait forever for numba's lock, which Ctrl-C during a compilation leaves locked.
     """
     _rans(Symbols.pack(np.zeros(8, np.uint8), 2), [1, 65_535], 0)
 
 
 def _least_bytes(nbytes: int, mapped: int) -> int:
-    """Give the bytes that a payload in rans must have for what it unpacks to."""
+    """Return the least length of a rans payload that unpacks to this much."""
     return max(-(-nbytes // _LARGEST_GROWTH["rans"]), -(-mapped // _MAPPED_BY_BYTE) - 1)
 
 
@@ -124,7 +124,7 @@ def _read_rans(data: Bits, alphabet: int, count: int, mapped: int) -> Symbols:
 
 
 def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """Decompress raw DEFLATE; of what is longer than the expected bytes, one piece too long."""
+    """Decompress raw DEFLATE; if it is longer than expected, stop at the first excess piece."""
     decompressor = zlib.decompressobj(wbits=-15)
     for chunk in payload:
         yield decompressor.decompress(chunk, nbytes + 1)
@@ -135,7 +135,7 @@ def _inflate(payload: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
 
 
 def _joined(pieces: Iterator[bytes], nbytes: int) -> Bits:
-    """Put pieces together that must be so many bytes."""
+    """Join pieces that must be `nbytes` in total."""
     joined, at = np.empty(nbytes, dtype=np.uint8), 0
     for piece in pieces:
         if at + len(piece) > nbytes:

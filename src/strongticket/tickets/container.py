@@ -1,4 +1,4 @@
-"""The safetensors container: a length, a JSON header, the bytes. Written and read here so that every byte is pinned.
+"""The safetensors container: a length, a JSON header, the bytes. Written and read here so that every byte is fixed.
 
 Only what tickets and exports need: headers in canonical JSON, data without gaps.
 """
@@ -31,7 +31,7 @@ class Entry:
 
 
 def header_of(entries: list[Entry], metadata: dict[str, str]) -> dict[str, Json]:
-    """Lay the entries out one after another and give the container's header."""
+    """Lay out the entries one after another and return the container's header."""
     header: dict[str, Json] = {"__metadata__": metadata} if metadata else {}
     offset = 0
     for entry in entries:
@@ -42,7 +42,7 @@ def header_of(entries: list[Entry], metadata: dict[str, str]) -> dict[str, Json]
 
 
 def header_bytes(header: dict[str, Json]) -> bytes:
-    """Serialise a header with its length in front, padded with spaces to a multiple of eight."""
+    """Serialise a header, preceded by its length and padded with spaces to a multiple of eight."""
     text = canonical_json(header).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(8, "little") + text

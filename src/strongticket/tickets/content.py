@@ -1,4 +1,4 @@
-"""What a ticket says: seed, tensors, masks and dense numbers; and the hashes that name it."""
+"""The content of a ticket: seed, tensors, masks and dense numbers; and the hashes that identify it."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,12 +26,12 @@ from strongticket.tickets.tensors import (
 )
 from strongticket.tickets.weights_digest import Weights, digest_of_weights
 
-# Called with the number of weights done since the last call; perhaps from other threads, but by one at a time.
+# Called with the number of weights done since the last call; maybe from other threads, but one at a time.
 Progress = Callable[[int], object]
 
 
 class Content:
-    """Everything a `Ticket` holds, whose arguments it takes: what files are written from and networks built from."""
+    """Everything a `Ticket` holds, with the same arguments: the source for files and networks."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Content:
         self.architecture = plain_json(architecture or {}, "architecture")
         self.certificate = certificate
         self.metadata = plain_json(metadata or {}, "metadata")
-        # What the file said when this ticket was loaded; `verify` holds the recomputed values against it.
+        # The file's digests when this ticket was loaded; `verify` compares the recomputed ones with them.
         self.stored_digests: Digests | None = None
         check_unique([tensor.name for tensor in random] + [tensor.name for tensor in exact])
         for name, scales in self.scales.items():
@@ -62,24 +62,24 @@ class Content:
         self._sealed = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Stored digests speak of seed and tensors; others put in their place would make them lie. What can be reached
-        # inside, as the architecture or a dense tensor's numbers, they do not cover: the identity hashes it anew.
+        # Stored digests cover seed and tensors, so these must not be replaced. They do not cover what can be changed in
+        # place, such as the architecture or a dense tensor's numbers: the identity hashes that again.
         if getattr(self, "_sealed", False):
-            raise AttributeError(f"a ticket's {name} cannot be set; make a new ticket with another one.")
+            raise AttributeError(f"a ticket's {name} cannot be set; make a new ticket instead.")
         super().__setattr__(name, value)
 
     @property
     def numel(self) -> int:
-        """How many random weights there are, kept or not."""
+        """The number of random weights, kept or not."""
         return sum(tensor.numel for tensor in self.tensors.values())
 
     @property
     def drawn(self) -> int:
-        """How many random numbers are drawn to make them: more, where a tensor is drawn several times."""
+        """The number of random numbers drawn: more than `numel` if a tensor is drawn several times."""
         return sum(tensor.drawn for tensor in self.tensors.values())
 
     def kept(self) -> int:
-        """Count the random weights that are kept: those that are multiplied by another number than 0."""
+        """Count the kept random weights: those with a nonzero coefficient."""
         return sum(tensor.mask.count() for tensor in self.tensors.values())
 
     @property
@@ -89,23 +89,23 @@ class Content:
 
     @property
     def scales(self) -> dict[str, Tensor]:
-        """The factors that multiply random tensors, by the names of those; see `spread`."""
+        """The factors on random tensors, by tensor name; see `spread`."""
         return {name: self.dense[name + SCALES].value for name in self.tensors if name + SCALES in self.dense}
 
     @property
     def unscaling(self) -> dict[str, DenseTensor]:
-        """The dense tensors with a place of their own in the network: all but the scales."""
+        """The dense tensors with their own place in the network: all but the scales."""
         scales = {name + SCALES for name in self.tensors}
         return {name: tensor for name, tensor in self.dense.items() if name not in scales}
 
     @property
     def strong(self) -> bool:
-        """Whether no trained number is in it: every dense tensor follows from the target or was measured."""
+        """Whether it has no trained number: every dense tensor follows from the target or was measured."""
         return not any(tensor.trained for tensor in self.dense.values())
 
     @property
     def strength(self) -> str:
-        """Say in words whether it is strong, up to how many learned scales if there are some, or not at all.
+        """Say whether it is strong, strong up to some learned scales, or not strong.
 
         Example:
             >>> Content(seed=0, tensors=[]).strength
@@ -122,11 +122,11 @@ class Content:
         return _identity(self)
 
     def materialize(self, *, device: torch.device | str | None = None) -> "MaskedWeights":
-        """Give name -> masked weight; each tensor is regenerated when it is asked for, and not kept."""
+        """Return a mapping of names to masked weights; each tensor is regenerated on access, and not kept."""
         return MaskedWeights(self, device)
 
     def digests(self, progress: Progress | None = None) -> Digests:
-        """Compute the digests a file stores: regenerates every weight, a few MiB at a time, on torch's threads."""
+        """Compute the digests for a file: regenerate every weight, a few MiB at a time, on torch's threads."""
         weights = [
             Weights(t.name, t.numel, t.distribution, t.scale, draw)
             for t in self.tensors.values()
@@ -137,7 +137,7 @@ class Content:
 
 
 class MaskedWeights(Mapping[str, Tensor]):
-    """The masked weights of a ticket by name, each made anew when it is looked up."""
+    """The masked weights of a ticket by name, each regenerated on access."""
 
     def __init__(self, ticket: Content, device: torch.device | str | None) -> None:
         self._ticket, self._device = ticket, device
@@ -160,7 +160,7 @@ class MaskedWeights(Mapping[str, Tensor]):
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """Hash named tensors, in the order of their names: how a certificate names its target."""
+    """Hash named tensors, in name order: how a certificate identifies its target."""
     digest = hashlib.sha256(b"strongticket tensors 1\x00")
     for name, tensor in sorted(tensors.items()):
         described = {"dtype": str(tensor.dtype).removeprefix("torch."), "name": name, "shape": list(tensor.shape)}
@@ -170,7 +170,7 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def content_of(ticket: Content) -> dict[str, Json]:
-    """Describe everything a ticket's identity covers, symbols and dense bytes excepted."""
+    """Describe everything a ticket's identity covers, except symbols and dense bytes."""
     return {
         "architecture": ticket.architecture,
         "dense": [
@@ -207,7 +207,7 @@ def _identity(ticket: Content) -> str:
 
 
 def digest_of_masks(ticket: Content) -> str:
-    """Hash the packed symbols of all masks that have some, in the tensors' order."""
+    """Hash the packed symbols of all masks that have any, in the tensors' order."""
     digest = hashlib.sha256()
     _update_with_masks(digest, ticket)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Tickets as plain dense weights, for programs that know nothing of tickets."""
+"""Export tickets as plain dense weights, for programs that do not know tickets."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ WEIGHTS, DESCRIPTION = "weights.safetensors", "tensors.json"
 
 
 def export_ticket(ticket: Ticket, folder: Path, progress: Progress | None = None) -> None:
-    """Write masked weights and dense tensors as one safetensors file, and a JSON that names them.
+    """Write masked weights and dense tensors as one safetensors file, and a JSON file that lists them.
 
-    One tensor at a time is in memory. Each file is written whole or not at all.
+    Only one tensor at a time is in memory. Each file is written completely or not at all.
     """
     folder.mkdir(parents=True, exist_ok=True)
     masked = ticket.materialize()
@@ -48,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def describe(ticket: Ticket) -> dict[str, object]:
-    """Name what an export holds: every tensor's origin, shape, dtype and density."""
+    """Describe an export: every tensor's origin, shape, dtype and density."""
     return {
         "architecture": ticket.architecture,
         "identity": ticket.identity,

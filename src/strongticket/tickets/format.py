@@ -39,7 +39,7 @@ _LONGEST_REASON = 300
 
 
 def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
-    """Write a ticket: header, mask payloads, dense tensors, and last the SHA-256 of all bytes before it."""
+    """Write a ticket: header, mask payloads, dense tensors, and finally the SHA-256 of all preceding bytes."""
     masks = {name: tensor.mask for name, tensor in ticket.tensors.items() if tensor.mask.symbols}
     # Coding holds no lock, so the masks of a large ticket are coded on all cores.
     if masks:
@@ -89,7 +89,7 @@ def read_ticket(file: BinaryIO, size: int, source: str) -> tuple[Content, Digest
     try:
         return _read(file, size)
     except (ValueError, zlib.error) as error:
-        # A file's own words may be in the reason, and they may be long.
+        # The reason may quote the file, at any length.
         raise TicketFormatError(f"{source}: {str(error)[:_LONGEST_REASON]}") from error
 
 
@@ -99,7 +99,7 @@ def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
     content = check_fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
     random = [_random_fields(value) for value in content["tensors"]]
     dense = [_dense_fields(value) for value in content["dense"]]
-    # Before any payload is decoded, lest one be decoded for each of many tensors of one name.
+    # Before decoding any payload, lest one be decoded for each of many tensors of one name.
     check_unique([each["name"] for each in (*random, *dense)])
     stored = [r["name"] for r in random if has_payload(r["mask"])]
     if set(description["coding"]) != set(stored):
@@ -121,7 +121,7 @@ def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
         certificate=_certificate(description["certificate"]),
         metadata=description["metadata"],
     )
-    # One comparison refuses every second way to say the same thing, so that equal content has equal bytes.
+    # One comparison refuses all alternative spellings, so that equal content has equal bytes.
     if canonical_json(content_of(found)) != canonical_json(content):
         raise ValueError("content is not in canonical form (scales as float32, equal block sizes as one number)")
     digests = check_fields(description["sha256"], "sha256", masks=str, weights=str)
@@ -147,7 +147,7 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_METADATA_KEY), str):
         raise ValueError(f"a safetensors file, but not a ticket: its metadata has no text {_METADATA_KEY!r}")
     if len(metadata) > 1:
-        raise ValueError(f"the header's metadata has keys beside {_METADATA_KEY!r}, and no ticket has")
+        raise ValueError(f"the header's metadata has keys other than {_METADATA_KEY!r}, which no ticket has")
     description = parse_canonical_json(metadata[_METADATA_KEY])
     version = description.get("version") if isinstance(description, dict) else None
     if type(version) is not int or version < 1:
@@ -171,7 +171,7 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
 def _random_fields(value: Json) -> dict[str, Json]:
     fields = check_fields(value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list)
     if fields["dtype"] != "F32":
-        raise ValueError(f"a random tensor's dtype is F32; got {fields['dtype']!r:.20}")
+        raise ValueError(f"a random tensor's dtype must be F32; got {fields['dtype']!r:.20}")
     check_rule(fields["mask"])
     return {**fields, "shape": _shape(fields)}
 
@@ -185,7 +185,7 @@ def _dense_fields(value: Json) -> dict[str, Json]:
 
 def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
     shape = check_sizes(fields["shape"], "a shape")
-    # Before anything is multiplied: a product of many large numbers would take minutes.
+    # Before multiplying: a product of many large numbers would take minutes.
     check_shape(fields["name"][:80], shape)
     return shape
 
@@ -193,7 +193,7 @@ def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
 def _checked_offsets(
     header: dict[str, Json], dense: list[dict[str, Json]], packed: list[str], data_bytes: int
 ) -> dict[str, list[int]]:
-    """Rebuild the container's table from the description, in which only the payloads' lengths are free, and compare."""
+    """Rebuild the container's table from the description and the payloads' lengths, and compare."""
     lengths: dict[str, int] = {}
     for name in packed:
         entry = header.get(f"mask.{name}")
@@ -222,7 +222,7 @@ def _chunks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
     while begin < end:
         chunk = file.read(min(_CHUNK, end - begin))
         if not chunk:
-            raise ValueError("the file became shorter while it was read")
+            raise ValueError("the file became shorter while being read")
         begin += len(chunk)
         yield chunk
 

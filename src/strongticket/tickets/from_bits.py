@@ -1,4 +1,4 @@
-"""From a ticket to a network that runs from its bits: signed constants in bit planes, no float for each weight."""
+"""Build a network that runs from a ticket's bits: signed constants in bit planes, without a float per weight."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ Run = Literal["dense", "bits"]
 Resident = Literal["planes", "mask"]
 
 SIGNED = ("sign", "packed-sign")
-_AT_ONCE = 1 << 20  # weights that are packed at once
-_NARROWEST = 16  # columns that share a scale along both axes; for fewer, floats are the smaller way
+_AT_ONCE = 1 << 20  # weights packed at a time
+_NARROWEST = 16  # columns that share a scale along both axes; for fewer, floats are smaller
 
 
 def runs_from_bits(ticket: Content) -> bool:
@@ -45,7 +45,7 @@ def runs_from_bits(ticket: Content) -> bool:
 
 
 def check_signed(ticket: Content) -> None:
-    """Refuse a ticket some of whose random tensors are not signed constants."""
+    """Refuse a ticket with random tensors that are not signed constants."""
     for tensor in ticket.tensors.values():
         if tensor.distribution not in SIGNED:
             raise StrongTicketError(
@@ -58,20 +58,20 @@ def check_signed(ticket: Content) -> None:
 def load_bits(
     model: nn.Module, ticket: Content, *, device: torch.device | str | None = None, resident: Resident = "planes"
 ) -> nn.Module:
-    """Exchange the layers of a module for signed ones that hold a ticket's bits.
+    """Replace the layers of a module by signed ones that hold a ticket's bits.
 
-    Linear layers, embeddings, heads tied to them and convolutions of one group are exchanged. Random tensors in other
-    places, and all dense ones, become floats.
+    Linear layers, embeddings, heads tied to them and convolutions of one group are replaced. Random tensors elsewhere,
+    and all dense ones, become floats.
 
     Args:
-        model: as it was made for the search, and changed; on meta its weights never take memory.
+        model: as created for the search; changed in place. On meta its weights never take memory.
         ticket: of signed constants.
-        device: where to; by default where the module is, or the CPU.
-        resident: "planes" keeps signs, in two bits for a weight; "mask" keeps one bit, and draws signs from the seed
-            whenever they are needed, wherever they are a packed stream.
+        device: where to place it; by default where the module is, or the CPU.
+        resident: "planes" keeps signs, in two bits per weight; "mask" keeps one bit, and redraws signs from the seed
+            when needed, if they are a packed stream.
 
     Returns:
-        The network, without gradients: the module itself, or what takes its place.
+        The network, without gradients: the module itself, or its replacement.
     """
     check_signed(ticket)
     check_fit(model, ticket)
@@ -80,7 +80,7 @@ def load_bits(
     kept = {id(layer._parameters["weight"]) for layer, _ in exchanges.values()}
     _allocate(model, kept, place)
     fill(model, ticket, besides={name for _, parts in exchanges.values() for name in parts})
-    layers: dict[int, nn.Module] = {}  # one may have several places
+    layers: dict[int, nn.Module] = {}  # a layer may have several places
     for path, (layer, parts) in exchanges.items():
         signed = layers.setdefault(id(layer), _signed(layer, list(parts.values())))
         if not path:
@@ -99,7 +99,7 @@ def _place_of(model: nn.Module) -> torch.device:
 
 
 def _allocate(model: nn.Module, besides: set[int], device: torch.device) -> None:
-    """Give what is on meta memory of its own, weights that become bits excepted."""
+    """Allocate memory for tensors on meta, except weights that become bits."""
     stored = {id(buffer) for _, buffer in stored_buffers(model)}
     own = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device=device))
@@ -112,18 +112,18 @@ def _allocate(model: nn.Module, besides: set[int], device: torch.device) -> None
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_meta:
                 if id(buffer) not in stored:
-                    raise ValueError(f"the module has no memory for its {name}; make it on cpu or cuda, not on meta.")
+                    raise ValueError(f"the module has no memory for its {name}; create it on cpu or cuda, not on meta.")
                 module._buffers[name] = torch.empty_like(buffer, device=device)
 
 
-Exchange = tuple[nn.Module, dict[str, Matrix]]  # a layer, and the matrices of its weight by their names
+Exchange = tuple[nn.Module, dict[str, Matrix]]  # a layer, and the matrices of its weight by name
 
 
 def _exchanges(model: nn.Module, ticket: Content, resident: Resident) -> Iterator[tuple[str, Exchange]]:
-    """Give the layers whose weights can be planes, with every path they have."""
+    """Yield the layers whose weights can be planes, at each of their paths."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     fused = ticket.architecture.get("fused", {})
-    # A tied weight stays where one of its places cannot be exchanged.
+    # A tied weight stays if one of its places cannot be replaced.
     needed = {
         id(parameter)
         for module in model.modules()
@@ -149,7 +149,7 @@ def _exchanges(model: nn.Module, ticket: Content, resident: Resident) -> Iterato
 
 
 def _exchangeable(layer: nn.Module) -> bool:
-    # By the very class: another one may use its weight in another way.
+    # By the exact class: a subclass may use its weight differently.
     if type(layer) in (nn.Embedding, Embedding):
         return cast(nn.Embedding, layer).max_norm is None  # which would write to the table
     if type(layer) in (nn.Conv1d, nn.Conv2d):
@@ -158,7 +158,7 @@ def _exchangeable(layer: nn.Module) -> bool:
 
 
 def _keeps_inputs_first(layer: nn.Module) -> bool:
-    """Whether a weight is (in, out), as that of Hugging Face's Conv1D."""
+    """Whether a weight is (in, out), as in Hugging Face's Conv1D."""
     return type(layer).__name__ == "Conv1D" and isinstance(getattr(layer, "nf", None), int)
 
 
@@ -174,7 +174,7 @@ def _signed(layer: Any, matrices: list[Matrix]) -> nn.Module:
 
 
 def _matrix(ticket: Content, tensor: RandomTensor, axis: int, resident: Resident) -> Matrix | None:
-    """Make the matrix of a tensor whose rows lie along an axis; None where its scales are too fine for planes."""
+    """Make the matrix of a tensor with its rows along an axis; None if its scales are too fine for planes."""
     if not tensor.numel:
         return None
     drawn = _Drawn(ticket.seed, tensor, transposed=axis == 1)
@@ -190,7 +190,7 @@ def _matrix(ticket: Content, tensor: RandomTensor, axis: int, resident: Resident
     for start in range(0, columns, width):
         here = each[:, start : start + width] if each.shape[1] > 1 else each
         if width < columns:
-            here = here[:, :1]  # as all of these columns have the same
+            here = here[:, :1]  # these columns are all equal
         factor = float(here) if here.numel() == 1 else 1.0
         by_row = here[:, 0].clone() if here.shape[0] > 1 else None
         by_column = here[0].clone() if here.shape[1] > 1 else None
@@ -201,7 +201,7 @@ def _matrix(ticket: Content, tensor: RandomTensor, axis: int, resident: Resident
 
 
 def _over_matrix(scales: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:
-    """Lay scales over the matrix whose rows lie along an axis of a tensor: one or all of them each way."""
+    """Arrange scales for the matrix with its rows along an axis of a tensor: one or all of them each way."""
     full = spread(scales, shape)
     if full[0].numel() > 1:
         full = full.expand(len(full), *shape[1:])
@@ -209,7 +209,7 @@ def _over_matrix(scales: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:
 
 
 def _in_units(table: Table) -> Iterator[tuple[float, list[int]]]:
-    """Give coefficients as whole numbers of a unit, -15 to 15; where no unit fits all, those of each size alone."""
+    """Yield coefficients as multiples of a unit, -15 to 15; if no unit fits all, each magnitude separately."""
     sizes = sorted({abs(coefficient) for coefficient, _ in table if coefficient}) or [1.0]
     for divisor in range(1, MOST_LEVELS + 1):
         unit = sizes[0] / divisor
@@ -224,12 +224,12 @@ def _in_units(table: Table) -> Iterator[tuple[float, list[int]]]:
 
 @dataclass(slots=True)
 class _Drawn:
-    """A random tensor as a matrix of whole numbers, made some rows at a time."""
+    """A random tensor as a matrix of whole numbers, generated a few rows at a time."""
 
     seed: int
     tensor: RandomTensor
     transposed: bool
-    _codes: npt.NDArray[np.uint8] | None = None  # of all weights, where a mask only gives them together
+    _codes: npt.NDArray[np.uint8] | None = None  # of all weights, if a mask can only return them together
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -239,7 +239,7 @@ class _Drawn:
         return (rest, first) if self.transposed else (first, rest)
 
     def planes(self, levels: npt.NDArray[np.int8], columns: slice, resident: Resident) -> Planes:
-        """Pack some columns; `levels` is what becomes of each code."""
+        """Pack some columns; `levels` has the number of each code."""
         rows, width = self.shape
         mine = self.tensor.distribution == "packed-sign" and draws_of(self.tensor.mask.table) == (0,)
         plain = not self.transposed and columns.stop - columns.start >= width and int(levels.min()) >= 0
@@ -254,7 +254,7 @@ class _Drawn:
         return stack(blocks)
 
     def _numbers(self, levels: npt.NDArray[np.int8], begin: int, end: int, *, signed: bool = True) -> Tensor:
-        """Give weights `begin` to `end` as whole numbers, or their sizes."""
+        """Return weights `begin` to `end` as whole numbers, or their magnitudes."""
         codes = self._codes_of(begin, end)
         numbers = levels[codes]
         how = self.tensor.name, begin, end, self.tensor.distribution

@@ -19,14 +19,14 @@ _MOST_PARTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a parameter is taken apart.
+    """How a parameter is split.
 
     Args:
-        axis: of a matrix, 0 or 1, along which the parts lie.
-        parts: name and width of each, in their order; a part without a name is all there is.
-        blocks: how often that order is repeated. A part is gathered from all blocks, as those of the heads are where
-            each head has its query, key and value side by side.
-        stack: how many matrices lie one behind the other along an axis before these two; 0 for a plain matrix.
+        axis: of a matrix, 0 or 1, along which it is split.
+        parts: name and width of each part, in order; a part without a name is the only one.
+        blocks: how often that order is repeated. A part is gathered from all blocks, for instance from all heads if
+            each has its query, key and value side by side.
+        stack: the number of matrices stacked along a leading axis; 0 for a plain matrix.
 
     Example:
         >>> cut = Cut(0, (("query", 1), ("value", 1)), blocks=2)
@@ -40,12 +40,12 @@ class Cut:
     stack: int = 0
 
     def names(self) -> Iterator[str]:
-        """Name the tensors, behind that of their parameter: a matrix of a stack by its number."""
+        """Yield the names of the tensors, to append to their parameter's; matrices of a stack are numbered."""
         for prefix in [str(i) for i in range(self.stack)] or [""]:
             yield from (".".join(filter(None, (prefix, part))) for part, _ in self.parts)
 
     def of(self, parameter: Tensor, name: str) -> Tensor:
-        """Give a tensor: a view, or of several blocks a copy."""
+        """Return a tensor: a view, or a copy if it consists of several blocks."""
         return self._view(parameter, name).flatten(self.axis, self.axis + 1)
 
     def put(self, parameter: Tensor, name: str, value: Tensor) -> None:
@@ -53,7 +53,7 @@ class Cut:
         self._view(parameter, name).copy_(self._in_blocks(value))
 
     def joined(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Put all tensors, in the order of `names`, together again."""
+        """Join all tensors, in the order of `names`."""
         blocks = [self._in_blocks(tensor) for tensor in tensors]
         matrices = [
             torch.cat(blocks[i : i + len(self.parts)], dim=self.axis + 1).flatten(self.axis, self.axis + 1)
@@ -62,7 +62,7 @@ class Cut:
         return torch.stack(matrices) if self.stack else matrices[0]
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a parameter of a shape can be taken apart so."""
+        """Whether a parameter of this shape can be split like this."""
         dimensions = 3 if self.stack else 2
         return (
             len(shape) == dimensions
@@ -81,12 +81,12 @@ class Cut:
         return self._in_blocks(parameter).narrow(self.axis + 1, sum(widths[:place]), widths[place])
 
     def _in_blocks(self, matrix: Tensor) -> Tensor:
-        """Give the blocks an axis of their own."""
+        """Give the blocks their own axis."""
         shape = matrix.shape
         return matrix.view(*shape[: self.axis], self.blocks, shape[self.axis] // self.blocks, *shape[self.axis + 1 :])
 
     def to_json(self) -> Json:
-        """Give what a ticket says of it; of query, key and value in equal parts the axis, as the first release did."""
+        """Return its JSON for a ticket; for equal query, key and value only the axis, as in the first release."""
         names, widths = zip(*self.parts, strict=True)
         if names == _THIRDS and len({*widths}) == 1 and self.blocks == 1 and not self.stack:
             return self.axis
@@ -99,7 +99,7 @@ class Cut:
 
     @classmethod
     def from_json(cls, found: Json, shape: Sequence[int]) -> "Cut":
-        """Read it for a parameter of a shape; a file can claim anything."""
+        """Read and check it for a parameter of this shape."""
         if type(found) is int and found in (0, 1):
             width = shape[found] // len(_THIRDS) if len(shape) == 2 else 0
             cut = cls(found, tuple((name, width) for name in _THIRDS))
@@ -107,7 +107,7 @@ class Cut:
             parts = tuple((name, width) for name, width in found["parts"])
             cut = cls(found["axis"], parts, found["blocks"], found["stack"])
         else:
-            raise ValueError(f"`fused` gives an axis or a cut, with axis, blocks, stack and parts; got {found!r:.80}")
+            raise ValueError(f"`fused` must be an axis or a cut with axis, blocks, stack and parts; got {found!r:.80}")
         if not cut.fits(shape):
             held = " and ".join(filter(None, (name for name, _ in cut.parts))) or f"{cut.stack} matrices"
             raise ValueError(f"a tensor {tuple(shape)} does not hold {held} as the ticket says")
@@ -132,5 +132,5 @@ def _is_a_cut(found: Json) -> bool:
     names = [name for name, _ in parts]
     if not all(isinstance(name, str) and _PART.fullmatch(name) for name in names) or len({*names}) < len(names):
         return False
-    # Only a matrix of a stack has a name without that of a part.
+    # Only a matrix of a stack may lack a part's name.
     return "" not in names or (len(names) == 1 and stack > 0)

@@ -1,4 +1,4 @@
-"""Masks as a file has them: what it says of each kind, and what becomes of that, all of it checked."""
+"""Masks in a file: the fields of each kind, checked and turned into masks."""
 
 import math
 import zlib
@@ -19,7 +19,7 @@ Rule = dict[str, Json]
 
 
 class Payload(NamedTuple):
-    """Bytes in a file, read when they are asked for, and how they are coded."""
+    """Bytes in a file, read on demand, and their coding."""
 
     coding: Json
     stored: int
@@ -31,19 +31,19 @@ class Payload(NamedTuple):
 
 
 def encode_mask(mask: Mask) -> tuple[str, list[coding.Piece]]:
-    """Give the coding and the payload of a mask that has one."""
+    """Return the coding and the payload of a mask that has one."""
     assert mask.symbols
     frozen = isinstance(mask, CodeMask) and mask.frozen
     return coding.encode(mask.symbols, mapped=math.prod(mask.shape) if frozen else 0)
 
 
 def has_payload(rule: Rule) -> bool:
-    """Say whether a file stores something for a mask."""
+    """Whether a file stores a payload for a mask."""
     return _KINDS[rule["kind"]].stored
 
 
 def check_rule(rule: Rule) -> None:
-    """Refuse what is no mask, by its fields."""
+    """Refuse a rule whose fields are not those of a mask."""
     kind = rule.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"unknown mask kind {kind!r:.40}")
@@ -51,7 +51,7 @@ def check_rule(rule: Rule) -> None:
 
 
 def read_mask(name: str, shape: Shape, rule: Rule, payload: Callable[[], Payload]) -> Mask:
-    """Make the mask of a tensor, of a rule that was checked and of its payload if it has one."""
+    """Make the mask of a tensor from a checked rule and its payload, if it has one."""
     kind = _KINDS[rule["kind"]]
     try:
         return kind.read(shape, rule, *([payload()] if kind.stored else []))
@@ -60,7 +60,7 @@ def read_mask(name: str, shape: Shape, rule: Rule, payload: Callable[[], Payload
 
 
 def check_fields(value: Json, what: str, **kinds: type | tuple[type, ...]) -> dict[str, Json]:
-    """Check that a JSON object has exactly these fields, each of its kind (a bool is no int)."""
+    """Check that a JSON object has exactly these fields, each of its type (a bool is not an int)."""
     if not isinstance(value, dict) or set(value) != set(kinds):
         got = ", ".join(map(str, value))[:80] if isinstance(value, dict) else type(value).__name__
         raise ValueError(f"{what} needs the fields {', '.join(kinds)}; got {got}")
@@ -71,9 +71,9 @@ def check_fields(value: Json, what: str, **kinds: type | tuple[type, ...]) -> di
 
 
 def check_sizes(value: Json, what: str) -> Shape:
-    """Take a list of sizes."""
+    """Check a list of sizes."""
     if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in value):
-        raise ValueError(f"{what} is a list of whole numbers from 0 to 2^40")
+        raise ValueError(f"{what} must be a list of whole numbers from 0 to 2^40")
     return tuple(value)
 
 
@@ -98,20 +98,20 @@ def _owners(shape: Shape, rule: Rule, payload: Payload) -> Mask:
 def _codes(shape: Shape, rule: Rule, payload: Payload) -> Mask:
     entries, numel = rule["table"][: MAX_CODES + 1], math.prod(shape)
     if not all(isinstance(entry, list) and [*map(type, entry)] == [float, int] for entry in entries):
-        raise ValueError("a table is a list of pairs, each a float and a whole number")
+        raise ValueError("a table must be a list of pairs, each a float and a whole number")
     table = as_table(tuple(map(tuple, entries)))
     if rule["frozen"] is None:
         return CodeMask(shape, table, payload.symbols(len(table), numel))
     fields = check_fields(rule["frozen"], "frozen", seed=int, shares=list)
     if not all(type(share) is float for share in fields["shares"]) or len(fields["shares"]) != len(table):
-        raise ValueError(f"frozen shares are {len(table)} floats, one for each code")
+        raise ValueError(f"frozen shares must be {len(table)} floats, one per code")
     frozen = Frozen(fields["seed"], tuple(fields["shares"]))
     coding.check_mapped(numel, payload.stored)
     return CodeMask(shape, table, payload.symbols(len(table), frozen.free(numel), numel), frozen)
 
 
 class _Kind(NamedTuple):
-    """How a mask of one kind is made, whether it has a payload, and what else a file says of it."""
+    """How a mask of one kind is made, whether it has a payload, and its other fields in a file."""
 
     read: Callable[..., Mask]
     stored: bool

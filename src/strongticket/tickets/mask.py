@@ -1,4 +1,4 @@
-"""Masks that cannot hold a wrong value: one bit a weight, or a rule where the construction fixes them."""
+"""Masks that cannot hold an invalid value: one bit per weight, or a rule where the construction fixes them."""
 
 import math
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from strongticket.tickets.table import KEEP_OR_DROP, Table
 
 @runtime_checkable
 class Mask(Protocol):
-    """What becomes of each weight of one tensor: a code for each, and a table that says what the codes mean."""
+    """The fate of each weight of one tensor: a code per weight, and a table of what the codes mean."""
 
     kind: ClassVar[str]
 
@@ -32,26 +32,26 @@ class Mask(Protocol):
 
     @property
     def symbols(self) -> Symbols | None:
-        """What a file stores of it, if anything."""
+        """What a file stores for it, if anything."""
 
     def rule(self) -> dict[str, object]:
-        """What a file says of it beside its kind."""
+        """Its fields in a file, apart from its kind."""
 
     def count(self) -> int:
-        """How many weights are kept: those whose code has another coefficient than 0."""
+        """The number of kept weights: those whose code has a nonzero coefficient."""
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Which weights are kept, as a bool tensor."""
+        """The kept weights, as a bool tensor."""
 
 
 def density(mask: Mask) -> float:
-    """Give the fraction of weights a mask keeps; an empty mask keeps nothing."""
+    """Return the fraction of weights a mask keeps; 0 for an empty mask."""
     numel = math.prod(mask.shape)
     return mask.count() / numel if numel else 0.0
 
 
 def cells_of(mask: Mask, most: int = 48) -> list[bytes]:
-    """Give a small picture of a mask: at most so many rows and columns of how much is kept there, 0 to 255.
+    """Return a small picture of a mask: at most `most` rows and columns of local densities, 0 to 255.
 
     Example:
         >>> [list(row) for row in cells_of(PackedMask.from_bool(torch.tensor([[True, False, True, True]])), 2)]
@@ -77,19 +77,19 @@ class PackedMask:
     __slots__ = ("_shape", "_symbols")
 
     def __init__(self, shape: tuple[int, ...], bits: Bits, *, copy: bool = True) -> None:
-        """Take packed bits, which must be exactly as long as the shape needs, with clean padding.
+        """Take packed bits, which must be exactly as long as the shape needs, with zero padding.
 
-        `copy=False` keeps the array itself; only for one that nobody else will write to.
+        `copy=False` keeps the array itself; use it only if nothing else will write to it.
         """
         self._shape = as_sizes("a shape", shape)
         self._symbols = Symbols(2, math.prod(self._shape), bits, copy=copy)
 
     @classmethod
     def from_bool(cls, mask: Array) -> "PackedMask":
-        """Pack a bool tensor, array or list; any other type is refused, since 0.5 or 2 would be no mask."""
+        """Pack a bool tensor, array or list; any other type is refused, since 0.5 or 2 is not a mask."""
         mask = as_tensor("a mask", mask, torch.bool)
         if mask.dtype != torch.bool:
-            raise ValueError(f"a mask is made from a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
+            raise ValueError(f"a mask needs a bool tensor; got {mask.dtype}. Compare first, as in scores > 0.")
         flat = mask.detach().contiguous().view(torch.uint8).reshape(-1)
         if flat.device.type == "cpu":
             bits = np.packbits(flat.numpy(), bitorder="little")
@@ -99,7 +99,7 @@ class PackedMask:
 
     @classmethod
     def random(cls, shape: tuple[int, ...], density: float, *, seed: int, name: str = "mask") -> "PackedMask":
-        """Keep each weight with probability `density`: the control that a found mask is held against."""
+        """Keep each weight with probability `density`: the control for a found mask."""
         check_density(density)
         uniform = random_weights(seed, name, shape)  # on [-1, 1]
         return cls.from_bool(uniform.double() <= 2 * density - 1)
@@ -111,7 +111,7 @@ class PackedMask:
 
     @property
     def symbols(self) -> Symbols:
-        """What a file stores: a symbol a weight, 0 or 1."""
+        """What a file stores: one symbol per weight, 0 or 1."""
         return self._symbols
 
     @property
@@ -125,7 +125,7 @@ class PackedMask:
         return density(self)
 
     def rule(self) -> dict[str, object]:
-        """Nothing: the bits say it all."""
+        """No fields: the bits are enough."""
         return {}
 
     def count(self) -> int:
@@ -133,7 +133,7 @@ class PackedMask:
         return int(self._symbols.counts()[1])
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Unpack into a bool tensor, on `device` itself, so that only bits travel there."""
+        """Unpack into a bool tensor, on `device` itself, so that only bits are transferred."""
         if torch.device(device or "cpu").type == "cpu":
             flat = torch.from_numpy(self._symbols.unpack().view(np.bool_))
         else:
@@ -170,7 +170,7 @@ class FullMask:
         object.__setattr__(self, "shape", as_sizes("a shape", self.shape))
 
     def rule(self) -> dict[str, object]:
-        """Nothing: its kind says it all."""
+        """No fields: its kind is enough."""
         return {}
 
     def count(self) -> int:
@@ -178,7 +178,7 @@ class FullMask:
         return math.prod(self.shape)
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Give a tensor of True."""
+        """Return a tensor of True."""
         return torch.ones(self.shape, dtype=torch.bool, device=device or "cpu")
 
 
@@ -191,7 +191,7 @@ class BlockMask:
     Args:
         shape: of the weight matrix, two dimensions.
         unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
-        sizes: how many units each coordinate owns; one number where all own as many.
+        sizes: the number of units each coordinate owns; one number if all are equal.
 
     Example:
         >>> BlockMask(shape=(2, 4), unit_axis=1, sizes=(2, 1)).to_bool().int().tolist()
@@ -231,7 +231,7 @@ class BlockMask:
         return self.shape[1 - self.unit_axis]
 
     def rule(self) -> dict[str, object]:
-        """Say how many units each coordinate owns, and where they lie."""
+        """Return the number of units each coordinate owns, and their axis."""
         return {"sizes": self.sizes if isinstance(self.sizes, int) else list(self.sizes), "unit_axis": self.unit_axis}
 
     def count(self) -> int:
@@ -239,18 +239,18 @@ class BlockMask:
         return self.sizes * self._coordinates if isinstance(self.sizes, int) else sum(self.sizes)
 
     def owners(self) -> Tensor:
-        """Give each unit's coordinate, or -1, as int64 on the CPU."""
+        """Return each unit's coordinate, or -1, as int64 on the CPU."""
         sizes = torch.tensor(self.sizes, dtype=torch.int64, device="cpu").expand(self._coordinates)
         owners = torch.repeat_interleave(torch.arange(self._coordinates, device="cpu"), sizes)
         return torch.nn.functional.pad(owners, (0, self.shape[self.unit_axis] - len(owners)), value=-1)
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Spell the rule out."""
+        """Return the mask that the rule describes."""
         return keep_own(self.owners(), self.shape, self.unit_axis, device)
 
 
 def keep_own(owners: Tensor, shape: tuple[int, ...], unit_axis: int, device: torch.device | str | None) -> Tensor:
-    """Keep for each hidden unit the weight to its owner, and nothing where that is -1."""
+    """Keep, for each hidden unit, the weight to its owner; nothing if that is -1."""
     mask = torch.zeros(shape, dtype=torch.bool, device=device or "cpu")
     units = (owners >= 0).nonzero().squeeze(1)
     places = units.to(mask.device), owners[units].to(mask.device)
@@ -259,7 +259,7 @@ def keep_own(owners: Tensor, shape: tuple[int, ...], unit_axis: int, device: tor
 
 
 def _pack_on_device(flat: Tensor) -> Tensor:
-    """Pack zeros and ones where they are, so that only bits travel from there."""
+    """Pack zeros and ones on their device, so that only bits are transferred."""
     eights = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
     packed = torch.zeros_like(eights[:, 0])
     for place in range(8):

@@ -16,12 +16,12 @@ from strongticket.tickets.table import KEEP_OR_DROP, Table
 
 @dataclass(frozen=True, slots=True)
 class OwnerMask:
-    """Each hidden unit keeps only the weight to its owner, a coordinate of its own choice; `owner_mask` makes one.
+    """Each hidden unit keeps only the weight to its owner, any one coordinate; `owner_mask` makes one.
 
     Args:
         shape: of the weight matrix, two dimensions.
         unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
-        symbols: for each unit 0 if it keeps nothing, otherwise 1 more than its owner.
+        symbols: for each unit, 0 if it keeps nothing, otherwise its owner plus 1.
     """
 
     kind: ClassVar[str] = "owners"
@@ -36,18 +36,18 @@ class OwnerMask:
         units, coordinates = sides(self.shape, self.unit_axis)
         if (self.symbols.alphabet, self.symbols.count) != (coordinates + 1, units):
             raise ValueError(
-                f"{units} units of {coordinates} coordinates need as many owners; "
+                f"{units} units of {coordinates} coordinates need {units} symbols below {coordinates + 1}; "
                 f"got {self.symbols.count} below {self.symbols.alphabet}."
             )
         if _in_blocks(self.symbols.unpack()):
-            raise ValueError("owners in order, one block for each coordinate, are a BlockMask.")
+            raise ValueError("owners in order, one block per coordinate, must be a BlockMask.")
 
     def rule(self) -> dict[str, object]:
-        """Say where the units lie."""
+        """Return the axis of the units."""
         return {"unit_axis": self.unit_axis}
 
     def owners(self) -> Tensor:
-        """Give each unit's coordinate, or -1, as int64 on the CPU."""
+        """Return each unit's coordinate, or -1, as int64 on the CPU."""
         return torch.from_numpy(self.symbols.unpack().astype(np.int64) - 1)
 
     def count(self) -> int:
@@ -55,7 +55,7 @@ class OwnerMask:
         return int(np.count_nonzero(self.symbols.unpack()))
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
-        """Spell it out."""
+        """Return the mask as a bool tensor."""
         return keep_own(self.owners(), self.shape, self.unit_axis, device)
 
 
@@ -65,11 +65,11 @@ def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Array) -> BlockMa
     Args:
         shape: of the weight matrix, two dimensions.
         unit_axis: the axis the hidden units lie on, 0 or 1; coordinates lie on the other.
-        owners: for each unit its coordinate, or -1 if it keeps nothing; whole numbers.
+        owners: for each unit, its coordinate or -1 if it keeps nothing; whole numbers.
 
     Returns:
-        A mask that takes log2(d + 1) bits for each unit or less; where the units are in order, one block for each of
-        the d coordinates, a `BlockMask`, which takes none. Either gives the owners back: `mask.owners()`.
+        A mask that takes at most log2(d + 1) bits per unit; if the units are in order, one block for each of the d
+        coordinates, a `BlockMask`, which takes none. `mask.owners()` returns the owners of either.
 
     Example:
         >>> mask = owner_mask((2, 4), 1, [1, -1, 0, 1])
@@ -82,24 +82,26 @@ def owner_mask(shape: tuple[int, ...], unit_axis: int, owners: Array) -> BlockMa
     units, coordinates = sides(shape, unit_axis)
     owners = as_tensor("owners", owners, torch.int64)
     if owners.shape != (units,) or owners.is_floating_point():
-        raise ValueError(f"{units} units need as many owners; got {owners.dtype} of shape {tuple(owners.shape)}.")
+        raise ValueError(
+            f"{units} units need {units} owners, whole numbers; got {owners.dtype} of shape {tuple(owners.shape)}."
+        )
     given = owners.detach().cpu().numpy().astype(np.int64)
     if units and not -1 <= given.min() <= given.max() < coordinates:
-        raise ValueError(f"owners are -1 or one of {coordinates} coordinates; got {given.min()} to {given.max()}.")
+        raise ValueError(f"owners must be -1 to {coordinates - 1}; got {given.min()} to {given.max()}.")
     if _in_blocks(given + 1):
         return BlockMask(shape, unit_axis, tuple(np.bincount(given[given >= 0], minlength=coordinates).tolist()))
     return OwnerMask(shape, unit_axis, Symbols.pack(given + 1, coordinates + 1))
 
 
 def _in_blocks(symbols: Numbers) -> bool:
-    """Whether owners do not decrease, and units without one come last."""
+    """Whether owners never decrease, and units without one come last."""
     owned = int(np.count_nonzero(symbols))
     first = symbols[:owned]
     return bool((first != 0).all() and (first[1:] >= first[:-1]).all())
 
 
 def sides(shape: tuple[int, ...], unit_axis: int) -> tuple[int, int]:
-    """Give the number of units and of coordinates."""
+    """Return the number of units and of coordinates."""
     if len(shape) != 2 or unit_axis not in (0, 1):
         raise ValueError(f"owners need a matrix and unit_axis 0 or 1; got shape {shape}, unit_axis {unit_axis}.")
     return shape[unit_axis], shape[1 - unit_axis]

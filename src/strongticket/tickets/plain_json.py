@@ -1,4 +1,4 @@
-"""JSON that a ticket can hold: copied, and refused by name where it could not be written and read again."""
+"""JSON that a ticket can hold: copied, and refused by name if it would not survive writing and reading."""
 
 import math
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ _NOT_PLAIN = "must be plain JSON: text, finite numbers, true, false, null, lists
 
 
 class _NotPlainError(Exception):
-    """Why a value is refused, and the way to it, innermost step first.
+    """Why a value is refused, and the path to it, innermost step first.
 
-    The way is put together as the error passes each level: naming every value beforehand made long files slow.
+    The path is built as the error passes each level: naming every value beforehand made long files slow.
     """
 
     def __init__(self, value: Json, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""From a ticket back into a module that the caller made: masked weights and dense tensors, each to its place."""
+"""Load a ticket into a module of the caller: masked weights and dense tensors, each in its place."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -14,12 +14,12 @@ from strongticket.tickets.content import Content
 from strongticket.tickets.fused import Cut
 
 CONFIG = "config"  # in the metadata of a ticket found in a Hugging Face model
-# What a configuration says of files and versions.
+# Entries of a configuration about files and versions.
 _PASSING = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
 
 
 def settings_of(config: Any, *, full: bool = False) -> dict[str, Json] | None:
-    """Give what a Hugging Face configuration says, those that are not defaults or all; None if it is none."""
+    """Return the settings of a Hugging Face configuration, all or only non-default ones; None for anything else."""
     if not hasattr(config, "to_json_string"):
         return None
     settings: dict[str, Json] = json.loads(config.to_json_string(use_diff=not full))
@@ -36,11 +36,11 @@ class Slot:
 
     @property
     def value(self) -> Tensor:
-        """What is there."""
+        """Its present value."""
         return self.holder if self.cut is None else self.cut.of(self.holder, self.part)
 
     def put(self, value: Tensor) -> None:
-        """Write to it."""
+        """Write a value."""
         if self.cut is None:
             self.holder.copy_(value)
         else:
@@ -51,21 +51,21 @@ def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     """Put a searched ticket's weights into a fresh module of the class it was found in.
 
     Args:
-        model: as it was made for the search, before anything was hidden in it; changed in place.
-        ticket: from a search; every tensor of the module must be in it, in the same shape, and no other.
+        model: as created for the search, before `hide`; changed in place.
+        ticket: from a search; it must have exactly the module's tensors, in the same shapes.
 
     Returns:
         The module.
     """
     if any(slot.holder.is_meta for slot in check_fit(model, ticket).values()):
-        raise ValueError("the module has no memory for its weights; make it on cpu or cuda, not on meta.")
+        raise ValueError("the module has no memory for its weights; create it on cpu or cuda, not on meta.")
     fill(model, ticket)
     return model
 
 
 @torch.no_grad()
 def fill(model: nn.Module, ticket: Content, besides: Collection[str] = ()) -> None:
-    """Write a ticket's tensors to their places in a module, all but some."""
+    """Write a ticket's tensors to their places in a module, except those in `besides`."""
     for name, parameter in model.named_parameters():
         if (constant := implied(model, name)) is not None:
             parameter.fill_(constant)
@@ -76,7 +76,7 @@ def fill(model: nn.Module, ticket: Content, besides: Collection[str] = ()) -> No
 
 
 def check_fit(model: nn.Module, ticket: Content) -> dict[str, Slot]:
-    """Give the place in the module of each tensor of the ticket; refuse a module that is not what it was made for."""
+    """Return the place of each of the ticket's tensors in the module; refuse a module that does not match."""
     if type(model) is GPT2 and ticket.architecture.get("family") == "gpt2":
         _check_settings(model, ticket)
     shapes: dict[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in ticket.tensors.items()}
@@ -88,8 +88,7 @@ def check_fit(model: nn.Module, ticket: Content) -> dict[str, Slot]:
         if shapes.get(name) != (shape := tuple(slot.value.shape)):
             there = f"{shapes[name]} in the ticket" if name in shapes else "not in the ticket"
             raise ValueError(
-                f"{name} is {shape} in this {type(model).__name__} and {there}; "
-                "make the module as it was made for the search."
+                f"{name} is {shape} in this {type(model).__name__} and {there}; create the module as for the search."
             )
         slots[name] = slot
     if unused := shapes.keys() - slots.keys():
@@ -99,10 +98,10 @@ def check_fit(model: nn.Module, ticket: Content) -> dict[str, Slot]:
 
 
 def _slots(model: nn.Module, ticket: Content) -> Iterator[tuple[str, Slot]]:
-    """Every parameter and stored float buffer; those that hold several tensors in pieces."""
+    """Yield every parameter and stored float buffer; those that hold several tensors, in pieces."""
     fused = ticket.architecture.get("fused", {})
     if not isinstance(fused, dict):
-        raise ValueError(f"the ticket's `fused` must give an axis or a cut for each name; got {fused!r:.80}.")
+        raise ValueError(f"the ticket's `fused` must have an axis or a cut for each name; got {fused!r:.80}.")
     for name, parameter in model.named_parameters():
         if name not in fused:
             yield name, Slot(parameter)
@@ -116,20 +115,20 @@ def _slots(model: nn.Module, ticket: Content) -> Iterator[tuple[str, Slot]]:
 
 
 def stored_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Give the float buffers that are part of a module's state, running means for instance."""
+    """Yield the float buffers in a module's state, such as running means."""
     stored = model.state_dict().keys()
     return ((name, b) for name, b in model.named_buffers() if name in stored and b.is_floating_point())
 
 
 def implied(model: nn.Module, name: str) -> float | None:
-    """Say what a tensor is if a ticket does not mention it: a GPT-2 has norms of 1 and biases of 0."""
+    """Return the value of a tensor that a ticket omits: a GPT-2 has norms of 1 and biases of 0."""
     if type(model) is not GPT2 or group_of(name) not in ("norms", "biases"):
         return None
     return 0.0 if name.endswith("bias") else 1.0
 
 
 def _check_settings(model: GPT2, ticket: Content) -> None:
-    """Compare what shapes do not show."""
+    """Compare the settings that shapes do not show."""
     wanted = ticket.architecture.get("config")
     if not isinstance(wanted, dict):
         raise ValueError(f"the ticket's GPT-2 has no settings; got {wanted!r:.80}.")

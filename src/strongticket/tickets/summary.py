@@ -1,4 +1,4 @@
-"""What there is to say of a ticket: as plain data for machines, and in words for `show` and the report."""
+"""A summary of a ticket: as plain data for machines, and in words for `show` and the report."""
 
 import io
 from dataclasses import asdict, dataclass
@@ -13,23 +13,23 @@ from strongticket.tickets.table import draws_of
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A ticket, and what is counted once for all who show it."""
+    """A ticket, with counts shared by everything that shows it."""
 
     ticket: Content
     kept: int
     file_bytes: int
-    description_bytes: int  # of the header: names, shapes, hashes and settings, which a small ticket has mostly
+    description_bytes: int  # of the header: names, shapes, hashes and settings, most of a small ticket
     dense_bytes: int
     dense_numbers: int
-    norms_at_one: int  # scales of a searched GPT-2 that stay 1, which no file needs to hold
+    norms_at_one: int  # norm scales of a searched GPT-2 that stay 1, which no file needs to store
 
     @property
     def mask_bytes(self) -> int:
-        """All that is neither header nor dense numbers."""
+        """All bytes but the header and the dense numbers."""
         return self.file_bytes - self.description_bytes - self.dense_bytes
 
     def as_json(self) -> dict[str, object]:
-        """Give what `show --json` prints."""
+        """Return what `show --json` prints."""
         ticket, certificate = self.ticket, self.ticket.certificate
         return {
             "identity": ticket.identity,
@@ -75,7 +75,7 @@ class Summary:
         return f"{self.ticket.numel:,} random, {self.kept:,} kept (density {self.ticket.density:.4f})"
 
     def nonzero_words(self) -> str:
-        """Say what `search` counts as nonzero, which is more than masks keep; nothing where that is all."""
+        """Explain the nonzero count of `search` if it is more than masks keep."""
         dense, norms = self.dense_numbers, self.norms_at_one
         if not norms and not (dense and "search" in self.ticket.metadata):
             return ""
@@ -87,12 +87,12 @@ class Summary:
         return f"{self.kept + dense + norms:,} as search counts: {' + '.join(parts)}"
 
     def dense_words(self) -> str:
-        """Say how many numbers the file holds as they are."""
+        """Say how many dense numbers the file holds."""
         tensors = len(self.ticket.dense)
         return f"{self.dense_numbers:,} numbers in {tensors} tensor{'s' * (tensors != 1)}" if tensors else "none"
 
     def besides_words(self) -> str:
-        """Say what the file holds besides random weights and masks; nothing where that is all."""
+        """Say what the file holds besides random weights and masks, if anything."""
         count = self.dense_numbers
         if not count:
             return ""
@@ -101,7 +101,7 @@ class Summary:
             return f"{numbers}, trained ones among them"
         if self.ticket.architecture.get("measured"):
             return f"{numbers}, some of them measured on data, as running means are"
-        # Only a construction has a target, and takes from it what is exact: its biases.
+        # Only a construction has a target, whose biases it copies exactly.
         return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full'}"
 
     def strong_words(self) -> str:
@@ -113,7 +113,7 @@ class Summary:
         return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
 
     def size_words(self) -> str:
-        """Say how large the file is, and how much of it is masks: only that grows with the network."""
+        """Say how large the file is, and its share of masks, which alone grows with the network."""
         masks, dense = self.mask_bytes, self.dense_bytes
         bits = f" ({8 * masks / self.ticket.numel:.3f} bits per weight)" if self.ticket.numel and masks else ""
         numbers = f"{dense:,} of dense numbers, " if dense else ""
@@ -123,7 +123,7 @@ class Summary:
 
 
 def mask_words(mask: Mask) -> str:
-    """Name a mask's kind; of codes how many there are, and whether weights are drawn again or frozen."""
+    """Describe a mask: its kind; for codes their number, and whether weights are redrawn or frozen."""
     if not isinstance(mask, CodeMask):
         return mask.kind
     draws = len(draws_of(mask.table))
@@ -133,7 +133,7 @@ def mask_words(mask: Mask) -> str:
 
 
 def summarize(ticket: Content, stored: Path | bytes) -> Summary:
-    """Count what is said of a ticket and the file, or the bytes, it is stored as."""
+    """Summarize a ticket and its stored file or bytes."""
     dense = [each.value for each in ticket.dense.values()]
     return Summary(
         ticket=ticket,
@@ -147,17 +147,17 @@ def summarize(ticket: Content, stored: Path | bytes) -> Summary:
 
 
 def _description_bytes(stored: Path | bytes) -> int:
-    """Give the size of the header."""
+    """Return the size of the header."""
     with io.BytesIO(stored) if isinstance(stored, bytes) else open(stored, "rb") as opened:
         return 8 + int.from_bytes(opened.read(8), "little")
 
 
 def _norms_at_one(ticket: Content) -> int:
-    """Count a searched GPT-2's norm scales if they stay 1, which no file needs to hold."""
+    """Count a searched GPT-2's norm scales if they stay 1, which no file needs to store."""
     config = ticket.architecture.get("config")
     trained = any("norm" in name for name in ticket.dense)
     if ticket.architecture.get("family") != "gpt2" or not isinstance(config, dict) or trained:
         return 0
     layers, width = config.get("n_layers"), config.get("d_model")
-    # Two in each block and one at the end.
+    # Two per block and one at the end.
     return (2 * layers + 1) * width if isinstance(layers, int) and isinstance(width, int) else 0

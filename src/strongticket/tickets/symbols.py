@@ -1,4 +1,4 @@
-"""Small whole numbers in few bits: what a mask stores, in memory and under a ticket's identity."""
+"""Small whole numbers in few bits: how a mask is stored in memory and hashed for a ticket's identity."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,9 @@ _AT_ONCE = 1 << 20  # counted at a time: NumPy makes eight bytes of each
 
 
 class Symbols:
-    """Whole numbers from 0 to below `alphabet`, each in the least of 1, 2, 4, 8, 16 or 32 bits that holds them all.
+    """Whole numbers from 0 to below `alphabet`, each in the fewest of 1, 2, 4, 8, 16 or 32 bits that can hold them.
 
-    Symbol i takes bits `width * i` and following, counted from the lowest bit of the first byte; bits after the last
-    are 0.
+    Symbol i starts at bit `width * i`, counted from the lowest bit of the first byte; bits after the last symbol are 0.
 
     Example:
         >>> symbols = Symbols.pack(np.array([0, 2, 1, 2, 2]), alphabet=3)
@@ -26,9 +25,9 @@ class Symbols:
     __slots__ = ("alphabet", "count", "packed", "width")
 
     def __init__(self, alphabet: int, count: int, packed: Bits, *, copy: bool = True) -> None:
-        """Take packed bytes, which must be exactly as many as the symbols need, with clean padding.
+        """Take packed bytes, which must be exactly as many as the symbols need, with zero padding.
 
-        `copy=False` keeps the array itself; only for one that nobody else will write to.
+        `copy=False` keeps the array itself; use it only if nothing else will write to it.
         """
         self.alphabet, self.count, self.width = alphabet, count, width_of(alphabet)
         needed = -(-count * self.width // 8)
@@ -65,7 +64,7 @@ class Symbols:
         return cls(alphabet, flat.size, packed, copy=False)
 
     def unpack(self, start: int = 0, stop: int | None = None) -> Numbers:
-        """Give the symbols from `start` to `stop` as an array of 8, 16 or 32 bits each."""
+        """Return the symbols from `start` to `stop` as an array of 8, 16 or 32 bits each."""
         stop = self.count if stop is None else stop
         if self.width >= 8:
             return self.packed.view(f"<u{self.width // 8}")[start:stop]
@@ -85,7 +84,7 @@ class Symbols:
         return self._occurrences()[: self.alphabet]
 
     def _occurrences(self) -> npt.NDArray[np.int64]:
-        """Count every pattern of bits there could be, of several in a byte by counting bytes."""
+        """Count every possible bit pattern; with several per byte, by counting bytes."""
         patterns = np.arange(1 << min(self.width, 8))
         found = np.zeros(max(self.alphabet, 256), np.int64)
         units = self.packed if self.width <= 8 else self.unpack()
@@ -121,7 +120,7 @@ class Symbols:
 
 
 def width_of(alphabet: int) -> int:
-    """Give the bits that a symbol below `alphabet` takes."""
+    """Return the number of bits of a symbol below `alphabet`."""
     if not 1 <= alphabet <= MAX_ALPHABET:
-        raise ValueError(f"symbols are below 1 to 2^32; got {alphabet}.")
+        raise ValueError(f"an alphabet must have 1 to 2^32 symbols; got {alphabet}.")
     return next(width for width in _WIDTHS if alphabet <= 1 << width)

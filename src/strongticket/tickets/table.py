@@ -16,9 +16,9 @@ LARGEST = 2.0**24
 
 
 def as_table(table: Table) -> Table:
-    """Take a table with every coefficient as a float32, as it is used and stored; refuse one that no ticket holds.
+    """Round every coefficient to float32, as used and stored; refuse a table that no ticket can hold.
 
-    A code of coefficient 0 drops a weight, whatever its draw, which is written as 0.
+    A code with coefficient 0 drops a weight; its draw is written as 0.
     """
     if not 1 <= len(table) <= MAX_CODES:
         raise ValueError(f"a table has 1 to {MAX_CODES} codes; got {len(table)}.")
@@ -27,7 +27,7 @@ def as_table(table: Table) -> Table:
 
 
 def draws_of(table: Table) -> tuple[int, ...]:
-    """Give the draws that a table speaks of, in order."""
+    """Return the draws that a table uses, in order."""
     return tuple(sorted({draw for _, draw in table}))
 
 

@@ -1,4 +1,4 @@
-"""What a ticket is made of: random tensors under masks, dense tensors, and what is certified of them."""
+"""The parts of a ticket: random tensors under masks, dense tensors, and certificates."""
 
 import math
 import re
@@ -29,11 +29,11 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTensor:
-    """One random tensor of the source and the mask over it; the weights themselves are not here.
+    """One random tensor of the source and the mask over it, without the weights themselves.
 
     Args:
         name: letters, digits, `_`, `-`, and dots between them; also keys the random numbers.
-        mask: which weights are kept, and times what; its shape is the tensor's.
+        mask: which weights are kept, and with what coefficients; its shape is the tensor's.
         distribution: `"uniform"`, `"normal"`, `"sign"` or `"packed-sign"`.
         scale: half-width, standard deviation or magnitude; rounded to float32.
     """
@@ -46,7 +46,7 @@ class RandomTensor:
     def __post_init__(self) -> None:
         check_name(self.name)
         if not isinstance(self.mask, Mask):
-            raise ValueError(f"{self.name}: mask must be a PackedMask or its like; got {type(self.mask).__name__}.")
+            raise ValueError(f"{self.name}: mask must be a PackedMask or another mask; got {type(self.mask).__name__}.")
         check_shape(self.name, self.mask.shape)
         if self.distribution not in DISTRIBUTIONS:
             raise ValueError(
@@ -61,12 +61,12 @@ class RandomTensor:
 
     @property
     def numel(self) -> int:
-        """How many random weights the tensor has."""
+        """The number of random weights."""
         return math.prod(self.shape)
 
     @property
     def drawn(self) -> int:
-        """How many numbers are drawn to make its weights: `numel` for each draw of its table."""
+        """The number of random numbers drawn: `numel` for each draw of its table."""
         return self.numel * len(draws_of(self.mask.table))
 
     @property
@@ -77,12 +77,12 @@ class RandomTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DenseTensor:
-    """A float tensor stored as it is: an exact bias, a trained embedding or norm, or a random tensor's scales.
+    """A float tensor stored in full: an exact bias, a trained embedding or norm, or a random tensor's scales.
 
     Args:
-        name: as for random tensors, and different from all of theirs.
+        name: as for random tensors; all names in a ticket differ.
         value: float16, bfloat16, float32 or float64, a tensor or an array; kept on the CPU.
-        trained: whether training made it. A ticket with a trained tensor is not a *strong* ticket.
+        trained: whether it was trained. A ticket with a trained tensor is not a *strong* ticket.
     """
 
     name: str
@@ -97,25 +97,25 @@ class DenseTensor:
         check_shape(self.name, tuple(self.value.shape))
         if not self.value.is_floating_point() or self.value.dtype not in DTYPE_NAMES:
             raise ValueError(
-                f"{self.name}: a dense tensor is float16, bfloat16, float32 or float64; got {self.value.dtype}."
+                f"{self.name}: a dense tensor must be float16, bfloat16, float32 or float64; got {self.value.dtype}."
             )
         if self.value.is_meta or self.value.layout != torch.strided:
-            got = "one on meta, without numbers" if self.value.is_meta else str(self.value.layout)
-            raise ValueError(f"{self.name}: a dense tensor has all entries stored; got {got}.")
+            got = "one on meta, without values" if self.value.is_meta else str(self.value.layout)
+            raise ValueError(f"{self.name}: a dense tensor must store all its entries; got {got}.")
         object.__setattr__(self, "value", self.value.detach().resolve_neg().cpu().contiguous().clone())
 
     def to_bytes(self) -> bytes:
-        """Give the elements in row-major order, little-endian."""
+        """Return the elements in row-major order, little-endian."""
         return self.value.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-SCALES = ".scales"  # a dense tensor's name, behind that of the random tensor it multiplies
+SCALES = ".scales"  # appended to the name of the random tensor it multiplies
 
 
 def spread(scales: Tensor, shape: Sequence[int]) -> Tensor:
-    """Give scales the shape of what they multiply, or one that is broadcast to it.
+    """Repeat scales to the shape of the tensor they multiply, or to one that broadcasts to it.
 
-    Along each axis a scale belongs to ceil(size / scales) weights in a row.
+    Along each axis, a scale multiplies ceil(size / scales) consecutive weights.
 
     Example:
         >>> spread(torch.tensor([[1.0, 2.0]]), (4, 3)).tolist()
@@ -129,13 +129,13 @@ def spread(scales: Tensor, shape: Sequence[int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was proved of a constructed ticket when it was made.
+    """What was proved about a constructed ticket.
 
     Args:
         error: a bound on the output error, for every input of norm at most `input_norm`.
         input_norm: the paper's alpha.
         target_sha256: `digest_of_tensors` of the target the error refers to.
-        details: how the bound was put together, as JSON: per head, per layer, unreachable entries.
+        details: the parts of the bound, as JSON: per head, per layer, unreachable entries.
     """
 
     error: float
@@ -153,7 +153,7 @@ class Certificate:
         object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
 
     def __str__(self) -> str:
-        # Not below what is proved, though the numbers are rounded.
+        # Rounded up, so as not to claim more than is proved.
         error, norm = up_digits(self.error, 3), self.input_norm
         parts = self.details.get("parts")
         of = f", for each of {len(parts):,} parts by itself" if isinstance(parts, list) else ""
@@ -187,34 +187,34 @@ def check_name(name: str) -> None:
     """Refuse names that are empty, long, path-like or hard to type."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise ValueError(
-            f"a tensor's name has letters, digits, '_' and '-', single dots between them, and at most {_LONGEST_NAME} "
-            f"characters; got {name!r:.80}."
+            f"a tensor's name must be letters, digits, '_' and '-', with single dots between them, at most "
+            f"{_LONGEST_NAME} characters; got {name!r:.80}."
         )
 
 
 def check_scales(name: str, scales: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse scales that do not lie over their random tensor."""
+    """Refuse scales that do not fit their random tensor."""
     counts = tuple(scales.shape)
     fits = len(counts) == len(shape) and all(
         1 <= count <= max(1, size) for count, size in zip(counts, shape, strict=True)
     )
     if not fits or scales.dtype != torch.float32:
         raise ValueError(
-            f"the scales of {name} are float32, 1 to as many as weights along each axis of {list(shape)!s:.80}; "
-            f"got {scales.dtype} {list(counts)!s:.80}."
+            f"the scales of {name} must be float32, at least 1 and at most one per weight along each axis of "
+            f"{list(shape)!s:.80}; got {scales.dtype} {list(counts)!s:.80}."
         )
 
 
 def _check_sha256(digest: str) -> None:
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ValueError(f"a SHA-256 is 64 hex digits in lower case; got {digest!r:.80}.")
+        raise ValueError(f"a SHA-256 must be 64 lowercase hex digits; got {digest!r:.80}.")
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
     """Refuse shapes no ticket can hold."""
-    # A zero must not hide sizes that no tensor can have, hence max; and a long shape is not multiplied out at all.
+    # A zero must not hide impossible sizes, hence max; and a long shape is not multiplied at all.
     if len(shape) > MAX_DIMENSIONS or math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
         raise ValueError(
-            f"{name}: a shape has at most {MAX_DIMENSIONS} dimensions and 2^40 elements, zeros counted as ones; "
+            f"{name}: a shape may have at most {MAX_DIMENSIONS} dimensions and 2^40 elements, zeros counted as ones; "
             f"got {list(shape)!s:.80}."
         )

@@ -1,4 +1,4 @@
-"""A ticket: how the random weights are made, which of them are kept, and what is certified about the result."""
+"""A ticket: how the random weights are generated, which are kept, and what is certified about the result."""
 
 import io
 import itertools
@@ -21,12 +21,12 @@ from strongticket.tickets.mask import cells_of
 from strongticket.tickets.summary import summarize
 from strongticket.tickets.tensors import DenseTensor, Digests
 
-_COUNTED = 2**22  # weights that are few enough to be counted and drawn whenever a notebook shows a ticket
+_COUNTED = 2**22  # most weights to count and draw whenever a notebook shows a ticket
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome of `Ticket.verify`: `ok`, or the list of what failed."""
+    """The outcome of `Ticket.verify`: `ok`, or a list of failures."""
 
     failures: tuple[str, ...] = ()
 
@@ -43,7 +43,7 @@ class Ticket(Content):
     r"""A seed and a bit per weight: enough to rebuild a pruned random network anywhere.
 
     Args:
-        seed: keys every random tensor, 0 to $2^{64} - 1$.
+        seed: of every random tensor, 0 to $2^{64} - 1$.
         tensors: the random tensors and their masks, in the architecture's order.
         dense: float tensors that are neither random nor masked.
         architecture: `family` and settings, as JSON, enough to build the network.
@@ -62,7 +62,7 @@ class Ticket(Content):
 
     @classmethod
     def of(cls, content: Content, digests: Digests | None, dense: Iterable[DenseTensor] | None = None) -> "Ticket":
-        """Make the ticket of some content and what a file said about it, for `verify` to check."""
+        """Make a ticket from content and a file's digests, for `verify` to check."""
         ticket = cls(
             seed=content.seed,
             tensors=content.tensors.values(),
@@ -85,13 +85,13 @@ class Ticket(Content):
     ) -> torch.nn.Module:
         """Build the network: the wide masked one ("literal"), or the same function with matrices multiplied out.
 
-        With `run="bits"` the weights of a searched GPT-2 stay in bit planes, if all of them are signed constants; see
+        With `run="bits"` the weights of a searched GPT-2 stay in bit planes, if all are signed constants; see
         docs/run-from-bits.md, also for `resident`.
         """
         return build(self, form, dtype=dtype, device=device, run=run, resident=resident)
 
     def verify(self, progress: Progress | None = None) -> Verification:
-        """Hold masks and regenerated weights against the stored digests; a ticket never stored has none to fail."""
+        """Compare masks and regenerated weights with the stored digests; a ticket never stored has none."""
         if (stored := self.stored_digests) is None:
             return Verification()
         computed, failures = self.digests(progress), []
@@ -113,23 +113,22 @@ class Ticket(Content):
         return cls.of(*read_ticket(io.BytesIO(data), len(data), "bytes"))
 
     def save(self, path: str | PathLike[str], progress: Progress | None = None) -> None:
-        """Write a file; if that fails half-way, a file that was there before is untouched and no half file is left."""
+        """Write a file; if that fails, an existing file is untouched and no partial file is left."""
         with atomic_write(Path(path)) as file:
             write_ticket(self, self.stored_digests or self.digests(progress), file)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Ticket":
-        """Read a file, checking its digest; a file that is no ticket raises `TicketFormatError`."""
+        """Read a file and check its digest; a file that is not a ticket raises `TicketFormatError`."""
         with open(path, "rb") as file:
             return cls.of(*read_ticket(file, file.seek(0, io.SEEK_END), str(path)))
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
-        # The masks, which are nearly all of it, cannot be changed and are shared. The rest is copied wherever such a
-        # part is made, hence `replace`.
+        # The masks, nearly all of it, are immutable and shared. Constructors copy everything else, hence `replace`.
         return Ticket.of(self, self.stored_digests, [replace(tensor) for tensor in self.dense.values()])
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Ticket"], tuple[bytes]]:
-        # As in a file, so that what is unpickled is checked like one.
+        # As in a file, so that unpickling checks it like one.
         return Ticket.from_bytes, (self.to_bytes(),)
 
     def __eq__(self, other: object) -> bool:
@@ -142,7 +141,7 @@ class Ticket(Content):
         return mine == theirs
 
     def __hash__(self) -> int:
-        # Of what cannot be changed, so that a ticket is found again in a set whatever becomes of its architecture.
+        # Of immutable parts, so that a ticket is still found in a set after its architecture changes.
         return hash((self.seed, digest_of_masks(self)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The digest of a ticket's random weights: every tensor drawn anew and hashed, several of them at a time."""
+"""The digest of a ticket's random weights: every tensor is redrawn and hashed, several at a time."""
 
 import hashlib
 import threading
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from strongticket.ops.rng import Distribution, random_chunk
 
-# Weights drawn and hashed at a time. On a CPU 1 MiB: it stays in the cache, and `rng` draws so few without threads of
-# its own. On a GPU 16 MiB, since every piece costs a launch and a copy.
+# Weights drawn and hashed at a time. On a CPU 1 MiB: it stays in the cache, and `rng` draws so few on one thread. On a
+# GPU 16 MiB, since every piece costs a launch and a copy.
 _PIECE = {"cpu": 1 << 18, "cuda": 1 << 22}
-# Beside a GPU at work, more would only wait for Python's lock, which the launches of that work need too.
+# While a GPU is working, more would only wait for Python's lock, which its launches also need.
 _MOST_THREADS_ON_CUDA = 8
 
 
 class Weights(NamedTuple):
-    """What one draw of a random tensor depends on, the seed excepted."""
+    """What one draw of a random tensor depends on, except the seed."""
 
     name: str
     numel: int
@@ -37,23 +37,23 @@ def digest_of_weights(
     device: torch.device | str = "cpu",
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Callable[[], str]]:
-    """Compute, while the block runs, the SHA-256 of every tensor's weights and that of these digests, in order.
+    """Compute, while the block runs, the SHA-256 of every tensor's weights, and that of these digests in order.
 
-    A tensor is hashed by one thread: one that is larger than all others together sets the time.
+    Each tensor is hashed by one thread, so the largest one can set the time.
 
     Args:
         seed: of the random weights.
         tensors: in the order of the ticket.
         device: where they are drawn; they are hashed on the CPU.
-        progress: called with the number of weights done since the last call, from other threads, by one at a time.
+        progress: called with the number of weights done since the last call, from other threads, one at a time.
 
     Yields:
-        A function that waits for the digest and gives it, in hex. Leaving the block stops what is not done.
+        A function that waits for the digest and returns it, in hex. Leaving the block cancels the rest.
     """
     place, stop, lock = torch.device(device), threading.Event(), threading.Lock()
     draw, step = _drawing_on(place), _PIECE[place.type]
-    # Kernels are compiled here, once: by a thread of its own it could wait without end for numba's lock, which Ctrl-C
-    # in the middle of another compilation leaves locked.
+    # Kernels are compiled here, once: another thread could wait forever for numba's lock, which Ctrl-C during another
+    # compilation leaves locked.
     for distribution in {tensor.distribution for tensor in tensors}:
         draw(0, "", 0, 1, distribution, 1.0)
 
@@ -80,7 +80,7 @@ def digest_of_weights(
 
 
 def _threads(device: torch.device, tensors: int) -> int:
-    """As many as torch is set to use; hashing and drawing hold no lock."""
+    """Return torch's number of threads; hashing and drawing hold no lock."""
     most = torch.get_num_threads()
     if device.type == "cuda":
         most = min(most, _MOST_THREADS_ON_CUDA)
@@ -92,7 +92,7 @@ def _drawing_on(device: torch.device) -> Callable[..., Tensor]:
 
 
 class _DrawOnGpu(threading.local):
-    """For each thread a stream, which waits for no subset sum, and the pinned memory that its weights are copied to."""
+    """Per thread, a stream that does not wait for subset sums, and pinned memory for its weights."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -100,7 +100,7 @@ class _DrawOnGpu(threading.local):
         self._host = torch.empty(_PIECE["cuda"], dtype=torch.float32, pin_memory=True)
 
     def draw(self, seed: int, name: str, start: int, stop: int, *how: Any, draw: int = 0) -> Tensor:
-        """Draw a piece; the memory it is in serves the next one again."""
+        """Draw a piece, into memory that the next call reuses."""
         host = self._host[: stop - start]
         with torch.cuda.stream(self._stream):
             host.copy_(random_chunk(seed, name, start, stop, *how, draw=draw, device=self._device), non_blocking=True)

@@ -86,13 +86,13 @@ def test_what_does_not_fit_is_refused_in_a_line() -> None:
         "codes must be int8": lambda: pack(torch.ones(2, 3)),
         r"codes must be int8 \(rows, columns\)": lambda: pack(torch.ones(3, dtype=torch.int8)),
         "from -15 to 15; got 0 to 16": lambda: pack(torch.tensor([[0, 16]], dtype=torch.int8)),
-        "Leave signs out": lambda: pack(torch.tensor([[-1]], dtype=torch.int8), stream_of(0, "w")),
+        "Omit signs": lambda: pack(torch.tensor([[-1]], dtype=torch.int8), stream_of(0, "w")),
         r"x must be float32 \(..., 3\); got torch.float64": lambda: multiply(planes, torch.ones(3).double()),
         r"got torch.float32 \(2, 4\)": lambda: multiply(planes, torch.ones(2, 4)),
-        "x must lie where the planes do, on cpu; got meta": lambda: multiply(planes, torch.ones(3, device="meta")),
+        "x must be on the planes' device, cpu; got meta": lambda: multiply(planes, torch.ones(3, device="meta")),
         "indices must be int32 or int64": lambda: look_up(planes, torch.ones(1)),
         "indices must be from 0 to 1; got -1 to 2": lambda: look_up(planes, torch.tensor([-1, 2])),
-        "on cpu and cuda; got meta": lambda: multiply(planes.to("meta"), torch.ones(3, device="meta")),
+        "on cpu or cuda; got meta": lambda: multiply(planes.to("meta"), torch.ones(3, device="meta")),
     }
     for message, call in refusals.items():
         with pytest.raises(ValueError, match=message):

@@ -28,5 +28,5 @@ def test_a_stack_is_the_matrix_packed_at_once(rows: list[int], last: int, levels
 def test_parts_that_do_not_fit_are_refused() -> None:
     ones = torch.ones(LANES, 5, dtype=torch.int8)
     for other in (pack(ones[:, :4]), pack(ones, stream_of(0, "w")), pack(ones[:3])):
-        with pytest.raises(ValueError, match="as many columns"):
+        with pytest.raises(ValueError, match="equally many columns"):
             stack([other, pack(ones)])

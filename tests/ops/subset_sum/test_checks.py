@@ -30,7 +30,7 @@ def with_entry(tensor: Tensor, place: tuple[int, ...], value: float) -> Tensor:
         (W, with_entry(A, (1, 2), float("inf")), "items must be finite numbers; got inf at row 1, column 2"),
         (W, with_entry(A, (0, 1), -float("inf")), "got -inf at row 0, column 1"),
         (W, A.to("meta"), "needs its tensors on one device; got targets on cpu, items on meta"),
-        (W.to("meta"), A.to("meta"), "subset_sum needs numbers; got targets on meta"),
+        (W.to("meta"), A.to("meta"), "subset_sum needs values; got targets on meta"),
         (W, A.to_sparse(), r"needs items with all entries stored; got torch.sparse_coo. Convert with .to_dense\(\)"),
     ],
 )
@@ -113,7 +113,7 @@ U, V, SIZES = torch.tensor([0.5, -0.25, 0.75]), torch.ones(2, 3), torch.tensor([
         ({"sizes": [1.5, 1.5]}, "sizes must be .* a list of whole numbers, .*; got .1.5, 1.5"),
         ({"u": U.double().numpy()}, "needs u in float32; got float64"),
         ({"v": "ones"}, "v must be a tensor, an array or a list of numbers, .*; got 'ones'"),
-        ({"sizes": SIZES.to("meta")}, "subset_sum_products needs numbers; got sizes on meta"),
+        ({"sizes": SIZES.to("meta")}, "subset_sum_products needs values; got sizes on meta"),
         ({"u": U.double()}, "needs u in float32; got float64. Convert with"),
         ({"v": with_entry(V, (1, 2), float("nan"))}, "v must be finite numbers; got nan at row 1, column 2"),
         ({"divisor": 0.0}, "divisor must be a finite number and not 0"),

@@ -70,7 +70,7 @@ def test_strided_and_narrow_scores() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"density must be in \(0, 1\]; got 70"):
         top_mask(torch.ones(3), 70)
-    with pytest.raises(ValueError, match="scores are float32"):
+    with pytest.raises(ValueError, match="scores must be float32"):
         top_mask(torch.ones(3, dtype=torch.float64), 0.5)
     with pytest.raises(ValueError, match="one device, cpu or cuda; got meta"):
         top_mask(torch.ones(3, device="meta"), 0.5)

@@ -1,7 +1,7 @@
-"""The solvers people use today for one subset sum at a time, each run in a process of its own.
+"""The solvers people use today for one subset sum at a time, each in its own process.
 
-Separate processes because their wheels do not get on: ortools and highspy clash inside one, and a solver
-that hangs or crashes must not take the other measurements with it.
+Separate processes, because ortools and highspy clash inside one, and because a solver that hangs or crashes must not
+end the other measurements.
 """
 
 import importlib.util
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A solver: the name `--peers` knows it by, how tables call it, and what must be installed."""
+    """A solver: its name for `--peers`, its label in tables, and its package."""
 
     name: str
     label: str
-    module: str  # what must be importable
-    package: str  # what pip calls it
+    module: str  # to import
+    package: str  # for pip
 
     @property
     def installed(self) -> bool:
@@ -33,7 +33,7 @@ class Peer:
 
     @property
     def missing(self) -> str:
-        """The line that says what to do when it is not installed."""
+        """What to do if it is not installed."""
         return f"{self.label}: not installed, left out. Install it with: pip install {self.package}"
 
 
@@ -42,26 +42,26 @@ GUROBI_TIGHT = Peer("gurobi-tight", "Gurobi, gap 0, tol. 1e-9", "gurobipy", "gur
 HIGHS = Peer("highs", "HiGHS (scipy)", "scipy", "scipy")
 CP_SAT = Peer("cp-sat", "CP-SAT, weights x 2^40", "ortools", "ortools")
 
-# What a user may ask for; Gurobi is always shown with both settings, since its defaults stop short of 1e-6.
+# The choices of `--peers`; Gurobi always appears with both settings, since its defaults stop short of 1e-6.
 GROUPS = {"gurobi": (GUROBI, GUROBI_TIGHT), "highs": (HIGHS,), "cp-sat": (CP_SAT,)}
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a peer found for the first `len(seconds)` problems before its time was up."""
+    """A peer's answers to the first `len(seconds)` problems, until its time was up."""
 
     seconds: NDArray[np.float64]  # (rows,) one problem each, model building included, by `clock_for`
     masks: NDArray[np.bool_]  # (rows, n)
-    timed_out: NDArray[np.bool_]  # (rows,) stopped at the time limit, the answer is the best so far
+    timed_out: NDArray[np.bool_]  # (rows,) stopped at the time limit; the answer is the best so far
     failure: str | None = None  # why the peer ended early, in its own words
 
 
 def choose(names: Sequence[str]) -> list[Peer]:
-    """Find peers by their names, of which an unknown one is an error; "none" alone is the empty list."""
+    """Find peers by name; an unknown name is an error, and "none" alone is the empty list."""
     chosen: list[Peer] = []
     for name in () if tuple(names) == ("none",) else names:
         if name not in GROUPS:
-            raise ValueError(f"unknown peer {name!r}; known are {', '.join(GROUPS)}, or none.")
+            raise ValueError(f"unknown peer {name!r}; choose from {', '.join(GROUPS)}, or none.")
         chosen += [peer for peer in GROUPS[name] if peer not in chosen]
     return chosen
 
@@ -69,14 +69,14 @@ def choose(names: Sequence[str]) -> list[Peer]:
 def solve_apart(
     peer: Peer, targets: NDArray[np.float64], items: NDArray[np.float64], *, threads: int, budget: float
 ) -> Answers:
-    """Let a peer solve the problems one after the other, in a process of its own, until its time is up.
+    """Let a peer solve the problems one after another, in its own process, until its time is up.
 
     Args:
-        peer: which solver.
+        peer: the solver.
         targets: (rows,).
         items: (rows, n).
-        threads: what the solver may use.
-        budget: seconds after which no further problem is begun; also the limit of a single problem.
+        threads: that the solver may use.
+        budget: seconds after which no further problem is started; also the limit of a single problem.
     """
     with tempfile.TemporaryDirectory() as folder:
         problems, answers = Path(folder, "problems.npz"), Path(folder, "answers.jsonl")
@@ -86,7 +86,7 @@ def solve_apart(
         command += [str(threads), str(budget)]
         failure = None
         try:
-            # The last problem may start just before the end and take its full limit; beyond that the solver hangs.
+            # The last problem may start just before the end and take its full limit; after that the solver hangs.
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * budget + 60)
             if done.returncode:
                 failure = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
@@ -96,7 +96,7 @@ def solve_apart(
 
 
 def read_answers(path: Path, n: int, failure: str | None) -> Answers:
-    """Read what a worker wrote, whether it ended well or not."""
+    """Read what a worker wrote, whether it succeeded or not."""
     # A killed worker can leave half a line at the end.
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
     masks = np.zeros((len(lines), n), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Horowitz and Sahni's meet-in-the-middle (1974) in plain numba: the honest baseline, one problem after the other.
+"""Horowitz and Sahni's meet-in-the-middle (1974) in plain numba: the honest baseline, one problem after another.
 
 The items are halved, each half's subset sums are listed in order (by merging, never by sorting), and two fingers
 walk the lists from opposite ends. This takes 2^(n/2) steps and is what a good programmer writes first.
@@ -41,7 +41,7 @@ def _solve_rows(targets: NDArray[np.float64], items: NDArray[np.float64], mask: 
 
 @njit(nogil=True, cache=True)
 def _lists(items: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Room for the sums and masks of so many items, twice: a merge reads one and writes the other."""
+    """Allocate the sums and masks of this many items, twice: a merge reads one and writes the other."""
     return np.empty((2, 1 << items)), np.empty((2, 1 << items), np.int64)
 
 
@@ -78,7 +78,7 @@ def _merge_with_shifted(
 
 @njit(nogil=True, cache=True)
 def _closest(w: float, left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[int, int]:
-    """The places of the pair whose sum is closest to w."""
+    """Return the positions of the pair whose sum is closest to w."""
     i, j = 0, len(right) - 1
     best, best_i, best_j = np.inf, i, j
     while i < len(left) and j >= 0:

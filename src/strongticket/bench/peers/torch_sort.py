@@ -1,4 +1,4 @@
-"""Meet in the middle from torch operations alone: what a GPU does without a kernel of ours."""
+"""Meet in the middle with torch operations alone: what a GPU does without our kernels."""
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ def _solve_part(w: Tensor, a: Tensor) -> Tensor:
 
 
 def _sums(a: Tensor) -> Tensor:
-    """All subset sums of each row, at the index whose bits say which items are in."""
+    """Return all subset sums of each row, at the index whose bits mark the chosen items."""
     sums = a.new_zeros(len(a), 1)
     for item in a.unbind(dim=1):
         sums = torch.cat([sums, sums + item[:, None]], dim=1)

@@ -1,4 +1,4 @@
-"""The process a peer runs in: read problems, solve one after the other, write each answer as it comes.
+"""The process of a peer: read problems, solve one after another, write each answer at once.
 
 python -m strongticket.bench.peers.worker gurobi problems.npz answers.jsonl THREADS BUDGET
 """
@@ -25,7 +25,7 @@ CP_SAT_SCALE = 2.0**40
 
 
 def gurobi(threads: int, limit: float, *, tight: bool) -> Solve:
-    """Solve mixed-integer programmes, as published work on lottery tickets does.
+    """Solve mixed-integer programs, as in published work on lottery tickets.
 
     At Gurobi's defaults, or with every tolerance as small as it allows.
     """
@@ -39,7 +39,7 @@ def gurobi(threads: int, limit: float, *, tight: bool) -> Solve:
 
     def solve(target: float, items: NDArray[np.float64]) -> tuple[NDArray[np.bool_], bool]:
         with gp.Model(env=environment) as model:
-            # Matrix variables would read better, but building this small model with them takes as long as solving it.
+            # Matrix variables would read better, but building such a small model with them takes as long as solving it.
             chosen = [model.addVar(vtype=gp.GRB.BINARY) for _ in items]
             gap = model.addVar()
             total = gp.LinExpr(items.tolist(), chosen)
@@ -48,7 +48,7 @@ def gurobi(threads: int, limit: float, *, tight: bool) -> Solve:
             model.setObjective(gap)
             model.optimize()
             timed_out = model.Status == gp.GRB.TIME_LIMIT
-            # Without any solution the empty subset is what there is.
+            # Without a solution, the answer is the empty subset.
             values = model.getAttr("X", chosen) if model.SolCount else [0.0] * len(items)
             return np.array(values) > 0.5, timed_out
 
@@ -56,11 +56,11 @@ def gurobi(threads: int, limit: float, *, tight: bool) -> Solve:
 
 
 def highs(threads: int, limit: float) -> Solve:
-    """Solve mixed-integer programmes by the HiGHS that scipy brings, at its defaults."""
+    """Solve mixed-integer programs with scipy's HiGHS, at its defaults."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     def solve(target: float, items: NDArray[np.float64]) -> tuple[NDArray[np.bool_], bool]:
-        # Unknowns: one bit an item, then the gap |target - sum| that is minimised.
+        # Unknowns: one bit per item, then the gap |target - sum| to minimise.
         n = len(items)
         rows = np.vstack([np.append(items, -1.0), np.append(items, 1.0)])
         answer = milp(
@@ -77,7 +77,7 @@ def highs(threads: int, limit: float) -> Solve:
 
 
 def cp_sat(threads: int, limit: float) -> Solve:
-    """Solve by OR-Tools' CP-SAT at its defaults; it wants integers, so weights are rounded to multiples of 2^-40."""
+    """Solve with OR-Tools' CP-SAT at its defaults; it needs integers, so weights are rounded to multiples of 2^-40."""
     from ortools.sat.python import cp_model
 
     def solve(target: float, items: NDArray[np.float64]) -> tuple[NDArray[np.bool_], bool]:
@@ -100,7 +100,7 @@ def cp_sat(threads: int, limit: float) -> Solve:
     return solve
 
 
-# By the names of `peers.Peer`; only the one that is asked for imports its package.
+# By the names of `peers.Peer`; only the chosen one imports its package.
 SOLVERS: dict[str, Callable[[int, float], Solve]] = {
     "gurobi": partial(gurobi, tight=False),
     "gurobi-tight": partial(gurobi, tight=True),
@@ -115,11 +115,11 @@ def main(arguments: Sequence[str]) -> None:
     if name not in SOLVERS:
         raise ValueError(f"unknown peer {name!r}")
     if hasattr(os, "sched_setaffinity"):
-        # As many cores as it may use: scipy's HiGHS takes no such setting.
+        # Limit its cores: scipy's HiGHS has no such setting.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(threads) :])
     _, clock = clock_for(int(threads))
     solve = SOLVERS[name](int(threads), float(budget))
-    solve(0.5, np.array([0.25, -0.5, 0.75, 0.125]))  # licence checks and first-call costs are not the problem's
+    solve(0.5, np.array([0.25, -0.5, 0.75, 0.125]))  # keeps licence checks and first-call costs out of the timings
     with np.load(problems) as file, Path(answers).open("a", buffering=1) as out:
         end = time.perf_counter() + float(budget)
         for target, items in zip(file["targets"].tolist(), file["items"], strict=True):

@@ -1,7 +1,7 @@
-r"""Bernoulli supermasks (Zhou et al., 2019): a weight is kept with the probability $\sigma(s)$, drawn every step.
+r"""Bernoulli supermasks (Zhou et al., 2019): a weight is kept with probability $\sigma(s)$, drawn every step.
 
-The gradient passes the draw as if it were the probability. The density is where the probabilities begin; what becomes
-of it is learned. A draw is a function of seed, name and step, so that runs repeat.
+The gradient treats the draw as its probability. The density is only the initial probability; the final density is
+learned. A draw is a function of seed, name and step, so that runs are reproducible.
 """
 
 import math
@@ -17,44 +17,44 @@ from strongticket.ops.supermask import Supermask
 
 
 class Sampled(Supermask):
-    """Keeps the weights of the last draw; in evaluation, those of positive scores if the rule has it so."""
+    """Keeps the weights of the last draw; in evaluation, with `final="threshold"`, those with positive scores."""
 
     def __init__(self, scores: Tensor, rule: "Bernoulli") -> None:
         super().__init__(scores, density=1.0)
         self.rule = rule
 
     def chosen(self, searching: bool) -> tuple[Tensor, Tensor | float]:
-        """Give what is kept, and what it is multiplied by."""
+        """Return the mask and the factor on kept weights."""
         mask = self.mask if searching or self.rule.final == "sample" else self.scores.detach() > 0
         return mask, max(1, mask.numel()) / mask.sum().clamp(min=1) if self.rule.rescale else 1.0
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the weights that are kept."""
+        """Return the kept weights."""
         mask, factor = self.chosen(searching=self.training)
         return factor * weight * straight_through(self.scores.sigmoid(), mask)
 
 
 @dataclass
 class Bernoulli(Rule):
-    """Draw each mask by its probabilities; what is found is the last draw, or what is likely kept."""
+    """Draw each mask by its probabilities; the result is the last draw, or the weights more likely kept than not."""
 
     final: Literal["sample", "threshold"] = "sample"
-    rescale: bool = False  # kept weights times all / kept
+    rescale: bool = False  # multiply kept weights by all / kept
 
     name = "bernoulli"
     ignored = ("scope", "signed", "density_steps")
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Sampled:
-        """Begin with probabilities around the density."""
+        """Start with probabilities around the density."""
         odds = min(tensor.density, 0.999)  # 1 has no finite score
         return Sampled(scores + math.log(odds / (1 - odds)), self)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Draw the mask that follows a step: a number on [-1, 1] is below 2 p - 1 with the probability p."""
+        """Draw the mask after a step: a uniform number in [-1, 1] is below 2 p - 1 with probability p."""
         for tensor in tensors:
             tensor.module.mask.copy_(tensor.uniform(f"sample-{step}") < 2 * tensor.module.scores.detach().sigmoid() - 1)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give the mask, and what it is multiplied by."""
+        """Return the mask and its factor."""
         mask, factor = tensor.module.chosen(searching=False)
         return mask, ((0.0, 0), (float(factor), 0))

@@ -1,7 +1,7 @@
-r"""Biprop (Diffenderfer and Kailkhura, 2021): the network computes with signs, times one number a tensor.
+r"""Biprop (Diffenderfer and Kailkhura, 2021): the network computes with signs, times one number per tensor.
 
-That number, $\alpha$, is the mean magnitude of the weights that are kept. The gradient of a score is edge-popup's: that
-of the weight, times the whole random weight, magnitude included.
+That number, $\alpha$, is the mean magnitude of the kept weights. The gradient of a score is edge-popup's: that of the
+weight, times the full random weight, magnitude included.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from strongticket.ops.supermask import Supermask
 
 
 class Binary(Supermask):
-    """Gives the signs that are kept their common magnitude."""
+    """Gives kept signs their common magnitude."""
 
     alpha: Tensor
     magnitudes: Tensor
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give each sign times alpha, or 0."""
+        """Return each sign times alpha, or 0."""
         return weight * straight_through(self.ranked * self.magnitudes, self.alpha * self.ones)
 
 
 class Biprop(EdgePopup):
-    """Draw signs, which a ticket brings back, and magnitudes, which only the search needs."""
+    """Draw signs, which a ticket reproduces, and magnitudes, which only the search needs."""
 
     name = "biprop"
 
@@ -49,12 +49,12 @@ class Biprop(EdgePopup):
         return binary
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores and take the means; in float64, so that the order of the sum does not show."""
+        """Rank the scores and take the means, in float64 so that the order of summation does not matter."""
         super().after_restore(tensors, step)
         for binary in (tensor.module for tensor in tensors):
             total = (binary.magnitudes * binary.ones).sum(dtype=torch.float64)
             binary.alpha.copy_(total / binary.mask.sum().clamp(min=1))
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give the mask, and alpha as the coefficient of what is kept."""
+        """Return the mask, with alpha as the coefficient of kept weights."""
         return tensor.module.mask, ((0.0, 0), (tensor.module.alpha.item(), 0))

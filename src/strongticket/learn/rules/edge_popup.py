@@ -1,6 +1,6 @@
-r"""Edge-popup (Ramanujan et al., 2020): a score for each weight, and the weights of the highest $|s|$ are kept.
+r"""Edge-popup (Ramanujan et al., 2020): each weight has a score, and those with the highest $|s|$ are kept.
 
-The gradient of a score is that of its masked weight times the weight, as if the ranking were not there.
+The gradient of a score is that of its masked weight times the weight: the ranking is ignored.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from strongticket.ops.supermask import Refresh, Supermask
 
 
 class EdgePopup(Rule):
-    """Keep the policy's density of each tensor, or of all together; other rules that rank scores build on it."""
+    """Keep the policy's density of each tensor, or of all together; the base of other rules that rank scores."""
 
     name = "edge-popup"
 
@@ -28,15 +28,15 @@ class EdgePopup(Rule):
         return Supermask(scores, self.density_at(tensor, 0), signed=self.policy.signed)
 
     def density_at(self, tensor: HiddenTensor, step: int) -> float:
-        """Say how much of its scores a tensor keeps after a step."""
+        """Return the density of a tensor after a step."""
         return self.policy.density_at(step, tensor.density)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores, by the density of the step if there is a ramp."""
+        """Rank the scores, with the density of the step if there is a ramp."""
         for tensor in tensors if self.policy.density_steps else ():
             tensor.module.density = self.density_at(tensor, step)
         self.rank()
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give the mask."""
+        """Return the mask."""
         return tensor.module.mask, KEEP_OR_DROP

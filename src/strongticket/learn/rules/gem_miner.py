@@ -1,7 +1,7 @@
-"""Gem-Miner (Sreenivasan et al., 2022): scores in [0, 1] are rounded, pulled towards 0, and the lowest frozen there.
+"""Gem-Miner (Sreenivasan et al., 2022): scores in [0, 1] are rounded, pulled to 0, and the lowest frozen there.
 
-A weight is kept if its score is 0.5 or more; the gradient passes the rounding. Every so many steps the lowest are
-frozen as dropped, until the density is left: at once, unless `density_steps` makes a ramp of it.
+A weight is kept if its score is 0.5 or more; the gradient ignores the rounding. Every `every` steps the lowest are
+frozen as dropped, down to the density: at once, or along a ramp of `density_steps`.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from strongticket.ops.supermask import Supermask
 
 
 class Rounded(Supermask):
-    """Keeps weights whose scores round to 1; `mask` tells which are not frozen."""
+    """Keeps weights whose scores round to 1; `mask` marks those not frozen."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the weights that are kept."""
+        """Return the kept weights."""
         return weight * straight_through(self.scores, self.scores.detach() >= 0.5)
 
 
@@ -34,16 +34,16 @@ class GemMiner(EdgePopup):
     ignored = ("signed", "score_init")
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Rounded:
-        """Begin with scores uniform on [0, 1], none of them frozen."""
+        """Start with scores uniform in [0, 1], none frozen."""
         return Rounded((tensor.uniform("scores") + 1) / 2, self.density_at(tensor, 0), signed=True)
 
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Pull scores towards 0; frozen ones have no gradient."""
+        """Pull scores toward 0; frozen ones have no gradient."""
         for module in with_gradients(tensors):
             module.scores.grad.add_(module.scores.detach(), alpha=self.l2).mul_(module.ones)
 
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Bring the scores back to where they belong, and freeze the lowest if it is time to."""
+        """Clamp the scores to their range, and freeze the lowest when due."""
         for freezing in (False, True) if step % self.every == 0 else (False,):
             if freezing:
                 super().after_restore(tensors, step)
@@ -51,7 +51,7 @@ class GemMiner(EdgePopup):
                 module.scores.data.clamp_(0, 1).mul_(module.ones).add_(module.ones.float() - 1)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Tell the frozen ones by their scores."""
+        """Recognize frozen weights by their scores."""
         for tensor in tensors:
             tensor.module.mask.copy_(tensor.module.scores.detach() >= 0)
 

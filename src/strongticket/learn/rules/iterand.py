@@ -1,7 +1,7 @@
-"""IteRand (Chijiwa et al., 2021): edge-popup in which some dropped weights are drawn again from time to time.
+"""IteRand (Chijiwa et al., 2021): edge-popup that redraws some dropped weights from time to time.
 
-A weight's value follows from how often it was drawn, which a ticket holds as its code. There are codes for 15 draws,
-the first one included: a weight that was drawn so often is not drawn again.
+A weight's value follows from how often it was drawn, which is its code in a ticket. There are codes for 15 draws,
+including the first; after that a weight is not drawn again.
 """
 
 from collections.abc import Sequence
@@ -15,27 +15,27 @@ from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.rules.rule import MAX_CODES, Table, within
 from strongticket.learn.tensors import HiddenTensor
 
-LAST_DRAW = MAX_CODES - 2  # code 0 is a dropped weight, and draws are counted from 0
+LAST_DRAW = MAX_CODES - 2  # code 0 is a dropped weight, and draws count from 0
 
 
 @dataclass
 class IteRand(EdgePopup):
-    """Rank signed scores; every so many steps draw a dropped weight again with some probability."""
+    """Rank signed scores; every `every` steps redraw each dropped weight with probability `rate`."""
 
     every: int = within(300, 1)  # steps
-    rate: float = within(0.1, 0, 1)  # of dropped weights drawn again
+    rate: float = within(0.1, 0, 1)  # share of dropped weights redrawn
 
     name = "iterand"
     state = ("scores", "draws")
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Begin as edge-popup on signed scores, every weight with its first draw."""
+        """Start as edge-popup on signed scores, every weight at its first draw."""
         super().begin(tensors, replace(policy, signed=True))
         for tensor in tensors:
             tensor.module.register_buffer("draws", torch.zeros_like(tensor.weight, dtype=torch.uint8))
 
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores, and draw weights again if it is time to."""
+        """Rank the scores, and redraw weights when due."""
         super().after_restore(tensors, step)
         for tensor in tensors if step % self.every == 0 else ():
             mask, draws = tensor.module.mask, tensor.module.draws
@@ -43,7 +43,7 @@ class IteRand(EdgePopup):
             self._draw(tensor, step)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores, and bring the weights back."""
+        """Rank the scores, and restore the weights."""
         super().after_restore(tensors, step)
         for tensor in tensors:
             self._draw(tensor, step)
@@ -55,5 +55,5 @@ class IteRand(EdgePopup):
         return mask * (draws + 1), ((0.0, 0), *((1.0, draw) for draw in range(last + 1)))
 
     def _draw(self, tensor: HiddenTensor, step: int) -> None:
-        for draw in range(min(step // self.every, LAST_DRAW) + 1):  # as often as it was time to
+        for draw in range(min(step // self.every, LAST_DRAW) + 1):  # as often as was due
             tensor.weight = torch.where(tensor.module.draws == draw, tensor.draw(draw), tensor.weight)

@@ -1,6 +1,6 @@
-"""Multicoated supermasks (Okoshi et al., 2022): one score a weight, several nested masks.
+"""Multicoated supermasks (Okoshi et al., 2022): one score per weight, several nested masks.
 
-A weight is multiplied by the number of coats that keep it; each coat has a fraction of the density of the one before.
+A weight is multiplied by the number of coats that keep it; each coat has a fraction of the previous one's density.
 The gradient of a score is edge-popup's, as if that number were the score.
 """
 
@@ -23,7 +23,7 @@ class Coats(Supermask):
     levels: Tensor
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the weight times its level."""
+        """Return the weight times its level."""
         return weight * straight_through(self.ranked, self.levels)
 
 
@@ -31,17 +31,17 @@ class Coats(Supermask):
 class Multicoated(EdgePopup):
     """Rank the scores once for each coat."""
 
-    levels: int = within(3, 1, MAX_CODES - 1)  # a ticket has no more codes
+    levels: int = within(3, 1, MAX_CODES - 1)  # the most codes of a ticket
     shrink: float = within(0.32, 0.01, 1)  # nearly the published 0.3, 0.0788, 0.0315
     name = "multicoated"
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Prepare a ranking for each coat: a threshold is found soonest near where it was."""
+        """Prepare a ranking for each coat: a threshold is found fastest near its last value."""
         super().begin(tensors, policy)
         self.ranks = [Refresh([tensor.module for tensor in tensors], policy.scope) for _ in range(self.levels)]
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Coats:
-        """Begin without a coat."""
+        """Start without coats."""
         coats = Coats(scores, self.density_at(tensor, 0), signed=self.policy.signed)
         coats.register_buffer("levels", torch.zeros_like(scores, dtype=torch.uint8), persistent=False)
         return coats
@@ -56,5 +56,5 @@ class Multicoated(EdgePopup):
                 tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.ones)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give the levels, which are their own coefficients."""
+        """Return the levels, which are their own coefficients."""
         return tensor.module.levels, tuple((float(level), 0) for level in range(self.levels + 1))

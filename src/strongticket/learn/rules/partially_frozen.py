@@ -1,7 +1,7 @@
-"""Partially frozen sources (Otsuka et al., 2025): the seed decides about most weights, edge-popup about the rest.
+"""Partially frozen sources (Otsuka et al., 2025): the seed decides on most weights, edge-popup on the rest.
 
-A random map drops and keeps weights before the search, in the proportion of the density; only the others have scores,
-and only they take bits. As published, these are ranked all together (`scope="global"`).
+A random map drops and keeps weights before the search, in proportion to the density; only the others have scores and
+take bits. As published, they are ranked all together (`scope="global"`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from strongticket.tickets.codes import FREE, Frozen
 
 
 class Rest(Supermask):
-    """A supermask over the weights that are free; `fixed` has the codes of all, flat."""
+    """A supermask over the free weights; `fixed` has the codes of all, flat."""
 
     def __init__(self, scores: Tensor, fixed: Tensor, density: float, signed: bool, scaled: bool) -> None:
         free = (fixed == FREE).nonzero().squeeze(1)
@@ -25,36 +25,36 @@ class Rest(Supermask):
         self.scaled = scaled
 
     def chosen(self, kept: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Give what is kept of all weights, flat, and what they are multiplied by."""
+        """Return the mask of all weights, flat, and the factor on kept weights."""
         full = self.always.to(kept.dtype).index_copy(0, self.free, kept)
         return full, (max(1, full.numel()) / full.detach().sum().clamp(min=1)).sqrt() if self.scaled else 1.0
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the weights that are kept."""
+        """Return the kept weights."""
         full, factor = self.chosen(straight_through(self.ranked, self.mask))
         return factor * weight * full.view_as(weight)
 
 
 @dataclass
 class PartiallyFrozen(EdgePopup):
-    """Rank what is not frozen."""
+    """Rank the free weights."""
 
     frozen: float = within(0.7, 0.01, 0.99)  # of each tensor
-    scale: bool = False  # kept weights times 1 / sqrt(the tensor's density)
+    scale: bool = False  # multiply kept weights by 1 / sqrt(the tensor's density)
 
     name = "partially-frozen"
 
     def frozen_part(self, tensor: HiddenTensor) -> Frozen:
-        """Give the map: the shares that are always dropped and always kept."""
+        """Return the map: the shares always dropped and always kept."""
         shares = self.frozen * (1 - tensor.density), self.frozen * tensor.density
         return Frozen.of(tensor.seed, tensor.name, shares)
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Rest:
-        """Give scores to what is free."""
+        """Give scores to the free weights."""
         fixed = self.frozen_part(tensor).codes(scores.numel(), scores.device)
         return Rest(scores, fixed, self.density_at(tensor, 0), self.policy.signed, self.scale)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give the whole mask."""
+        """Return the whole mask."""
         mask, factor = tensor.module.chosen(tensor.module.mask)
         return mask.view(tensor.shape), ((0.0, 0), (float(factor), 0))

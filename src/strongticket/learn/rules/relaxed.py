@@ -18,29 +18,29 @@ class Soft(nn.Module):
         self.scores, self.sharpness = nn.Parameter(scores), nn.Buffer(scores.new_ones(()), persistent=False)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the weights times their factors."""
+        """Return the weights times their factors."""
         soft = (self.sharpness * self.scores).sigmoid()
         return weight * (soft if self.training else straight_through(soft, self.scores.detach() > 0))
 
 
 @dataclass
 class Relaxed(Rule):
-    """Sharpen the factors over so many steps, and make them few by a penalty; those above one half are kept."""
+    """Sharpen the factors over `steps`, with a penalty on their sum; weights with factors above one half are kept."""
 
-    steps: int = within(1000, 1)  # until the factors are as sharp as they get
-    sharpness: float = within(200.0, 1)  # then
+    steps: int = within(1000, 1)  # until the factors are sharpest
+    sharpness: float = within(200.0, 1)  # at that step
     penalty: float = within(1e-5, 0)  # on the sum of the factors
 
     name = "relaxed"
     ignored = ("scope", "signed", "density_steps")
 
     def remark(self, steps: int) -> str | None:
-        """Ask for factors that are sharp when the search ends."""
-        long = f"the rule relaxed sharpens its masks over {self.steps:,} steps, and the search ends after {steps:,}"
-        return f"{long}, before they are what was learned. Use relaxed:steps={steps}." if steps < self.steps else None
+        """Warn if the search ends before the factors are sharp."""
+        long = f"the rule relaxed sharpens its masks over {self.steps:,} steps, but the search ends after {steps:,}"
+        return f"{long}, when they are still soft. Use relaxed:steps={steps}." if steps < self.steps else None
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Soft:
-        """Shift the first scores so that the density is above 0."""
+        """Shift the first scores so that a fraction `density` is above 0."""
         dropped = max(1, dropped_count(scores.numel(), tensor.density))
         return Soft(scores - scores.flatten().kthvalue(dropped).values if scores.numel() else scores)
 
@@ -51,10 +51,10 @@ class Relaxed(Rule):
             module.scores.grad += self.penalty * module.sharpness * factors * (1 - factors)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Sharpen the factors as the step asks."""
+        """Set the sharpness of the step."""
         for tensor in tensors:
             tensor.module.sharpness.fill_(self.sharpness ** min(1.0, step / self.steps))
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Keep what is above 0."""
+        """Keep weights with scores above 0."""
         return tensor.module.scores.detach() > 0, KEEP_OR_DROP

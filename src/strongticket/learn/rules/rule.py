@@ -1,7 +1,7 @@
-r"""What a rule is: how a search turns random weights, and what it learns of them, into those a network computes with.
+r"""A rule: how a search turns random weights and learned parameters into the weights a network computes with.
 
-Whatever a rule does meanwhile, what it finds has one meaning: every weight has a small code $q_i$, every tensor a table
-of (coefficient, draw), and $w_i = c_{q_i} \cdot \text{draw}_{k_{q_i}}(\text{seed}, \text{name}, i)$.
+The result of every rule has the same form: every weight has a small code $q_i$, every tensor a table of (coefficient,
+draw), and $w_i = c_{q_i} \cdot \text{draw}_{k_{q_i}}(\text{seed}, \text{name}, i)$.
 """
 
 import copy
@@ -34,7 +34,7 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", type(
 
 
 def within(default: T, least: float, most: float = math.inf) -> T:
-    """Declare a setting of a rule that has a range, both ends included."""
+    """Declare a rule's setting with a range, both ends included."""
     return field(default=default, metadata={"least": least, "most": most})
 
 
@@ -42,15 +42,14 @@ def within(default: T, least: float, most: float = math.inf) -> T:
 class Rule(ABC):
     """How a search chooses: one object for all masked tensors of a module.
 
-    A rule puts a module over each tensor, as a parametrization: its parameters are what is learned, and its `forward`
+    A rule puts a module over each tensor, as a parametrization: the module's parameters are learned, and its `forward`
     turns the drawn weight into the one the network computes with, gradient included (`straight_through` helps). In
-    evaluation mode that must be the weight its codes tell. A rule with settings is a dataclass, and their types and
-    ranges (`within`) are checked. How much to keep is each tensor's `density`.
+    evaluation mode that must be the weight given by `codes`. A rule with settings is a dataclass; their types and
+    ranges (`within`) are checked. Each tensor's `density` says how much to keep.
 
-    `name` is what it is asked for by; `version` counts the changes of its code that changed what runs of it give, so
-    that rows from before and after one are never mixed; `state` names the parameters and buffers of its modules that a
-    checkpoint keeps, from which `after_restore` can make the rest again; `ignored` names settings of a policy that it
-    has no use for, and which are refused.
+    `name` selects the rule; `version` counts the code changes that changed its results, so that rows from before and
+    after are never mixed; `state` names the parameters and buffers of its modules that a checkpoint keeps, from which
+    `after_restore` rebuilds the rest; `ignored` names settings of a policy that it does not use and therefore refuses.
     """
 
     name: ClassVar[str]
@@ -63,24 +62,24 @@ class Rule(ABC):
             _check_setting(self.name, own.name, getattr(self, own.name), own.type, own.metadata)
 
     def check(self, densities: Mapping[str, float], policy: Policy) -> None:
-        """Refuse, before anything is changed, what it cannot do; given what is to be kept of each masked tensor."""
+        """Refuse, before anything is changed, what it cannot do, given the density of each masked tensor."""
         self.refuse(self.ignored, policy)
 
     def refuse(self, settings: Sequence[str], policy: Policy) -> None:
         """Refuse settings of a policy that would change nothing."""
         for own in fields(policy):
             if own.name in settings and getattr(policy, own.name) != own.default:
-                raise ValueError(f"the rule {self.name} has no use for {own.name}; leave it at {own.default!r}.")
+                raise ValueError(f"the rule {self.name} does not use {own.name}; leave it at {own.default!r}.")
 
     def remark(self, steps: int) -> str | None:  # noqa: B027
-        """Say what is amiss with its settings in a search of so many steps, if anything is."""
+        """Return what is wrong with its settings in a search of this many steps, if anything."""
 
     def source(self, tensor: ModelTensor, policy: Policy) -> tuple[Distribution, float]:
-        """Say how a tensor's weights are drawn, and on what scale; by default as the policy says."""
+        """Return the distribution and scale of a tensor's weights; by default the policy's."""
         return weight_distribution(tensor, policy)
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Give each tensor its `module`; the weights are drawn already. Then comes `after_restore`, for step 0."""
+        """Set each tensor's `module`; the weights are already drawn. `after_restore` follows, for step 0."""
         self.policy = policy
         for tensor in tensors:
             scores = draw_scores(tensor.tensor, policy, tensor.seed, tensor.parameter.device)
@@ -88,42 +87,42 @@ class Rule(ABC):
 
     @abstractmethod
     def over(self, tensor: HiddenTensor, scores: Tensor) -> nn.Module:
-        """Make what is put over a tensor, of its first scores."""
+        """Make the module to put over a tensor, from its first scores."""
 
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
-        """Add to the gradients what does not come from the loss, a penalty for instance; the first step is 1."""
+        """Add gradients that do not come from the loss, such as a penalty's; the first step is 1."""
 
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Bring up to date what follows from the optimizer's step; weights may be drawn again."""
+        """Update everything derived from the parameters, after an optimizer step; weights may be redrawn."""
         self.after_restore(tensors, step)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:  # noqa: B027
-        """Make everything as it was after a step, from the `state` of that moment, which is in place."""
+        """Rebuild everything as it was after a step, from the `state` of that step, which is already restored."""
 
     def frozen_part(self, tensor: HiddenTensor) -> Frozen | None:  # noqa: B027
-        """Give the map by which the codes of some weights were fixed before the search; a ticket need not hold them."""
+        """Return the map that fixed some weights' codes before the search; a ticket need not hold them."""
 
     @abstractmethod
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Give what a ticket holds: the code of each weight, shaped like the tensor, and the table they refer to.
+        """Return what a ticket holds: the code of each weight, shaped like the tensor, and the table of the codes.
 
-        Codes are whole numbers or bool; a table has up to 16, with coefficients that are 0 or of a size from 2^-24 to
-        2^24, and draws of `HiddenTensor.draw`. In evaluation mode the network computes with draw * coefficient, one
-        float32 product, and 0 where the coefficient is 0.
+        Codes are whole numbers or bool; a table has up to 16 entries, with coefficients that are 0 or of magnitude
+        2^-24 to 2^24, and numbers for `HiddenTensor.draw`. In evaluation mode the network computes with
+        draw * coefficient, one float32 product, and 0 where the coefficient is 0.
         """
 
     def settings(self) -> dict[str, Json]:
-        """Give name and settings, by which a run of another rule is told."""
+        """Return name and settings, so that a run with another rule is recognized."""
         return {"name": self.name, **{own.name: getattr(self, own.name) for own in fields(self)}}
 
 
 def with_gradients(tensors: Sequence[HiddenTensor]) -> list[Any]:
-    """Give what lies over tensors whose scores have gradients; those of a layer that was not used have none."""
+    """Return the modules whose scores have gradients; those of an unused layer have none."""
     return [tensor.module for tensor in tensors if tensor.module.scores.grad is not None]
 
 
 def as_rule(rule: Rule | str) -> Rule:
-    """Give a rule of one's own for one search: a copy of the one given, or by NAME or NAME:SETTING=X,...
+    """Return a rule for one search: a copy of the given one, or the one called NAME or NAME:SETTING=X,...
 
     Example:
         >>> as_rule("edge-popup").settings()
@@ -132,7 +131,7 @@ def as_rule(rule: Rule | str) -> Rule:
     if isinstance(rule, Rule):
         return copy.copy(rule)
     if not isinstance(rule, str):
-        raise ValueError(f"rule is a name such as {DEFAULT_RULE}, or a Rule object; got {rule!r:.60}.")
+        raise ValueError(f"rule must be a name such as {DEFAULT_RULE}, or a Rule object; got {rule!r:.60}.")
     name = name_of_rule(rule)
     home, _, kind = RULES[name][0].partition(":")
     made: type[Rule] = getattr(import_module(f"{__package__}.{home}"), kind)
@@ -173,7 +172,7 @@ def _is_of(value: object, kind: Any) -> bool:
         return value in get_args(kind)
     if isinstance(kind, UnionType):
         return any(_is_of(value, part) for part in get_args(kind))
-    # A bool is no number here, and NaN is in no range.
+    # A bool is not a number here, and NaN is in no range.
     return type(value) is kind or (kind is float and type(value) is int)
 
 

@@ -1,6 +1,6 @@
-"""Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, as the sign of its score says.
+"""Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, according to its score.
 
-Those of the lowest |score| are dropped; or, as published, those whose |tanh(score)| is below a threshold.
+Weights with the lowest |score| are dropped; or, as published, those with |tanh(score)| below a threshold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,25 +16,25 @@ from strongticket.ops.supermask import Supermask
 
 
 class SignedMask(Supermask):
-    """Turns a weight into itself, 0 or its opposite, as its score says."""
+    """Multiplies a weight by 1, 0 or -1, according to its score."""
 
     def __init__(self, scores: Tensor, density: float, threshold: float | None) -> None:
         super().__init__(scores, density)
         self.threshold = threshold
 
     def signs(self) -> Tensor:
-        """Give 1, 0 or -1 for each weight."""
+        """Return 1, 0 or -1 for each weight."""
         scores = self.scores.detach()
         return scores.sign() * (self.ones if self.threshold is None else scores.tanh().abs() > self.threshold)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the signed weight."""
+        """Return the signed weight."""
         return weight * straight_through(self.scores.tanh(), self.signs())
 
 
 @dataclass
 class Signed(EdgePopup):
-    """Keep a weight whose score is high, flip one whose score is low, and drop those between."""
+    """Keep weights with high scores, flip those with low scores, and drop those in between."""
 
     threshold: float | None = within(None, 0, 1)
 
@@ -42,7 +42,7 @@ class Signed(EdgePopup):
     ignored = ("signed",)
 
     def check(self, densities: Mapping[str, float], policy: Policy) -> None:
-        """Refuse what is about ranking, if a threshold decides."""
+        """Refuse settings of the ranking if a threshold decides."""
         super().check(densities, policy)
         self.refuse(() if self.threshold is None else ("scope", "density_steps"), policy)
 
@@ -56,5 +56,5 @@ class Signed(EdgePopup):
             super().after_restore(tensors, step)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
-        """Count 0, 1, -1 as 0, 1, 2."""
+        """Code 0, 1, -1 as 0, 1, 2."""
         return tensor.module.signs().remainder(3).byte(), ((0.0, 0), (1.0, 0), (-1.0, 0))

@@ -1,26 +1,26 @@
-r"""The loss of a language model from its last features, without keeping the logits.
+r"""The loss of a language model from its final features, without keeping the logits.
 
-Logits are by far its largest tensor: 32 sequences of 1024 tokens and GPT-2's vocabulary make 3.3 GB in bfloat16, and
-each pass over them counts. On a GPU the gradient is therefore made along with the loss, in the logits' place.
+The logits are by far its largest tensor: 32 sequences of 1024 tokens with GPT-2's vocabulary take 3.3 GB in bfloat16,
+and each pass over them counts. On a GPU the gradient is therefore computed with the loss, in place of the logits.
 """
 
 import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
-# Rows of odd length, such as GPT-2's 50257, are slow on a GPU: logits get a multiple of this many columns.
+# Rows of odd length, such as GPT-2's 50257, are slow on a GPU: columns are padded to a multiple of this.
 ALIGNED = 64
-SLICE = 1 << 26  # logits held at once on a CPU, where only the loss is wanted
+SLICE = 1 << 26  # logits held at once on a CPU if only the loss is wanted
 
 
 def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     r"""Mean cross-entropy of the logits $x W^\top$, in nats.
 
-    In bfloat16 on CUDA, own or by autocast, memory is read once for the logits and written once for their gradient, and
-    both are gone at the end of the forward pass.
+    In bfloat16 on CUDA, with or without autocast, the logits are read once and their gradient written once, and both
+    are freed at the end of the forward pass.
 
     Args:
         x: (N, d).
@@ -41,13 +41,13 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
     if dtype == torch.bfloat16:
         return _fused(x.to(dtype), padded.to(dtype), targets, len(weight))
-    # Cutting the padding off would make rows odd again: the softmax sees it and gives it no weight.
+    # Removing the padding would make rows odd again: the softmax sees it and gives it no weight.
     no_token = F.pad(x.new_zeros(len(weight)), (0, padding), value=-math.inf)
     return F.cross_entropy(F.linear(x, padded, no_token), targets)
 
 
 def _in_slices(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Go through the rows a few at a time, in one buffer: fresh memory for all logits takes longer than the softmax."""
+    """Process a few rows at a time, in one buffer: new memory for all logits takes longer than the softmax."""
     rows = max(1, SLICE // len(weight))
     buffer = x.new_empty(min(rows, len(x)), len(weight))
     losses = []
@@ -61,7 +61,7 @@ def _in_slices(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def _fused(x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
-    # Inside the operation no tensor knows whether it trains.
+    # Inside the operation, requires_grad is not visible.
     wanted = [torch.is_grad_enabled() and t.requires_grad for t in (x, weight)]
     loss: Tensor = _LinearCrossEntropy.apply(x, weight, targets, vocabulary, *wanted)  # type: ignore[no-untyped-call]
     return loss
@@ -83,18 +83,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return *(gradients[0] * gradient if wanted else None for gradient, wanted in made), None, None, None, None
 
 
-# One operation for torch.compile: nothing in it is left to fuse, and its logits are gone when it ends.
+# One operation for torch.compile: nothing is left to fuse, and its logits are freed at its end.
 @torch.library.custom_op("strongticket::linear_cross_entropy", mutates_args=())
 def loss_and_gradients(
     x: Tensor, weight: Tensor, targets: Tensor, vocabulary: int, of_x: bool, of_weight: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the mean loss and its gradients with respect to x and the weight; one that is not wanted is empty.
+    """Return the mean loss and its gradients with respect to x and the weight; an unwanted one is empty.
 
     Args:
         x: (N, d), bfloat16.
         weight: (V, d), bfloat16, V a multiple of 8; rows from `vocabulary` on are padding.
         targets: (N,), int64.
-        vocabulary: how many rows are tokens.
+        vocabulary: the number of tokens.
         of_x: whether the gradient with respect to x is wanted.
         of_weight: likewise.
     """

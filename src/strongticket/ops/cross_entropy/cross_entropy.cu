@@ -1,13 +1,13 @@
-// Cross-entropy of bfloat16 logits, one block a row: the row's loss, and its logits replaced by their gradient.
+// Cross-entropy of bfloat16 logits, one block per row: the row's loss, and its logits replaced by their gradient.
 //
-// A row is walked twice, 16 bytes a thread at a time; the second time it comes from the cache. THREADS and LOADS, the
-// 16-byte loads a thread has in flight, are given by the launcher.
+// A row is read twice, 16 bytes per thread at a time; the second time it comes from the cache. THREADS and LOADS, the
+// 16-byte loads in flight per thread, are set by the launcher.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr u32 EACH = 8, WARPS = THREADS / 32;  // logits a load; warps a block, 32 at most
+constexpr u32 EACH = 8, WARPS = THREADS / 32;  // logits per load; warps per block, at most 32
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 constexpr float LOWEST = -3.4028234663852886e38f;
 
@@ -35,7 +35,7 @@ __device__ u32 rounded(float low, float high) {
 // e^x 2^shift.
 __device__ float power(float x, float shift = 0) { return exp2f(LOG2_E * x + shift); }
 
-// Eight logits; columns from `vocabulary` on are no tokens and have no weight.
+// Eight logits; columns from `vocabulary` on are not tokens and have no weight.
 struct Eight {
     float z[EACH];
 
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cross_entropy(u16* logits,
     float* places = (float*)shared;
 
     u64 target = targets[blockIdx.x];
-    // A target that is no token makes the loss NaN: there is nobody to tell.
+    // A target that is not a token makes the loss NaN: a kernel cannot raise an error.
     float at_target = __uint_as_float(0x7fc00000u);
     if (target < vocabulary) at_target = widened(row[target]);
 

@@ -1,4 +1,4 @@
-"""Cross-entropy of bfloat16 logits on CUDA, its gradient in their place: `cross_entropy.cu`, compiled at run time."""
+"""Cross-entropy of bfloat16 logits on CUDA, with its gradient in place: `cross_entropy.cu`, compiled at run time."""
 
 import ctypes
 from functools import cache
@@ -10,17 +10,17 @@ from torch import Tensor
 from strongticket.ops import nvrtc
 
 THREADS = 512
-LOADS = 7  # 16-byte loads a thread has in flight; GPT-2's rows then take two rounds
-ALIGNED = 8  # logits a load
+LOADS = 7  # 16-byte loads in flight per thread; GPT-2's rows then take two rounds
+ALIGNED = 8  # logits per load
 
 
 def cross_entropy_(logits: Tensor, targets: Tensor, vocabulary: int, scale: float) -> Tensor:
-    """Give the loss of each row and turn its logits into their gradient.
+    """Return the loss of each row and replace its logits by their gradient.
 
     Args:
-        logits: (rows, columns), bfloat16, contiguous, columns a multiple of `ALIGNED`; become the gradient of `scale`
-            times the sum of the losses.
-        targets: (rows,), int64. The loss of a row whose target is no token is NaN.
+        logits: (rows, columns), bfloat16, contiguous, columns a multiple of `ALIGNED`; overwritten by the gradient of
+            `scale` times the sum of the losses.
+        targets: (rows,), int64. The loss of a row whose target is not a token is NaN.
         vocabulary: columns from here on are padding and have no weight.
         scale: positive.
 

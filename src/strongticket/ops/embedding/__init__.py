@@ -1,18 +1,18 @@
-"""Look rows of a table up, with a gradient that is the same to the last bit each time.
+"""Look up rows of a table, with a gradient that is the same to the last bit each time.
 
-On a GPU torch adds the gradient of a token up in whatever order its threads come. Here it is added in the order of the
-text, and as fast.
+On a GPU torch sums the gradient of a token in the arbitrary order of its threads. Here it is summed in the order of the
+text, equally fast.
 """
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812, the name everybody reads
+import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
 
 def embedding(tokens: Tensor, table: Tensor) -> Tensor:
-    """Look tokens up.
+    """Look up tokens.
 
     Args:
         tokens: (...), integers below V.
@@ -47,7 +47,7 @@ class _Embedding(torch.autograd.Function):
 
 @torch.library.custom_op("strongticket::summed_by_token", mutates_args=())
 def summed_by_token(tokens: Tensor, rows: Tensor, vocabulary: int) -> Tensor:
-    """Add up the rows of each token, in the order of the text.
+    """Sum the rows of each token, in the order of the text.
 
     Args:
         tokens: (N,), integers below `vocabulary`, on CUDA.

@@ -10,17 +10,17 @@ from torch import Tensor
 from strongticket.ops import nvrtc
 
 THREADS = 256
-PIECE = 32  # rows that a thread has in flight
+PIECE = 32  # rows in flight per thread
 
 
 def sum_by_token(rows: Tensor, order: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
-    """Add up the rows of each token.
+    """Sum the rows of each token.
 
     Args:
         rows: (N, d), float32, contiguous.
-        order: (N,), int64: places in `rows`, in the order of tokens.
-        tokens: (N,), int32: whose rows these are, ascending.
-        starts: (V + 1,), int64: where in `tokens` each begins.
+        order: (N,), int64: indices into `rows`, sorted by token.
+        tokens: (N,), int32: their tokens, ascending.
+        starts: (V + 1,), int64: where each token starts in `tokens`.
 
     Returns:
         (V, d), float32, zeros for a token without rows.

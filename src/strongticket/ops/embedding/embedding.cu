@@ -1,8 +1,8 @@
-// Sums of the rows of each token, which come in the order of tokens: the same bits each time, whatever threads do.
+// Sums of the rows of each token, given in the order of tokens: the same bits each time, in any order of threads.
 //
-// Frequent tokens have thousands of rows and most have none, so rows are shared out in pieces of PIECE places. A token
-// whose rows lie in one piece is done there. One that goes on in the next leaves its part in `parts`, which has two rows
-// a piece: for the token that has the piece's first place, and for another that goes on at its end.
+// Frequent tokens have thousands of rows and most have none, so rows are divided into pieces of PIECE places. A token
+// whose rows lie in one piece is summed there. One that continues in the next leaves its part in `parts`, which has two
+// rows per piece: for the token at the piece's first place, and for another that continues after its end.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -33,7 +33,7 @@ extern "C" __global__ void sum_pieces(const float* __restrict__ rows, const i64*
     }
 }
 
-// One block a token: zeros for one without rows, and the parts of one that lies in several pieces.
+// One block per token: zeros for one without rows, and the parts of one that lies in several pieces.
 extern "C" __global__ void join_pieces(const i64* __restrict__ starts, const float* __restrict__ parts,
                                        float* __restrict__ sums, u32 columns) {
     u64 token = blockIdx.x;

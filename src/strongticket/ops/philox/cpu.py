@@ -20,7 +20,7 @@ from strongticket.ops.philox.reference import (
 
 _COUNTERS = 256  # counters in a tile: 4 KiB of words
 _TILE = 4 * _COUNTERS
-# A thread is worth starting for this many elements.
+# Elements that justify starting a thread.
 _CHUNK = 1 << 18
 
 _U = np.uint64
@@ -57,7 +57,7 @@ def fill(out: F32, start: int, stream: Stream, distribution: str, scale: float) 
 def encrypt(
     counter: np.uint64, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
-    """Give the four words of a counter; loops over this vectorise."""
+    """Return the four words of a counter; loops over this vectorise."""
     c0, c1, c2, c3, k0, k1 = counter & _LOW, counter >> _SHIFT, high0, high1, key0, key1
     for _ in range(ROUNDS):
         product0, product1 = c0 * _M0, c2 * _M1
@@ -71,7 +71,7 @@ def encrypt(
 def _words_of_tile(
     words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> None:
-    """Encrypt the counters from `first` on into `words`, by way of one plane for each of the four output words."""
+    """Encrypt the counters from `first` on into `words`, through one plane for each of the four output words."""
     for j in range(_COUNTERS):
         c0, c1, c2, c3 = encrypt(_U(first) + _U(j), key0, key1, high0, high1)
         planes[0, j], planes[1, j] = np.uint32(c0), np.uint32(c1)
@@ -113,7 +113,7 @@ def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
 
 @njit(nogil=True, cache=True)
 def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, magnitude: np.uint32) -> None:
-    """Write the part of a tile's 32 signs a word that `out`, whose first element is `start`, covers."""
+    """Write the part of a tile, 32 signs per word, that `out`, whose first element is `start`, covers."""
     patterns = out.view(np.uint32)
     begin, end = max(start // 32, first_word), min(-(-(start + out.size) // 32), first_word + _TILE)
     for place in range(begin, end):

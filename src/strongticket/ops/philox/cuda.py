@@ -1,4 +1,4 @@
-"""Philox weights on CUDA, bit for bit those of the CPU: `philox.cu`, compiled at run time."""
+"""Philox weights on CUDA, bit for bit as on the CPU: `philox.cu`, compiled at run time."""
 
 import ctypes
 from functools import cache
@@ -12,7 +12,7 @@ from strongticket.ops.philox.reference import Stream, normal_table
 
 _THREADS = 256
 _SHARED_BYTES = {"normal": normal_table().nbytes, "packed-sign": 16 * _THREADS}
-# Enough blocks to fill any current device; each walks on through the range from there.
+# Enough blocks to fill any current device; each loops over the rest of the range.
 _MOST_BLOCKS = 132 * 8
 
 
@@ -37,7 +37,7 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
 
 @cache
 def source() -> str:
-    """The kernels, and for others what they are made of: streams and their words."""
+    """Return the source of the kernels, and of streams and their words for other kernels."""
     return Path(__file__).with_name("philox.cu").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Write `normal_table.npy`: run once, kept so that anybody can make the same bytes again (needs mpmath).
+"""Write `normal_table.npy`: run once, and kept so that anyone can reproduce its bytes (needs mpmath).
 
     python src/strongticket/ops/philox/make_normal_table.py
 
@@ -23,7 +23,7 @@ def quantile(x: mpmath.mpf) -> mpmath.mpf:
         z += step
         if abs(step) < mpmath.mpf(10) ** -35:
             return z
-    raise ArithmeticError(f"Newton's method did not settle at x = {x}")
+    raise ArithmeticError(f"Newton's method did not converge at x = {x}")
 
 
 def cubic(octave: int, piece: int) -> list[float]:

@@ -1,4 +1,4 @@
-// Philox 4x32-10 weights, one counter (four weights, or 128 packed signs) a thread and step.
+// Philox 4x32-10 weights, one counter (four weights, or 128 packed signs) per thread and step.
 // Compile with --fmad=false: the maps below must round after every operation, as reference.py does.
 
 typedef unsigned int u32;
@@ -9,7 +9,7 @@ extern __shared__ uint4 shared[];
 
 struct Stream { u32 key0, key1, high0, high1; };
 
-// The first element asked for, and how many.
+// The first element wanted, and how many.
 struct Range { u64 start, count; };
 
 __device__ uint4 philox(u64 counter, Stream s) {
@@ -44,7 +44,7 @@ struct Sign {
 
 struct Normal {
     double scale;
-    const double2* table;  // (512, 4) in shared memory, read as two pairs a piece
+    const double2* table;  // (512, 4) in shared memory, read as two pairs per piece
     __device__ Normal(double scale_, const double* table_) : scale(scale_), table((const double2*)table_) {}
     __device__ float operator()(u32 word) const {
         double x = (double)(2 * (word & 0x7fffffffu) + 1);
@@ -57,7 +57,7 @@ struct Normal {
     }
 };
 
-// Four weights to out[at] and on: whole, aligned groups as one 16-byte store, the ragged ends element by element.
+// Four weights to out[at] and on: full, aligned groups as one 16-byte store, the ends element by element.
 __device__ void store(float* out, long long at, u64 count, const float* each) {
     float* to = out + at;
     if (at >= 0 && at + 4 <= (long long)count && ((u64)to & 15) == 0) {
@@ -91,7 +91,7 @@ extern "C" __global__ void fill_sign(ARGUMENTS) {
     fill(out, {start, count}, {key0, key1, high0, high1}, Sign(scale, table));
 }
 
-// Every thread of a block draws a counter's four words; then the block writes all their signs, four a thread and store.
+// Every thread of a block draws a counter's four words; then the block writes all their signs, four per store.
 extern "C" __global__ void fill_packed_sign(ARGUMENTS) {
     const u32* words = (const u32*)shared;
     u32 magnitude = __float_as_uint((float)scale);

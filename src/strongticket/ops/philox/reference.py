@@ -1,8 +1,8 @@
-r"""The meaning of a random weight: (stream, element index) -> float32, in plain NumPy.
+r"""The definition of a random weight: (stream, element index) -> float32, in plain NumPy.
 
-Word $j$ of a stream is word $j \bmod 4$ of Philox 4x32-10 at counter $\lfloor j/4 \rfloor$. Element $i$ is made of word
-$i$, or, of packed signs, of a bit of word $\lfloor i/32 \rfloor$. The word becomes a float through operations that IEEE
-754 rounds alike everywhere (no fused multiply-add), so the kernels beside this file can be held to it bit for bit.
+Word $j$ of a stream is word $j \bmod 4$ of Philox 4x32-10 at counter $\lfloor j/4 \rfloor$. Element $i$ is made from
+word $i$; a packed sign, from a bit of word $\lfloor i/32 \rfloor$. The word becomes a float through operations that
+IEEE 754 rounds alike everywhere (no fused multiply-add), so the kernels beside this file must agree bit for bit.
 `docs/ticket-format.md` says the same in words.
 """
 
@@ -28,7 +28,7 @@ PIECE_BITS = 4
 
 
 class Stream(NamedTuple):
-    """The two key words and the two high counter words that set one tensor's numbers apart from all others."""
+    """The two key words and the two high counter words that distinguish one tensor's numbers from all others."""
 
     key0: int
     key1: int
@@ -53,7 +53,7 @@ def philox(counter: tuple[npt.ArrayLike, ...], key: tuple[int, int]) -> U32:
 
 
 def words(stream: Stream, start: int, stop: int) -> U32:
-    """Give words `start` to `stop` of a stream."""
+    """Return words `start` to `stop` of a stream."""
     first = start // 4
     counter = np.arange(first, -(-stop // 4), dtype=np.uint64)
     blocks = philox((counter & _LOW, counter >> _SHIFT, stream.high0, stream.high1), (stream.key0, stream.key1))

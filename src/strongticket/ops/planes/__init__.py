@@ -1,7 +1,7 @@
 """Products with a matrix of small whole numbers that stays in bit planes: checks and dispatch.
 
-A product with -1, 0 or +1 is an addition under a mask, so weights need not be unpacked. `reference.py` has the meaning,
-`cpu.py` and `cuda.py` speed.
+A product with -1, 0 or +1 is an addition under a mask, so weights need not be unpacked. `reference.py` defines the
+result, `cpu.py` and `cuda.py` make it fast.
 """
 
 import math
@@ -23,12 +23,12 @@ def multiply(planes: Planes, x: Tensor, scale: float = 1.0) -> Tensor:
     """Multiply vectors by the matrix: scale * W x, without a gradient.
 
     Dropped weights are skipped: a 0 in W adds nothing, even where x is infinite or NaN. Any number of threads gives the
-    same bits. On CUDA nothing waits, so that calls can be captured in a graph.
+    same bits. On CUDA no call waits, so that calls can be captured in a graph.
 
     Args:
         planes: W, (rows, columns).
         x: (..., columns), float32, on the planes' device.
-        scale: a factor of the whole.
+        scale: a factor on the result.
 
     Returns:
         (..., rows), float32.
@@ -47,7 +47,7 @@ def multiply(planes: Planes, x: Tensor, scale: float = 1.0) -> Tensor:
 
 
 def unpack(planes: Planes) -> Tensor:
-    """The matrix as int8, (rows, columns), with its signs."""
+    """Return the matrix as int8, (rows, columns), with its signs."""
     return look_up(planes, torch.arange(planes.rows, device=planes.device)).to(torch.int8)
 
 
@@ -56,9 +56,9 @@ def look_up(planes: Planes, indices: Tensor, scale: float = 1.0) -> Tensor:
 
     Args:
         planes: W, (rows, columns).
-        indices: (...), int32 or int64, from 0 to rows - 1, on the planes' device. On CUDA others are read as the
-            nearest that is allowed, since looking would mean waiting.
-        scale: a factor of the whole.
+        indices: (...), int32 or int64, from 0 to rows - 1, on the planes' device. On CUDA others are clamped to
+            this range, since checking would mean waiting.
+        scale: a factor on the result.
 
     Returns:
         (..., columns), float32.
@@ -80,12 +80,12 @@ def look_up(planes: Planes, indices: Tensor, scale: float = 1.0) -> Tensor:
 
 def _check_device(planes: Planes, tensor: Tensor, name: str) -> None:
     if tensor.device != planes.device:
-        raise ValueError(f"{name} must lie where the planes do, on {planes.device}; got {tensor.device}.")
+        raise ValueError(f"{name} must be on the planes' device, {planes.device}; got {tensor.device}.")
 
 
 @cache
 def _kernel(device: str) -> ModuleType:
-    """The module that works on a kind of device, imported on first use: numba and CUDA are slow to load."""
+    """Return the module for a device type, imported on first use: numba and CUDA are slow to load."""
     if device not in ("cpu", "cuda"):
-        raise ValueError(f"planes are multiplied on cpu and cuda; got {device}.")
+        raise ValueError(f"planes can be multiplied on cpu or cuda; got {device}.")
     return import_module(f"{__name__}.{device}")

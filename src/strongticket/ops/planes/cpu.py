@@ -1,8 +1,8 @@
 """Products with bit planes on all cores.
 
-The subset sums of each four entries of x are put into tables once, and a row's bits choose among them (`lookup.py`):
-that is one addition for four weights. Rows are cut into chunks, and threads take chunks until none is left. The order
-in which a row is added up does not depend on it, so the result is the same with any number of threads.
+The subset sums of every four entries of x are stored in tables once, and a row's bits select among them (`lookup.py`):
+one addition per four weights. Rows are split into chunks, and threads take chunks until none is left. This does not
+affect the order in which a row is summed, so the result is the same with any number of threads.
 """
 
 import os
@@ -23,10 +23,10 @@ from strongticket.ops.planes.lookup import add_chosen_of_one, add_chosen_of_two
 from strongticket.ops.planes.planes import LANES, Planes
 from strongticket.parallel import numba_threads
 
-TABLE_BYTES = 4 << 20  # of the tables of as many vectors as are worked on together
-BLOCK_BYTES = 128 << 10  # of planes that all vectors are multiplied with before the next: they stay in the cache
-LEAST_WORK = 1 << 21  # weights times vectors that a thread is worth waking for: 50 microseconds
-SHARES = 4  # of the rows that each thread takes, one after the other, since others may be slower
+TABLE_BYTES = 4 << 20  # of the tables of the vectors processed together
+BLOCK_BYTES = 128 << 10  # of planes that are multiplied by all vectors before the next ones: they stay in the cache
+LEAST_WORK = 1 << 21  # weights times vectors that justify waking a thread: 50 microseconds
+SHARES = 4  # chunks per thread, since some threads may be slower
 
 I32 = npt.NDArray[np.int32]
 U64 = npt.NDArray[np.uint64]
@@ -34,7 +34,7 @@ Key = tuple[np.uint64, ...]
 
 
 def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
-    """Give scale * W x; x is (vectors, columns)."""
+    """Return scale * W x; x is (vectors, columns)."""
     y = torch.empty(len(x), planes.rows)
     all_x, all_y, words = x.numpy(), y.numpy(), planes.words.numpy()
     together = max(1, TABLE_BYTES // max(1, 512 * words.shape[1]))
@@ -48,12 +48,12 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
 
 
 class Product:
-    """Products with one vector after another: what does not depend on it is made once.
+    """Products with one vector after another, with a setup shared by all.
 
     Args:
         planes: W, (rows, columns), on the CPU.
-        scale: a factor of the whole.
-        y: (1, rows), where each product is written.
+        scale: a factor on the result.
+        y: (1, rows), where each product is stored.
     """
 
     def __init__(self, planes: Planes, scale: float, y: F32) -> None:
@@ -84,7 +84,7 @@ def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, 
                     return
                 _multiply_groups(start, min(start + size, groups), words, digits, columns, key, tables, scale, y)
         finally:
-            starts.clear()  # so that an error or Ctrl-C in one thread ends the others' work too
+            starts.clear()  # so that an error or Ctrl-C in one thread also stops the others
 
     others = [_pool().submit(take_chunks) for _ in range(threads - 1)]
     take_chunks()
@@ -94,7 +94,7 @@ def _on_all_cores(words: I32, digits: int, columns: int, key: Key, tables: F32, 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that stay: a product takes less time than starting them would."""
+    """Return threads that are kept, since starting them takes longer than a product."""
     return ThreadPoolExecutor(numba_threads())
 
 
@@ -103,7 +103,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
-    """Give rows of W, times a scale."""
+    """Return rows of W, times a scale."""
     places = indices.numpy()
     words = planes.words.numpy()[places // LANES, :, :, places % LANES]  # (indices, width, planes)
     bits = np.unpackbits(words.swapaxes(1, 2).copy().view(np.uint8), axis=2, bitorder="little", count=planes.columns)
@@ -121,13 +121,13 @@ def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
 
 
 def _key(signs: Stream | None) -> Key:
-    """The stream as numba takes it, empty for stored signs."""
+    """Return the stream for numba; empty for stored signs."""
     return () if signs is None else tuple(np.uint64(word) for word in signs)
 
 
 @njit(nogil=True, cache=True)
 def _fill_tables(x: F32, tables: F32) -> None:
-    """Write the subset sums of each four entries of x: bit c of an entry's place says whether entry c is in the sum."""
+    """Write the subset sums of every four entries of x: bit c of a sum's index says whether entry c is in it."""
     vectors, columns = x.shape
     zero = np.float32(0)
     four = np.zeros(4, np.float32)
@@ -153,7 +153,7 @@ def _multiply_groups(
     scale: np.float32,
     y: F32,
 ) -> None:
-    """Multiply some groups of rows with all vectors."""
+    """Multiply some groups of rows by all vectors."""
     width, planes = words.shape[1:3]
     lane_bytes = 4 * LANES
     step = planes * lane_bytes
@@ -190,9 +190,9 @@ def _multiply_groups(
 
 @njit(nogil=True, cache=True)
 def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
-    """Draw the signs of whole groups of rows, in the order of the planes' words; beyond the last column is anything."""
+    """Draw the signs of whole groups of rows, in the order of the planes' words; arbitrary beyond the last column."""
     groups, width, _ = drawn.shape
-    # Rows that begin within a counter's 128 signs need one counter more.
+    # Rows that start within a counter's 128 signs need one more counter.
     aligned = columns % 128 == 0
     steps = width // 4 + (not aligned)
     counters = np.empty(steps * LANES, np.uint64)

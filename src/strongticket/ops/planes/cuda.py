@@ -12,15 +12,15 @@ from strongticket.ops import nvrtc
 from strongticket.ops.philox.cuda import source as philox_source
 from strongticket.ops.planes.planes import LANES, STEP, Planes
 
-FEW = 64  # vectors that are multiplied with the bits as they are; for more, these are unpacked first
-TOGETHER = 8  # of them in one launch, for one digit: sums for all have to be in registers
-WARPS = 16  # a block
+FEW = 64  # most vectors to multiply by the bits directly; for more, they are unpacked first
+TOGETHER = 8  # vectors per launch, for one digit: all their sums must be in registers
+WARPS = 16  # per block
 SHARED_BYTES = 160 << 10  # for the pieces of x
-UNPACKED = 1 << 26  # weights that lie unpacked at a time
+UNPACKED = 1 << 26  # weights unpacked at a time
 
 
 def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
-    """Give scale * W x; x is (vectors, columns)."""
+    """Return scale * W x; x is (vectors, columns)."""
     if not planes.columns:
         return torch.zeros(len(x), planes.rows, device=x.device)
     y = torch.empty(len(x), planes.rows, device=x.device)
@@ -37,7 +37,7 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
 def _multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor) -> None:
     groups, width = planes.words.shape[:2]
     processors, all_steps, pieces = _processors(x.device), 32 * width // STEP, 3 * len(x)
-    # All groups at once if they fit, and as many warps for each as there are: few rows would leave most idle.
+    # All groups at once if they fit, sharing all warps: one warp each would leave most idle if rows are few.
     teams = min(WARPS, -(-groups // processors))
     slices = min(WARPS // teams, all_steps)
     blocks = min(processors, -(-groups // teams))
@@ -69,7 +69,7 @@ def _multiply_unpacked(planes: Planes, x: Tensor, scale: float, y: Tensor) -> Te
 
 
 def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
-    """Give rows of W, times a scale."""
+    """Return rows of W, times a scale."""
     rows = torch.empty(len(indices), planes.columns, device=indices.device)
     if rows.numel():
         threads = len(indices) * -(-planes.columns // 4)

@@ -1,8 +1,8 @@
-"""Sums of table entries that bits choose, in vectors: LLVM's own code, since numba knows no vectors.
+"""Sums of table entries selected by bits, in vectors: written in LLVM, since numba has no vectors.
 
-Four columns of x have 16 subset sums, which are a table of one vector. A word of a plane has 32 columns of a row, so
-eight of these tables belong to it, and each four bits of it choose an entry: for 16 rows at a time. Nothing here names
-an instruction of one CPU, and whatever way an entry is found, it is the same number.
+Four columns of x have 16 subset sums, a table that fills one vector. A word of a plane holds 32 columns of a row, so it
+has eight such tables, and every four bits of it select an entry, for 16 rows at a time. Nothing here names an
+instruction of one CPU, and every way of finding an entry gives the same number.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from strongticket.ops.planes.planes import LANES
 
 VECTOR = 16  # lanes
-_PARTS = LANES // VECTOR  # of a group of rows, which share the loading of a table
+_PARTS = LANES // VECTOR  # of a group of rows, which share each loaded table
 _TABLES = 8  # for the 32 columns of a word
 _VECTOR_BYTES = 4 * VECTOR
 
@@ -47,9 +47,9 @@ def _adder(vectors: int) -> Any:
 
 
 # Each takes addresses, and writes the products of a group of rows with its vectors to `out`: float32, (vectors, 32).
-# With two, bits are brought to their places once for both.
+# With two vectors, bits are shifted once for both.
 #   digits       the group's first words of a plane of magnitudes; a weight there is 0 or 1
-#   digit_step   bytes from these words to the next, of the following 32 columns
+#   digit_step   bytes from these words to those of the next 32 columns
 #   signs        the words of signs, and `sign_step` likewise
 #   tables       float32, (8 * width, 16), of the first vector; `table_step` bytes to those of the second
 #   width        words of a row
@@ -68,7 +68,7 @@ def _write_sums(
     width: Any,
     out: Any,
 ) -> None:
-    named: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # by a user who wants another CPU's code
+    named: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # set by a user who wants another CPU's code
     pick = _pick_for(binding.get_host_cpu_features().flatten() if named is None else named)
     before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
     b.cbranch(b.icmp_signed(">", width, _I64(0)), loop, after)
@@ -105,18 +105,18 @@ def _write_sums(
 
 
 def _pick_for(features: str) -> _Pick:
-    """The quickest way to choose entries of a table by the last four bits of each lane, for a CPU of these features."""
+    """Return the fastest way to select table entries by the last four bits of each lane, for these CPU features."""
     has = features.split(",")
     return _permute if "+avx512f" in has else _permute_halves if "+avx2" in has else _add_up
 
 
 def _permute(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
-    """Permute 16 lanes: LLVM recognises one instruction in this."""
+    """Permute 16 lanes: LLVM turns this into one instruction."""
     return _permuted(b, table, b.and_(bits, _splat(VECTOR - 1)))
 
 
 def _permute_halves(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
-    """Permute eight lanes: three bits choose in both halves of the table, the fourth between them."""
+    """Permute eight lanes: three bits select in both halves of the table, the fourth between them."""
     half = VECTOR // 2
     low, high = (b.shuffle_vector(table, table, _lanes(range(start, start + half))) for start in (0, half))
     parts = []
@@ -130,7 +130,7 @@ def _permute_halves(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
 
 
 def _add_up(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
-    """Make the entry as the table was made: where there is no such permutation, that is quicker."""
+    """Compute the entry as the table was computed: faster where there is no such permutation."""
     terms = []
     for column in range(4):
         x = b.bitcast(b.shuffle_vector(table, table, _lanes([1 << column] * VECTOR)), _Integers)
@@ -140,7 +140,7 @@ def _add_up(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
 
 
 def _permuted(b: ir.IRBuilder, table: Any, places: Any) -> Any:
-    """Give table[places], lane by lane; where a CPU has an instruction for it, LLVM recognises that."""
+    """Return table[places], lane by lane; LLVM uses the CPU's instruction if there is one."""
     picked = ir.Constant(table.type, ir.Undefined)
     for lane in range(table.type.count):
         entry = b.extract_element(table, b.extract_element(places, _I32(lane)))

@@ -1,14 +1,14 @@
-// Products with bit planes. Behind `philox.cu`, whose words the signs are where they are not stored.
+// Products with bit planes. Compiled after `philox.cu`, which draws the signs that are not stored.
 //
 // Weights never leave their bits: a kept weight becomes the one exponent bit of 2.0 in bfloat16, its sign the sign bit, and
-// tensor cores multiply. Half of x, cut into three pieces of eight bits each, is exact in bfloat16, so that all products
-// are exact and only the sums round, in float32. What is not finite would spoil the products with dropped weights; it
-// is left out there and added for kept ones alone.
-// DIGITS (planes of magnitudes), DRAWN (whether signs are drawn) and VECTORS (up to 8) are given by the launcher.
+// tensor cores multiply. Half of x, split into three pieces of eight bits each, is exact in bfloat16, so that all
+// products are exact and only the sums round, in float32. Entries that are not finite would spoil the products with
+// dropped weights; they are left out there and added for kept ones alone.
+// DIGITS (planes of magnitudes), DRAWN (whether signs are drawn) and VECTORS (up to 8) are set by the launcher.
 
 constexpr u32 LANES = 32, PLANES = DIGITS + !DRAWN;
-constexpr u32 AHEAD = DIGITS == 1 ? 4 : 2;  // steps of 128 columns whose words a warp has under way
-constexpr u32 PIECES = 3 * VECTORS;  // of x: so many columns of tensor cores, which have eight at a time
+constexpr u32 AHEAD = DIGITS == 1 ? 4 : 2;  // steps of 128 columns whose words a warp has in flight
+constexpr u32 PIECES = 3 * VECTORS;  // of x: columns of tensor cores, which have eight at a time
 constexpr u32 EIGHTS = (PIECES + 7) / 8;
 constexpr u32 PITCH = LANES + 1;  // so that lanes write to different banks
 constexpr u32 PART = 8 * EIGHTS * PITCH;
@@ -62,7 +62,7 @@ struct Matrix {
 
 __device__ bool is_finite(float x) { return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u; }
 
-// What the entries of x that are not finite add to a row.
+// The contribution to a row of entries of x that are not finite.
 __device__ float unfinite_part(const Matrix& matrix, const float* x, u32 row) {
     float sum = 0;
     for (u32 column = 0; column < matrix.columns; ++column) {
@@ -74,7 +74,7 @@ __device__ float unfinite_part(const Matrix& matrix, const float* x, u32 row) {
     return sum;
 }
 
-// Half of x in three pieces that bfloat16 holds, the largest first; of what is not finite, zeros.
+// Half of x in three bfloat16 pieces, the largest first; zeros for entries that are not finite.
 struct Pieces {
     u32 top[3];  // in the upper half of each word
 
@@ -103,7 +103,7 @@ struct Four {
     __device__ explicit Four(uint4 w) : row{w.x, w.y, w.z, w.w} {}
 };
 
-// Signs of a step: a lane draws those of one row and leaves them in shared memory, where all take what they need.
+// Signs of a step: a lane draws those of one row and leaves them in shared memory for all lanes.
 __device__ Four draw_step(const Matrix& matrix, u32 group, u32 step, u32* drawn) {
     const u32 lane = threadIdx.x % 32, at = lane % 4, first = group * LANES + lane / 4 * 4;
     const bool whole = matrix.columns % 128 == 0;
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
     for (u32 base = blockIdx.x * teams; base < groups; base += gridDim.x * teams) {
         const u32 group = base + team;
         float sums[DIGITS][2][EIGHTS][4] = {};
-        // The code of one step and not of several: its instructions would not come from memory as fast as they run.
+        // Not unrolled: the instructions of several steps could not be fetched as fast as they run.
 #pragma unroll 1
         for (u32 step = slice; group < groups && step < steps; step += slices) {
             const Four signs = DRAWN ? draw_step(matrix, group, first_step + step, drawn) : held[0][PLANES - 1];
@@ -251,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
     }
 }
 
-// Rows of W times a scale: four columns a thread. Indices out of range are taken as the nearest.
+// Rows of W times a scale: four columns per thread. Indices out of range are clamped.
 extern "C" __global__ void look_up(MATRIX, const long long* indices, u32 count, float* out, float scale) {
     const Matrix matrix = MATRIX_OF_ARGUMENTS;
     const u32 fours = (columns + 3) / 4;
@@ -266,7 +266,7 @@ extern "C" __global__ void look_up(MATRIX, const long long* indices, u32 count, 
     }
 }
 
-// y += what entries of x that are not finite add: one block a vector. Most have none, and are left at once.
+// y += the contribution of entries of x that are not finite: one block per vector. Most have none, and return at once.
 extern "C" __global__ void add_unfinite(MATRIX, const float* x, float* y, float scale) {
     Matrix matrix = MATRIX_OF_ARGUMENTS;
     u32* found = (u32*)shared;

@@ -10,8 +10,8 @@ from torch import Tensor
 from strongticket.ops.philox.reference import Stream
 
 MOST_LEVELS = 15
-LANES = 32  # rows whose words lie beside each other, so that a vector holds the same columns of many
-STEP = 128  # columns are padded to a multiple of this many, which is what a block of the sign stream holds
+LANES = 32  # rows whose words are adjacent, so that a vector holds the same columns of many rows
+STEP = 128  # columns are padded to a multiple of this, the size of a block of the sign stream
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,7 @@ class Planes:
         rows: of W.
         columns: of W.
         levels: the largest magnitude allowed, 1 to 15.
-        signs: where signs come from if they are not stored: that stream's packed signs, in row-major order.
+        signs: the source of signs that are not stored: this stream's packed signs, in row-major order.
     """
 
     words: Tensor
@@ -35,12 +35,12 @@ class Planes:
 
     @property
     def digits(self) -> int:
-        """How many planes the magnitudes take."""
+        """The number of planes for magnitudes."""
         return self.levels.bit_length()
 
     @property
     def device(self) -> torch.device:
-        """Where the words lie."""
+        """The device of the words."""
         return self.words.device
 
     @property
@@ -49,7 +49,7 @@ class Planes:
         return self.words.nbytes
 
     def to(self, device: torch.device | str) -> "Planes":
-        """The same matrix on another device."""
+        """Return the same matrix on another device."""
         return replace(self, words=self.words.to(device))
 
 
@@ -57,9 +57,9 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
     """Pack a matrix of small whole numbers.
 
     Args:
-        codes: int8, (rows, columns), from -15 to 15; the planes lie where it lies.
-        signs: store no signs, but draw them from this stream (`stream_of(seed, name)`) whenever they are needed: the
-            numbers of the distribution "packed-sign". Codes are magnitudes then, 0 to 15.
+        codes: int8, (rows, columns), from -15 to 15; the planes are on its device.
+        signs: store no signs, but draw them from this stream (`stream_of(seed, name)`) when needed: the numbers of
+            the distribution "packed-sign". Codes are then magnitudes, 0 to 15.
 
     Example:
         >>> pack(torch.tensor([[1, 0, -1]], dtype=torch.int8)).levels
@@ -73,7 +73,7 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
     if max(-least, most) > MOST_LEVELS:
         raise ValueError(f"codes must be from -{MOST_LEVELS} to {MOST_LEVELS}; got {least} to {most}.")
     if signs is not None and least < 0:
-        raise ValueError(f"codes are magnitudes where signs are drawn; got {least}. Leave signs out to store them.")
+        raise ValueError(f"codes must be magnitudes if signs are drawn; got {least}. Omit signs to store them.")
     levels = max(1, -least, most)
     magnitudes = np.abs(matrix)
     planes = [(magnitudes >> digit) & 1 for digit in range(levels.bit_length())]
@@ -89,7 +89,7 @@ def pack(codes: Tensor, signs: Stream | None = None) -> Planes:
 
 
 def stack(parts: Sequence[Planes]) -> Planes:
-    """Put matrices of as many columns under one another; all but the last have a multiple of 32 rows.
+    """Stack matrices with equally many columns; all but the last must have a multiple of 32 rows.
 
     Example:
         >>> ones = pack(torch.ones(32, 3, dtype=torch.int8))
@@ -98,14 +98,16 @@ def stack(parts: Sequence[Planes]) -> Planes:
     """
     columns, signs = parts[0].columns, parts[0].signs
     if any((part.columns, part.signs) != (columns, signs) for part in parts) or any(p.rows % LANES for p in parts[:-1]):
-        raise ValueError(f"a stack needs parts of as many columns and {LANES} rows, or multiples, with the same signs.")
+        raise ValueError(
+            f"a stack needs parts of equally many columns, a multiple of {LANES} rows, and the same signs."
+        )
     levels = max(part.levels for part in parts)
     words = [_with_digits(part, levels.bit_length()) for part in parts]
     return Planes(torch.cat(words), sum(part.rows for part in parts), columns, levels, signs)
 
 
 def _with_digits(planes: Planes, digits: int) -> Tensor:
-    """Give the words with as many planes for magnitudes; the further ones are 0."""
+    """Return the words with this many planes for magnitudes; added ones are 0."""
     if planes.digits == digits:
         return planes.words
     magnitudes, signs = planes.words[:, :, : planes.digits], planes.words[:, :, planes.digits :]

@@ -1,6 +1,6 @@
-"""The meaning of bit planes: unpack them, and multiply in float64.
+"""The definition of bit planes: unpack them, and multiply in float64.
 
-A weight of 0 is skipped: it adds nothing, whatever it would be multiplied with, infinity and NaN included.
+A weight of 0 is skipped: it adds nothing, even where x is infinite or NaN.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from strongticket.ops.planes.planes import LANES, Planes
 
 
 def unpack(planes: Planes) -> Tensor:
-    """The matrix as int8, (rows, columns)."""
+    """Return the matrix as int8, (rows, columns)."""
     rows, columns = planes.rows, planes.columns
     groups, words, count, _ = planes.words.shape
     octets = planes.words.cpu().numpy().view(np.uint8).reshape(groups, words, count, LANES, 4)
@@ -29,12 +29,12 @@ def unpack(planes: Planes) -> Tensor:
 
 
 def multiply(planes: Planes, x: Tensor, scale: float = 1.0) -> Tensor:
-    """Give scale * W x in float64: x is (..., columns), the result (..., rows)."""
+    """Return scale * W x in float64: x is (..., columns), the result (..., rows)."""
     weights = unpack(planes).double()
     products = torch.where(weights != 0, weights * x[..., None, :].double(), 0.0)  # (..., rows, columns)
     return scale * products.sum(-1)
 
 
 def look_up(planes: Planes, indices: Tensor, scale: float = 1.0) -> Tensor:
-    """Give scale times the rows of W at `indices`, (...), in float64: (..., columns)."""
+    """Return scale times the rows of W at `indices`, (...), in float64: (..., columns)."""
     return scale * unpack(planes)[indices].double()

@@ -1,4 +1,4 @@
-"""The code `rans` with Numba: packed symbols to bytes and back, a few nanoseconds for each."""
+"""The code `rans` with Numba: packed symbols to bytes and back, in a few nanoseconds each."""
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ def encode(packed: U8, count: int, width: int, table: list[int]) -> tuple[bytes,
 
 
 def decode(data: U8, count: int, alphabet: int, width: int) -> tuple[U8, int]:
-    """Read `count` symbols, packed again in `width` bits each, and say how many bytes of data they took."""
+    """Read `count` symbols; return them packed in `width` bits each, and the number of bytes read."""
     table, place = table_from_bytes(bytes(data[:_TABLE_BYTES].data), alphabet)
     lanes = lanes_of(count)
     begin = place + 4 * lanes
@@ -43,7 +43,7 @@ def decode(data: U8, count: int, alphabet: int, width: int) -> tuple[U8, int]:
         raise ValueError("a code ends too early")
     states = np.frombuffer(data[place:begin].tobytes(), "<u4").astype(np.uint32)
     words = np.frombuffer(data[begin : data.size - (data.size - begin) % 2].data, "<u2")
-    # The narrower the table by which a slot gives its symbol, the more of it is in the cache.
+    # The narrower the table from slots to symbols, the more of it is in the cache.
     symbol_of = np.repeat(np.arange(alphabet).astype(np.uint8 if alphabet <= 256 else np.uint16), table)
     packed = np.empty(-(-count * width // 8), np.uint8)
     used = _decode(words, states, np.array(table, np.uint32), _starts(table), symbol_of, count, width, packed)
@@ -60,14 +60,14 @@ def _starts(table: list[int]) -> U32:
 
 @njit(nogil=True, cache=True)
 def _encode(packed: U8, count: int, width: int, table: U32, starts: U32, states: U32, words: U16) -> int:
-    """Fill `words` from its end and say where they begin; -1 if there is no room."""
+    """Fill `words` from its end and return where they start; -1 if there is no room."""
     place, lanes = words.size, states.size
     symbols = np.empty(_TILE, np.uint16)
     for begin in range((count - 1) // _TILE * _TILE, -1, -_TILE):
         size = min(_TILE, count - begin)
         _unpack(packed, begin, size, width, symbols)
         for i in range(size - 1, -1, -1):
-            lane = i & (lanes - 1)  # a tile begins with the first
+            lane = i & (lanes - 1)  # a tile starts with the first
             frequency, state = table[symbols[i]], states[lane]
             if state >> _SHIFT >= frequency:
                 if place == 0:
@@ -84,7 +84,7 @@ def _encode(packed: U8, count: int, width: int, table: U32, starts: U32, states:
 def _decode(
     words: U16, states: U32, table: U32, starts: U32, symbol_of: U16, count: int, width: int, packed: U8
 ) -> int:
-    """Fill `packed` and say how many words were read; -1 if there are too few."""
+    """Fill `packed` and return the number of words read; -1 if there are too few."""
     place, lanes = 0, states.size
     symbols = np.empty(_TILE, np.uint16)
     for begin in range(0, count, _TILE):
@@ -107,19 +107,19 @@ def _decode(
 
 @njit(nogil=True, cache=True)
 def _unpack(packed: U8, begin: int, size: int, width: int, symbols: U16) -> None:
-    """Take symbols apart; a tile begins with a whole byte."""
+    """Unpack symbols; a tile starts with a whole byte."""
     if width == 16:
         for i in range(size):
             symbols[i] = packed[2 * (begin + i)] | np.uint16(packed[2 * (begin + i) + 1]) << np.uint16(8)
         return
-    each = 8 // width  # in a byte
+    each = 8 // width  # per byte
     for i in range(size):
         symbols[i] = (packed[(begin + i) // each] >> (i % each * width)) & ((1 << width) - 1)
 
 
 @njit(nogil=True, cache=True)
 def _pack(symbols: U16, begin: int, size: int, width: int, packed: U8) -> None:
-    """Put symbols together again, with zeros after the last."""
+    """Pack symbols, with zeros after the last."""
     if width == 16:
         for i in range(size):
             packed[2 * (begin + i)] = symbols[i] & 255

@@ -1,26 +1,26 @@
-r"""The meaning of the code `rans`: symbols to bytes and back, in plain Python integers.
+r"""The definition of the code `rans`: symbols to bytes and back, in plain Python integers.
 
 An asymmetric numeral system of range type (Duda, 2009): a state $x$ holds all symbols to come as one large number. A
 symbol of frequency $f$ out of $2^{16}$, with those before it adding up to $c$, turns it into
-$\lfloor x/f \rfloor 2^{16} + c + x \bmod f$, so it takes $16 - \log_2 f$ bits. The state stays below $2^{32}$ by giving
-16-bit words away. What is encoded last is decoded first. `docs/ticket-format.md` says the same in words.
+$\lfloor x/f \rfloor 2^{16} + c + x \bmod f$, so it takes $16 - \log_2 f$ bits. To stay below $2^{32}$, the state emits
+16-bit words. The symbol encoded last is decoded first. `docs/ticket-format.md` says the same in words.
 """
 
 from collections.abc import Iterable, Sequence
 
-TOTAL = 1 << 16  # what frequencies add up to; also the least state, and what a word counts up to
+TOTAL = 1 << 16  # the sum of the frequencies; also the least state, and the number of words
 MAX_ALPHABET = TOTAL
-# Symbols in turn belong to so many states, so that a CPU can work on them side by side; a few have one, to save bytes.
+# Symbols are dealt to this many states, so that a CPU can process them in parallel; few symbols use one, to save bytes.
 LANES, MANY = 8, 1 << 17
 
 
 def lanes_of(count: int) -> int:
-    """Say how many states share so many symbols."""
+    """Return the number of states for `count` symbols."""
     return LANES if count >= MANY else 1
 
 
 def frequencies(counts: Sequence[int]) -> list[int]:
-    """Scale counts to whole numbers that add up to 2^16, with at least 1 for whatever occurs.
+    """Scale counts to whole numbers that add up to 2^16, with at least 1 for each symbol that occurs.
 
     Example:
         >>> frequencies([30, 0, 10])
@@ -31,7 +31,7 @@ def frequencies(counts: Sequence[int]) -> list[int]:
         return [TOTAL, *([0] * (len(counts) - 1))]
     scaled = [count * (TOTAL - used) for count in counts]
     found = [part // total + (count > 0) for part, count in zip(scaled, counts, strict=True)]
-    # What is left goes to those that were rounded down most; the first of them where they are alike.
+    # The rest goes to those rounded down most; among equals, to the first.
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: -(scaled[i] % total))
     for i in order[: TOTAL - sum(found)]:
         found[i] += 1
@@ -39,7 +39,7 @@ def frequencies(counts: Sequence[int]) -> list[int]:
 
 
 def table_to_bytes(table: Sequence[int]) -> bytes:
-    """Write all frequencies but the last; after two that are equal, how many more of them follow."""
+    """Write all frequencies but the last; after two equal ones, the number of repeats that follow."""
     data, place, listed = bytearray(), 0, table[:-1]
     while place < len(listed):
         value, run = listed[place], 1
@@ -51,7 +51,7 @@ def table_to_bytes(table: Sequence[int]) -> bytes:
 
 
 def table_from_bytes(data: bytes, alphabet: int) -> tuple[list[int], int]:
-    """Read a table and say how many bytes it takes."""
+    """Read a table; return it and its number of bytes."""
     table: list[int] = []
     place, repeated = 0, False
     while len(table) < alphabet - 1:
@@ -70,7 +70,7 @@ def table_from_bytes(data: bytes, alphabet: int) -> tuple[list[int], int]:
 
 
 def encode(symbols: Sequence[int], table: Sequence[int]) -> bytes:
-    """Write symbols, each of which must have a frequency, behind their table."""
+    """Write symbols, each of which must have a frequency, after their table."""
     lanes, before = lanes_of(len(symbols)), _starts(table)
     states, words = [TOTAL] * lanes, list[int]()
     for i in reversed(range(len(symbols))):
@@ -84,7 +84,7 @@ def encode(symbols: Sequence[int], table: Sequence[int]) -> bytes:
 
 
 def decode(data: bytes, count: int, alphabet: int) -> tuple[list[int], int]:
-    """Read `count` symbols and say how many bytes they take."""
+    """Read `count` symbols; return them and their number of bytes."""
     table, place = table_from_bytes(data, alphabet)
     symbol_of = [symbol for symbol, frequency in enumerate(table) for _ in range(frequency)]
     before, lanes = _starts(table), lanes_of(count)
@@ -108,7 +108,7 @@ def decode(data: bytes, count: int, alphabet: int) -> tuple[list[int], int]:
 
 
 def _starts(table: Sequence[int]) -> list[int]:
-    """Give for each symbol the sum of the frequencies before it."""
+    """Return, for each symbol, the sum of the frequencies before it."""
     starts = [0]
     for frequency in table:
         starts.append(starts[-1] + frequency)
@@ -116,7 +116,7 @@ def _starts(table: Sequence[int]) -> list[int]:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits in a byte, lowest first; the top bit says that more follow."""
+    """Encode seven bits per byte, lowest first; the top bit says that more follow."""
     return bytes([value]) if value < 128 else bytes([value % 128 + 128]) + _varint(value // 128)
 
 

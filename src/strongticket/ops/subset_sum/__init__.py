@@ -1,4 +1,4 @@
-"""Subset sums, many at a time: checks and dispatch. `reference.py` has the meaning, `cpu.py` and `cuda.py` speed."""
+"""Subset sums, many at a time: checks and dispatch. `reference.py` defines them; `cpu.py` and `cuda.py` are fast."""
 
 from importlib import import_module
 from types import ModuleType
@@ -26,24 +26,24 @@ def subset_sum(
 
     Solves $\min_{m \in \{0,1\}^n} |w - \sum_k m_k a_k|$ for every row (paper, Lemma 7). Sums are taken in float64 in
     item order; among equally good masks the smallest one wins, read as an integer with item 0 as its lowest bit.
-    Up to 32 items the answer is proved optimal. Beyond, on the CPU alone, it is at least as good as the best over the
-    first 32 items. More items after those of a row never make its error larger, and neither does more effort.
+    Up to 32 items the answer is proved optimal. Beyond, on the CPU only, it is at least as good as the optimum over the
+    first 32 items. Appending items to a row never increases its error, and neither does more effort.
 
     Any number of rows may go into one call, and any number of threads may call at once; each call uses as many threads
-    as numba is set to, and less than 256 MiB beside its tensors. Calls work in a forked process, too, on the CPU.
+    as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process.
 
     Args:
         targets: $w$, shape (rows,): a tensor, an array or a list, float32 or float64. One number is the target of
             every row of items.
         items: $a$, shape (rows, n), likewise; rows are independent problems. Shape (n,) serves every target.
         tol: $\varepsilon$. With `strict`, a row whose error exceeds it is an error.
-        strict: raise `InfeasibleError` if a row misses `tol`; otherwise `error` and `status` tell.
-        effort: "high" spends milliseconds per row to come closer where there are 40 items or more.
-        device: where to compute, and where the result lies; by default where the tensors are.
+        strict: raise `InfeasibleError` if a row misses `tol`; otherwise see `error` and `status`.
+        effort: "high" spends milliseconds per row to come closer with 40 items or more.
+        device: where to compute and return the result; by default where the tensors are.
 
     Returns:
-        `mask` (rows, n) bool, `error` (rows,) float64 and `status` (rows,), see `Status`. Without the axis of rows
-            where neither argument has it: one target and one row of items.
+        `mask` (rows, n) bool, `error` (rows,) float64 and `status` (rows,), see `Status`. For one target and one row
+            of items, without the axis of rows.
 
     Example:
         >>> subset_sum(torch.tensor([0.5]), torch.tensor([[0.3, 0.2, -0.9]])).mask.tolist()
@@ -61,7 +61,7 @@ def subset_sum(
     targets, items = (_plain(x, place) for x in (targets, items))
     shape = targets.shape or items.shape[:-1]  # (rows,), or () where neither has rows
     rows = shape.numel()
-    # Views: a kernel takes the rows it is about to solve into memory, and no others.
+    # Views: a kernel copies only the rows it is about to solve.
     result: SubsetSumResult = kernel.solve(
         targets.expand(shape).view(rows), items.expand(*shape, n).view(rows, n), effort
     )
@@ -122,18 +122,18 @@ def subset_sum_products(
 
 
 def _as_tensors(**given: tuple[Array, torch.dtype]) -> tuple[Tensor, ...]:
-    """Take all as tensors; arrays and lists go where the tensors among them are."""
+    """Convert all to tensors; arrays and lists go to the device of the tensors among them."""
     place = next((value.device for value, _ in given.values() if isinstance(value, Tensor)), None)
     return tuple(as_tensor(name, value, dtype, place) for name, (value, dtype) in given.items())
 
 
 def _plain(tensor: Tensor, device: torch.device) -> Tensor:
-    """The numbers alone, on `device`: no gradient, and no sign that is yet to be turned, as in `z.conj().imag`."""
+    """Return the plain numbers on `device`: without gradient or pending negation, as in `z.conj().imag`."""
     return tensor.detach().resolve_neg().to(device)
 
 
 def _kernel(device: torch.device, n: int) -> ModuleType:
-    """The module that solves on `device`, imported on first use: numba and the GPU tool chain are slow to load."""
+    """Return the module for `device`, imported on first use: numba and the GPU tool chain are slow to load."""
     checks.check_device(device)
     kernel = import_module(f"{__name__}.{device.type}")
     checks.check_size(n, kernel.MAX_ITEMS, device)

@@ -1,10 +1,9 @@
-r"""More than 32 items: the generalised birthday method, with time to spend down to where float64 ends.
+r"""More than 32 items: the generalised birthday method, given enough time, down to the limit of float64.
 
 The smallest of a row's first items (the others are settled greedily, see `surplus`) are dealt into 4 or 8 lists. All
-signed sums of each list are written down, and lists are joined two by two: of all sums of two members only those in a
-narrow window are kept, which are then close together and take the next join further down. The last join looks for the
-closest pairs. Four lists of 2^16 members stand for 2^64 subsets; what is kept is a tiny but honest sample, and it
-comes within 1e-14 at 64 items.
+signed sums of each list are stored, and lists are joined in pairs: of all sums of two members only those in a narrow
+window are kept, so that the next join starts closer to its goal. The last join looks for the closest pairs. Four lists
+of 2^16 members represent 2^64 subsets; the joins keep a tiny but fair sample, which comes within 1e-14 at 64 items.
 
 Sums are integers in fixed point, of doubled and centred value as in `lockstep`. The closest pairs are judged in
 float64 in item order, and the best is kept.
@@ -25,15 +24,15 @@ from strongticket.ops.subset_sum.rows import error_of_mask
 from strongticket.ops.subset_sum.surplus import Floats, Integers, Mask, choose_greedily
 from strongticket.ops.subset_sum.workspace import zero_of
 
-INDEX_BITS = 17  # of a place in a joined list
+INDEX_BITS = 17  # of an index into a joined list
 SORTED_BITS = 22  # by which sums are sorted: many more values than there are sums
-JUDGED = 16  # closest pairs that are judged
+JUDGED = 16  # closest pairs to judge
 FIXED_POINT = 2.0**60  # the sum of all magnitudes in fixed point; two of them still fit
-ROUNDING = 2.0**9  # in fixed point, an item: what its rounding and that of a sum in float64 make of a doubled error
+ROUNDING = 2.0**9  # per item, in fixed point: effect on a doubled error of rounding the item and a float64 sum
 
 
 class Level(NamedTuple):
-    """How hard to try: `lists` of the sums of `members` items each, and how many sums a join is to keep."""
+    """How hard to try: `lists` of the sums of `members` items each, and how many sums a join keeps."""
 
     lists: int
     members: int
@@ -41,11 +40,11 @@ class Level(NamedTuple):
 
     @property
     def surplus(self) -> int:
-        """How many items a row needs beyond those it starts with."""
+        """The number of items a row needs beyond those it starts with."""
         return self.lists * self.members - EXACT_ITEMS
 
 
-# A row goes through all levels it has the items for: it never does worse than a shorter one, or than with less effort.
+# A row goes through all levels it has items for, so it is never worse than a shorter row, or than with less effort.
 DEFAULT_LEVELS = (Level(4, 12, 1 << 11),)
 HIGH_LEVELS = (
     Level(4, 10, 1 << 15),
@@ -59,7 +58,7 @@ HIGH_LEVELS = (
 
 
 def levels_for(n: int, effort: Effort) -> list[Level]:
-    """The levels that rows of n items go through."""
+    """Return the levels that rows of n items go through."""
     return [x for x in (HIGH_LEVELS if effort == "high" else DEFAULT_LEVELS) if x.surplus + EXACT_ITEMS <= n]
 
 
@@ -70,13 +69,13 @@ class Lists(NamedTuple):
     halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
     spare: Buffer  # the same again
     sums: Integers  # (lists, 2^members), in order
-    joined: Integers  # (lists - 2, twice as many as are to be kept): first of two lists each, then of two joined ones
-    sources: Integers  # the places of the two members, likewise
-    keys: Integers  # (2, as many), for sorting
+    joined: Integers  # (lists - 2, 2 * kept): first of two lists each, then of two joined ones
+    sources: Integers  # the indices of the two members, likewise
+    keys: Integers  # (2, 2 * kept), for sorting
 
 
 def make_lists(level: Level) -> Lists:
-    """Memory for a level."""
+    """Allocate the memory for a level."""
     size, capacity = 1 << level.members, 2 * level.kept
     return Lists(
         items=lane_buffer(level.members, np.int64),
@@ -97,7 +96,7 @@ def solve_by_birthday(w: Floats, a: Floats, starts: Integers, mask: Mask, error:
 
 @njit(nogil=True, cache=True)
 def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Floats, lists: Lists) -> None:
-    """Look for closer subsets of the first `lengths[row]` items, in the rows that have as many."""
+    """Look for closer subsets of the first `lengths[row]` items, in the rows that have that many."""
     for row in range(len(w)):
         if error[row] > 0.0 and lengths[row] <= a.shape[1]:
             error[row] = improve(w[row], a[row, : lengths[row]], mask[row], error[row], lists)
@@ -105,7 +104,7 @@ def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Flo
 
 @njit(nogil=True, cache=True)
 def improve(w: float, a: Floats, mask: Mask, error: float, lists: Lists) -> float:
-    """Look for a subset closer than the one in `mask`; write it there, and return the error then reached."""
+    """Look for a subset closer than the one in `mask`; write it there, and return its error."""
     tried = np.zeros(len(a), np.bool_)
     count, members = len(lists.sums), len(lists.items)
     small = np.empty(count * members, np.int64)
@@ -137,7 +136,7 @@ def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, join
     """
     count, start = 0, len(b)
     for i in range(len(a)):
-        # Members of b from `start` on are too large for a[i], and so for all that follow it.
+        # Members of b from `start` on are too large for a[i], and for all after it.
         while start > 0 and a[i] + b[start - 1] - centre > width:
             start -= 1
         j = start - 1
@@ -166,7 +165,7 @@ def sort_joined(count: int, width: int, keys: Integers, joined: Integers, source
 
 @njit(nogil=True, cache=True)
 def sort_by_bits(keys: Integers, low: int, high: int) -> None:
-    """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as room."""
+    """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as scratch space."""
     digit = 11
     source, target = keys[0], keys[1]
     for shift in range(low, high, digit):
@@ -185,7 +184,7 @@ def sort_by_bits(keys: Integers, low: int, high: int) -> None:
 
 @njit(nogil=True, cache=True)
 def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> int:
-    """Note sums and places of the pairs whose sum is closest to 0, nearest first; return how many."""
+    """Record sums and indices of the pairs whose sum is closest to 0, nearest first; return how many."""
     count = 0
     i, j = 0, len(b) - 1
     while i < len(a) and j >= 0:
@@ -206,7 +205,7 @@ def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> 
 
 @njit(nogil=True, cache=True)
 def subset_of(items: Integers, signed_sum: int) -> int:
-    """The mask, plus for each bit set and minus for the others, that has the given sum."""
+    """Return the mask, with plus for set bits and minus for the others, that has the given sum."""
     half = len(items) // 2
     lows, highs = signed_sums(items[:half]), signed_sums(items[half:])
     for high in range(len(highs)):
@@ -223,7 +222,7 @@ def subset_of(items: Integers, signed_sum: int) -> int:
 
 @njit(nogil=True, cache=True)
 def signed_sums(items: Integers) -> Integers:
-    """The sums of plus or minus each item, by mask."""
+    """Return the sums of plus or minus each item, by mask."""
     sums = np.empty(1 << len(items), np.int64)
     sums[0] = -items.sum()
     size = 1
@@ -260,7 +259,7 @@ def write_lists(rest: float, a: Floats, lists: Lists) -> tuple[float, int]:
 
 @njit(nogil=True, cache=True)
 def first_width(items: Buffer, t: int, kept: int) -> float:
-    """The window that keeps about so many sums of lists t and t + 1, which are spread like a normal distribution."""
+    """Return the window that keeps about `kept` sums of lists t and t + 1, which are about normally distributed."""
     variance, largest = 0.0, 0.0
     for k in range(len(items)):
         variance += float(items[k, t]) ** 2 + float(items[k, t + 1]) ** 2
@@ -271,7 +270,7 @@ def first_width(items: Buffer, t: int, kept: int) -> float:
 
 @njit(nogil=True, cache=True)
 def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
-    """Join the lists two by two until two are left, and note the closest pairs of those; return how many."""
+    """Join the lists in pairs until two are left, and record the closest pairs of those; return how many."""
     sums, joined, sources, keys = lists.sums, lists.joined, lists.sources, lists.keys
     count = len(sums)
     firsts = count // 2

@@ -1,4 +1,4 @@
-"""One problem, exactly, whatever its numbers: equal items, cancelling pairs, 1e-30 beside 1e30.
+"""One problem, exactly, for any numbers: equal items, cancelling pairs, 1e-30 beside 1e30.
 
 The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
 the earlier ones. Rounding is monotone, so this is exact in floating point as it stands, and ties cannot make it slow.
@@ -27,7 +27,7 @@ BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
 LARGEST = 1e308  # where sums reach farther, a difference may overflow
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.uint64]  # unsigned: vectors have no places counted from the end
+Places = NDArray[np.uint64]  # unsigned: vectors have no negative indices
 
 
 class Room(NamedTuple):
@@ -130,7 +130,7 @@ def finish(x: Floats, table: Floats, chosen: Floats) -> None:
 
 @njit(nogil=True, cache=True)
 def bisect(goals: Floats, starts: Floats, count: Places) -> None:
-    """How many of the starts are at most goals[i]."""
+    """Count the starts that are at most goals[i]."""
     step = np.uint64(len(starts) // 4)
     count[:] = np.uint64(0)
     if step >= 4:
@@ -171,7 +171,7 @@ def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Pl
 def bisect_exactly(
     w: float, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
 ) -> None:
-    """How many of the starts finish at w or below, counted from `count` on and at most up to `upper`."""
+    """Count the starts that finish at w or below, from `count` on and up to `upper`."""
     step = np.uint64(2)
     while step < len(starts) // 2:
         beyond = True
@@ -193,7 +193,7 @@ def bisect_exactly(
 # No error is NaN, and the sign of a zero does not matter: this lets LLVM use vectors.
 @njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
 def least_around(goals: Floats, below: Floats, above: Floats) -> float:
-    """The least distance between a goal and the numbers below and above it."""
+    """Return the least distance between a goal and the numbers below and above it."""
     least = np.inf
     for i in range(BLOCK):
         least = min(least, min(goals[i] - below[i], above[i] - goals[i]))
@@ -211,7 +211,7 @@ def least_distance(w: float, x: Floats) -> float:
 
 @njit(nogil=True, cache=True)
 def look_around(starts: Floats, count: Places, below: Floats, above: Floats) -> None:
-    """The starts on both sides of each place."""
+    """Look up the starts on both sides of each place."""
     for i in range(BLOCK):
         below[i], above[i] = starts[count[i]], starts[count[i] + np.uint64(1)]
 

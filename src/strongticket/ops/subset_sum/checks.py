@@ -13,7 +13,7 @@ from strongticket.ops.subset_sum.result import Effort, SubsetSumResult
 
 FLOATS = (torch.float32, torch.float64)
 LARGEST_SIZE = 2**40  # of a block
-SEARCH_ELEMENTS = 1 << 22  # how much of a tensor is searched at a time for its first bad entry
+SEARCH_ELEMENTS = 1 << 22  # elements searched at a time for the first bad entry
 
 
 def check_problems(targets: Tensor, items: Tensor) -> None:
@@ -46,17 +46,17 @@ def check_products(targets: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor
 
 
 def check_options(tol: float | None, strict: bool, effort: str) -> None:
-    """Refuse a tolerance or an effort that means nothing."""
+    """Refuse an invalid tolerance or effort."""
     if effort not in get_args(Effort):
         raise ValueError(f"effort must be 'default' or 'high'; got {effort!r}.")
     if tol is not None and not (tol >= 0 and math.isfinite(tol)):
         raise ValueError(f"tol must be a finite number, 0 or more; got {tol}.")
     if strict and tol is None:
-        raise ValueError("strict=True needs a tol to hold the rows to; got tol=None. Give tol, or leave strict off.")
+        raise ValueError("strict=True needs a tol; got tol=None. Pass tol, or leave strict off.")
 
 
 def check_device(device: torch.device) -> None:
-    """Refuse a device there is no kernel for, or that is not there."""
+    """Refuse a device without a kernel, or one that does not exist."""
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"subset_sum runs on cpu and cuda; got device {device.type!r}. Pass device='cpu'.")
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -91,7 +91,7 @@ def _check_tensors(name: str, **tensors: Tensor) -> None:
 
 def _check_storage(name: str, key: str, tensor: Tensor) -> None:
     if tensor.is_meta:
-        raise ValueError(f"{name} needs numbers; got {key} on meta, where there are only shapes. Use another device.")
+        raise ValueError(f"{name} needs values; got {key} on meta, which has only shapes. Use another device.")
     if tensor.layout != torch.strided:
         raise ValueError(f"{name} needs {key} with all entries stored; got {tensor.layout}. Convert with .to_dense().")
 
@@ -125,10 +125,10 @@ def _check_finite(key: str, tensor: Tensor) -> None:
 
 
 def _sum_is_finite(tensor: Tensor) -> bool:
-    """Whether the sum is a number, as it cannot be with NaN or infinity among the entries: one pass, no temporary."""
+    """Whether the sum is finite, which rules out NaN and infinity among the entries: one pass, no temporary."""
     if tensor.device.type != "cpu":
         return bool(tensor.sum().isfinite())
-    # By numpy: the threads torch would wake go on spinning for a while, on cores the solver is about to use.
+    # By numpy: torch's threads would keep spinning for a while, on cores the solver is about to use.
     with np.errstate(all="ignore"):
         return math.isfinite(tensor.detach().resolve_neg().numpy().sum())
 
@@ -149,7 +149,7 @@ def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
         raise ValueError(f"divisor must be a finite number and not 0; got {divisor!r:.40}.")
     if u.numel() and v.numel():
         largest = float(u.detach().abs().max()) * max(abs(float(x)) for x in torch.aminmax(v.detach()))
-        # A quotient that overflows would no longer be an item the result could be judged by.
+        # The result could not be checked with a quotient that overflows.
         if not math.isfinite(largest / number):
             raise ValueError(f"divisor {divisor} makes products of up to {largest:.1e} overflow. Use a larger one.")
 

@@ -1,8 +1,8 @@
-"""Subset sums on all cores: problems of one size are cut into chunks, and threads take chunks until none is left.
+"""Subset sums on all cores: problems of one size are split into chunks, and threads take chunks until none is left.
 
-A chunk's items are brought together as float64 in a small contiguous array, solved by compiled code that holds no
-lock, and the answers written back. So memory stays bounded at any number of rows. Rows are independent and every
-solver is deterministic, so the answer is the same with any number of threads.
+A chunk's items are copied as float64 to a small contiguous array and solved by compiled code that holds no lock, and
+the answers are written back. So memory is bounded for any number of rows. Rows are independent and every solver is
+deterministic, so the answer is the same with any number of threads.
 
     up to 32 items   `lockstep`, and `bisection` for the few rows it leaves: the optimum, proved
     more             `surplus`, as good as the optimum over the first 32 items; then `birthday`
@@ -26,10 +26,10 @@ from strongticket.parallel import numba_threads
 
 MAX_ITEMS: int | None = None  # any number
 MEMORY = 192 << 20  # bytes all threads may use together; the contract allows 256 MiB
-MOST_ROWS = 16384  # in a chunk; enough that handing it to a thread costs little beside solving it
-CHUNK_BYTES = 2 << 20  # of items in a chunk, and of what is made of them on the way
+MOST_ROWS = 16384  # per chunk; enough that handing it to a thread costs little
+CHUNK_BYTES = 2 << 20  # of items per chunk, and of intermediate results
 BYTES_AN_ITEM = 32
-LANES = 16  # rows that are solved together
+LANES = 16  # rows solved together
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
     all_targets, all_items = targets.numpy(), items.numpy()
 
     def solve_chunk(start: int, end: int) -> None:
-        # By numpy: torch would convert with threads of its own, which then spin and take the cores from ours.
+        # By numpy: torch would convert with its own threads, which then spin and take cores from ours.
         w, a = (x[start:end].astype(np.float64, order="C", copy=False) for x in (all_targets, all_items))
         solve_rows(w, a, mask[start:end], error[start:end], status[start:end], effort)
 
@@ -101,14 +101,14 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
                     return
                 solve_chunk(start, min(start + size, rows))
         finally:
-            starts.clear()  # so that an error or Ctrl-C in one thread ends the others' work too
+            starts.clear()  # so that an error or Ctrl-C in one thread also stops the others
 
     helpers = min(threads, len(starts)) - 1
     if helpers < 1:
         take_chunks()
         return
     with ThreadPoolExecutor(helpers) as pool:
-        # Threads take chunks by themselves: one that handed them out would have to be woken for each.
+        # Threads take chunks themselves: a thread that handed them out would have to wake for each.
         others = [pool.submit(take_chunks) for _ in range(helpers)]
         take_chunks()
         for other in others:
@@ -116,7 +116,7 @@ def run_on_all_cores(solve_chunk: Callable[[int, int], None], rows: int, n: int,
 
 
 def choose_threads(n: int, effort: Effort) -> int:
-    """As many threads as numba is set to use, or fewer if their memory for this number of items would be too much."""
+    """Return numba's number of threads, or fewer if their memory for this number of items would be too much."""
     stages: list[tuple[NDArray[Any], ...]] = [exact_workspace(min(n, EXACT_ITEMS))]
     stages += [make_lists(level) for level in levels_for(n, effort)]
     memory = max(CHUNK_BYTES, BYTES_AN_ITEM * n) + max(sum(x.nbytes for x in arrays) for arrays in stages)
@@ -124,7 +124,7 @@ def choose_threads(n: int, effort: Effort) -> int:
 
 
 def rows_a_chunk(rows: int, n: int, threads: int) -> int:
-    """Rows to hand to a thread at a time: about as much work at any n, some for every thread, never many bytes."""
+    """Return the rows per chunk: about the same work for any n, some for every thread, never many bytes."""
     size = min(MOST_ROWS, max(64, (1 << 22) >> min(n, EXACT_ITEMS) // 2), CHUNK_BYTES // (BYTES_AN_ITEM * max(n, 1)))
     share = -(-rows // (threads * LANES)) * LANES
     return max(1, min(size, share))

@@ -1,7 +1,7 @@
 """Subset sums on a GPU: CUDA C++ compiled at run time, one kernel per number of items.
 
-Few items are enumerated (`enumerate.cu`), more go through a sieve (`sieve.cu`); both give the reference's masks, bit
-for bit. The few problems the sieve leaves open, for want of room for their ties, are solved on the CPU.
+Few items are enumerated (`enumerate.cu`), more go through a sieve (`sieve.cu`); both return the reference's masks, bit
+for bit. The few problems the sieve cannot finish, because they have too many ties, are solved on the CPU.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from strongticket.ops import nvrtc
 from strongticket.ops.subset_sum.result import Effort, SubsetSumResult, empty_result
 
 MAX_ITEMS = 32
-ENUMERATED_ITEMS = 11  # up to here trying all subsets is as quick as the sieve
+ENUMERATED_ITEMS = 11  # up to here trying all subsets is as fast as the sieve
 
 NOT_SETTLED = 255  # problems.cu
-STATUS_CHUNK = 1 << 22  # problems looked through at a time for open ones
-OPEN_CHUNK = 1 << 16  # open problems brought to the CPU at a time
+STATUS_CHUNK = 1 << 22  # problems searched at a time for unsolved ones
+OPEN_CHUNK = 1 << 16  # unsolved problems copied to the CPU at a time
 
 
 def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
@@ -70,20 +70,20 @@ def solve_products(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieve:
-    """How `sieve.cu` cuts up a problem, by its number of items. Fields are macros of that file, in lower case."""
+    """How `sieve.cu` splits a problem, by its number of items. Fields are macros of that file, in lower case."""
 
-    low: int  # items of the half that is marked in the bitmap; the others make the wanted sums
+    low: int  # items of the half marked in the bitmap; the others make the wanted sums
     log_threads: int  # of a team
     log_low_bits: int  # size of the bitmap of low sums
     log_wanted_bits: int  # size of the bitmap of wanted sums
     wanted_capacity: int
     low_capacity: int
     found_capacity: int
-    teams: int = 1  # in a block
-    most_high: int = 13  # items of the other half in one pass
+    teams: int = 1  # per block
+    most_high: int = 13  # items of the other half per pass
     join_lanes: int = 32  # threads that compare one low sum with the wanted sums
-    log_batch: int = 3  # sums a thread holds at a time
-    expected: float = 4.0  # subsets within the first reach; rarely none, so that few problems are searched twice
+    log_batch: int = 3  # sums per thread at a time
+    expected: float = 4.0  # subsets within the first reach; rarely none, so few problems are searched twice
 
     @property
     def team_bytes(self) -> int:
@@ -93,14 +93,14 @@ class Sieve:
         return bitmaps + survivors + 512
 
     def options(self) -> tuple[str, ...]:
-        """What the compiler has to know."""
+        """Options for the compiler."""
         macros = {field.name.upper(): getattr(self, field.name) for field in fields(self)}
         macros |= {"TEAM_BYTES": self.team_bytes, "EXPECTED": f"{self.expected}f"}
         return tuple(f"-D{name}={value}" for name, value in macros.items())
 
 
 def sieve_for(n: int) -> Sieve:
-    """The cut that was fastest on an H200, and never more shared memory than a consumer card has."""
+    """Return the split that was fastest on an H200, within the shared memory of a consumer card."""
     low = (n - 2) // 2 if n < 23 else min(n // 2, 12)
     log_threads = 5 if n < 20 else 6 if n < 22 else 7 if n < 24 else 8
     return Sieve(
@@ -111,7 +111,7 @@ def sieve_for(n: int) -> Sieve:
         log_wanted_bits=12 if n < 18 else 13 if n < 20 else 15 if n < 24 else 16,
         wanted_capacity=128 if n < 22 else 512 if n < 25 else 1024,
         low_capacity=128 if n < 22 else 256,
-        # The reach cannot shrink below the rounding slack: from 25 items on more and more subsets lie within it.
+        # The reach cannot shrink below the rounding slack: from 25 items on, more and more subsets lie within it.
         found_capacity=64 if n < 26 else 1 << (n - 20),
         join_lanes=8 if n < 20 else 16,
         expected=4.0 if n < 24 else 6.0,
@@ -151,7 +151,7 @@ def _i64(*values: int) -> tuple[ctypes.c_int64, ...]:
     return tuple(map(ctypes.c_int64, values))
 
 
-# --- Problems the kernel left open -----------------------------------------------------------------------------------
+# --- Problems the kernel left unsolved -------------------------------------------------------------------------------
 
 
 def _open_problems(status: Tensor) -> Iterator[Tensor]:
@@ -170,7 +170,7 @@ def _solve_on_cpu(
     mask_column: Tensor,
 ) -> None:
     """Solve rows of `items` and put the answers at `place`, their masks at [mask_row, mask_column]."""
-    from strongticket.ops.subset_sum import cpu  # numba is slow to load, and seldom needed here
+    from strongticket.ops.subset_sum import cpu  # numba is slow to load, and rarely needed here
 
     solved = cpu.solve(targets.cpu(), items.cpu(), effort)
     device = result.mask.device

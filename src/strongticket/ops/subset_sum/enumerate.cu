@@ -1,7 +1,7 @@
-// Few items: every subset is tried, in float64 and in item order. One problem a warp.
+// Few items: every subset is tried, in float64 and in item order. One problem per warp.
 //
 // A lane takes the subsets whose first five bits are its own number. It holds the sums over the next five items in
-// registers and goes through the choices of the last ones; masks grow on the way, so the first of equals is the
+// registers and goes through the choices of the last ones in ascending order of masks, so the first of equals is the
 // smallest.
 
 constexpr int LANE_ITEMS = N < 5 ? N : 5;

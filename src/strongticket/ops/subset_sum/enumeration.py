@@ -1,4 +1,4 @@
-"""One problem of a few items: write all sums down and take the closest. Up to seven items nothing is quicker."""
+"""One problem of a few items: list all sums and take the closest. Up to seven items nothing is faster."""
 
 import numpy as np
 from numba import njit
@@ -26,7 +26,7 @@ def least_error(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> 
 
 @njit(nogil=True, cache=True)
 def solve_by_enumeration(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> tuple[int, float]:
-    """The mask of least error, the smallest of equals, and that error; `sums` is room for 2^n."""
+    """Return the mask of least error, the smallest of equals, and that error; `sums` has space for 2^n."""
     best = least_error(w, a, sums)
     mask = 0
     while abs(w - sums[mask]) != best:

@@ -1,4 +1,4 @@
-"""Up to 32 items: the proved optimum of every row, by whichever method is quickest."""
+"""Up to 32 items: the proved optimum of every row, by the fastest method."""
 
 import numpy as np
 from numba import njit
@@ -11,8 +11,8 @@ from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable, write_bits
 from strongticket.ops.subset_sum.workspace import MIN_ITEMS, Workspace, make_workspace
 
-EXACT_ITEMS = 32  # masks and lists are laid out for no more
-# Up to here the optimum mostly stands out among integers of 32 bits; beyond, doubtful pairs cost more than they save.
+EXACT_ITEMS = 32  # the limit of masks and lists
+# Up to here 32-bit integers mostly single out the optimum; beyond, doubtful pairs cost more than they save.
 NARROW_ITEMS = 28
 # After a group of which lanes solve no row, so many groups go straight to bisection: ties seldom come alone.
 UNTRIED = 7
@@ -20,7 +20,7 @@ OPTIMAL, UNREACHABLE = int(Status.OPTIMAL), int(Status.UNREACHABLE)
 
 
 def exact_workspace(n: int) -> Workspace:
-    """The memory a thread needs to solve rows of n items."""
+    """Allocate the memory a thread needs to solve rows of n items."""
     return make_workspace(max(n, MIN_ITEMS), np.int32 if n <= NARROW_ITEMS else np.int64)
 
 

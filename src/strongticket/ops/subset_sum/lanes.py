@@ -1,8 +1,8 @@
 """Vectors of integers for numba: one 64-byte register, one problem per lane.
 
 numba vectorises loops it understands, but not a sorting network kept in registers. So this module gives compiled code
-a type of its own, `Lanes`, with the few operations the network needs; LLVM turns each into one instruction where the
-machine has 512-bit registers and into two or four where they are narrower. The results are the same everywhere.
+a new type, `Lanes`, with the few operations the network needs; LLVM turns each into one instruction on machines with
+512-bit registers and into two or four on others. The results are the same everywhere.
 
 Buffers are arrays of shape (length, lanes), int32 with 16 lanes or int64 with 8; see `lane_buffer`.
 Of arrays of float64 a vector holds the bits of eight neighbours.
@@ -34,7 +34,7 @@ class Lanes(types.Type):
 
 @register_model(Lanes)
 class LanesModel(models.PrimitiveModel):
-    """How a vector lies in LLVM."""
+    """The LLVM representation of a vector."""
 
     def __init__(self, dmm: Any, fe_type: Lanes) -> None:
         super().__init__(dmm, fe_type, _vector(fe_type))  # type: ignore[no-untyped-call]
@@ -52,12 +52,12 @@ def lane_by_lane(emit: Callable[..., Any]) -> Callable[..., Any]:
     def build(typingctx: Any, *lanes: Lanes) -> Any:
         return lanes[0](*lanes), lambda context, builder, signature, args: emit(builder, *args)
 
-    build.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba asks how many there are
+    build.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]  # numba counts them
     return operation(build)
 
 
 def lane_buffer(length: int, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
-    """An uninitialised buffer of `length` vectors, aligned so that no vector straddles two cache lines."""
+    """Allocate an uninitialised buffer of `length` vectors, aligned so that no vector straddles two cache lines."""
     size = np.dtype(dtype).itemsize
     raw = np.empty((length + 1) * BYTES, np.uint8)
     start = -raw.ctypes.data % BYTES
@@ -77,7 +77,7 @@ def _address(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: A
 
 @operation
 def load(typingctx: Any, buffer: Any, index: Any) -> Any:
-    """The vector at a place of a buffer."""
+    """Load the vector at an index of a buffer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = _address(context, builder, signature.args[0], args[0], args[1])
@@ -88,7 +88,7 @@ def load(typingctx: Any, buffer: Any, index: Any) -> Any:
 
 @operation
 def store(typingctx: Any, buffer: Any, index: Any, lanes: Lanes) -> Any:
-    """Put a vector into a buffer."""
+    """Store a vector in a buffer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = _address(context, builder, signature.args[0], args[0], args[1])
@@ -133,7 +133,7 @@ def _call(name: str, builder: Any, *args: Any, **options: Any) -> Any:
 
 
 def _compare_as_floats(name: str, builder: Any, *args: Any) -> Any:
-    # A call, since LLVM would take a comparison and a selection apart again; there is no NaN to look out for.
+    # A call, since LLVM would split a comparison and a selection again; there are no NaNs.
     vector = args[0].type
     floats = ir.VectorType(ir.FloatType() if vector.element.width == 32 else ir.DoubleType(), vector.count)
     vectors = [builder.bitcast(x, floats) for x in args]
@@ -202,7 +202,7 @@ def bits_not_above(typingctx: Any, a: Lanes, b: Lanes) -> Any:
 
 @operation
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; some bit must be."""
+    """The index of the lowest set bit; at least one must be set."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))

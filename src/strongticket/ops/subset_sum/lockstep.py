@@ -2,15 +2,15 @@ r"""Exact meet-in-the-middle on a register's worth of problems at a time.
 
 Write $2 (w - s) = W - \sum_k \pm a_k$ with $W = 2 w - \sum_k a_k$: plus for a chosen item, minus for a dropped one.
 Items and W are rounded to a fixed point that fills the integers of a lane. The signed sums of the first and of the
-second half of the items are listed in order (`network.list_sums`), one list is mirrored and moved by W, and the two
-are merged; each subset is then a pair, one value from each list, and its gap is how far apart they lie. W is rounded
-so that values of different lists differ in parity, and so the pair of least gap shows as the least odd gap between
-neighbours. An odd item out is tried with both signs.
+second half of the items are listed in order (`network.list_sums`), one list is mirrored and shifted by W, and the two
+are merged; each subset is then a pair, one value from each list, and its gap is their distance. W is rounded so that
+values of different lists differ in parity, so the pair of least gap is the least odd gap between neighbours. If the
+number of items is odd, the item left out is tried with both signs.
 
-Exactness. A gap differs from the true doubled error by at most a bound that is computed for each row: its rounding
-errors summed, plus what float64 loses in adding up. Every pair whose gap is within twice that bound of the least one
-is turned back into its subset and judged in float64 in item order, smallest mask first among equals. Rows where pairs
-are many or coincide (equal items, wild magnitudes) are left to `bisection`.
+Exactness. A gap differs from the true doubled error by at most a bound that is computed for each row: the sum of its
+rounding errors, plus those of float64 sums. Every pair whose gap is within twice that bound of the least one is turned
+back into its subset and judged in float64 in item order, smallest mask first among equals. Rows with many or coinciding
+pairs (equal items, extreme magnitudes) are left to `bisection`.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from strongticket.ops.subset_sum.workspace import CENTRE, TARGET, Workspace, lar
 # Between a gap and its error in float64 lie fewer roundings than this times (n + 8), each at most a unit of the sum of
 # all magnitudes: 2 n in adding up the chosen items (a gap is twice the error), n in W, fewer than 8 in the rest.
 ROUNDINGS = 4.0
-# Outside these the scale could overflow, or sums could; such rows are left to `bisection`.
+# Outside these the scale or the sums could overflow; such rows are left to `bisection`.
 LEAST_TOTAL, LARGEST_TOTAL = 1e-280, 1e280
 
 
@@ -41,7 +41,7 @@ def set_up_lane(
     vectors: Buffer,
     lanes: NDArray[np.void],
 ) -> bool:
-    """Round a row whose target is within reach to fixed point; say False if its magnitude does not allow it."""
+    """Round a row whose target is within reach to fixed point; return False if its magnitude does not allow it."""
     n = len(a)
     h = n // 2
     size_first = reach.high_first - reach.low_first
@@ -85,7 +85,7 @@ def set_up_lane(
 
 @njit(nogil=True, cache=True)
 def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
-    """Copy the first lane into those not used, so that they hold a proper problem."""
+    """Copy the first lane into unused ones, so that they hold a valid problem."""
     for index in range(used, len(lanes)):
         lanes[index] = lanes[0]
         vectors[CENTRE, index] = vectors[CENTRE, 0]
@@ -95,7 +95,7 @@ def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void
 
 @njit(nogil=True, cache=True)
 def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
-    """Set the target of every lane: W less the item out with that sign (0: there is none)."""
+    """Set the target of every lane: W minus the item left out with that sign (0: there is none)."""
     for index in range(len(lanes)):
         target = lanes[index].aim - sign * np.int64(items[len(items) - 1, index])
         lanes[index].flipped = target < 0
@@ -111,9 +111,9 @@ def solve_group(
     error: NDArray[np.float64],
     bits: NDArray[np.int64],
 ) -> None:
-    """Solve the rows that have been set up in the first lanes: least error and mask, or -1 for the mask.
+    """Solve the rows set up in the first lanes: least error and mask, or -1 for the mask.
 
-    A row with -1 has to be solved otherwise.
+    A row with -1 must be solved by another method.
     """
     items, first, second, merged, least, _, _, vectors, lanes, pairs = work
     n = len(items)

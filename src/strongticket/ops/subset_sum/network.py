@@ -1,9 +1,9 @@
-"""Sorting networks over lanes: as many problems as a register has lanes go through the same steps, without a branch.
+"""Sorting networks over lanes: one problem per lane of a register, all in the same steps, without branches.
 
 A sequence is bitonic if, read in a circle, it rises once and falls once. Comparing each element with the one half the
 length away splits it into a lower and an upper half that are bitonic again, so log2(length) such stages sort it.
 Stages are done three at a time on eight vectors held in registers, which divides the memory traffic by three; the
-first three even before the sequence has been written down.
+first three even before the sequence is stored.
 
 All values must have the bits of positive normal floats (see `lanes.lower`).
 """
@@ -24,13 +24,13 @@ IN_CACHE = 512  # vectors that stay in the first-level cache while their last st
 
 @njit(nogil=True, cache=True, forceinline=True)
 def order(a: Any, b: Any) -> tuple[Any, Any]:
-    """The smaller, then the larger of two, lane by lane."""
+    """Return the smaller, then the larger of two, lane by lane."""
     return lower(a, b), upper(a, b)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def three_stages(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Eight:
-    """Three stages on eight vectors, evenly spaced in a bitonic sequence."""
+    """Do three stages on eight vectors, evenly spaced in a bitonic sequence."""
     a, e = order(a, e)
     b, f = order(b, f)
     c, g = order(c, g)
@@ -48,7 +48,7 @@ def three_stages(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any)
 
 @njit(nogil=True, cache=True, forceinline=True)
 def load_eight(x: Buffer, i: int, step: int) -> Eight:
-    """Eight vectors, `step` apart."""
+    """Load eight vectors, `step` apart."""
     return (
         load(x, i),
         load(x, i + step),
@@ -63,7 +63,7 @@ def load_eight(x: Buffer, i: int, step: int) -> Eight:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def store_eight(x: Buffer, i: int, step: int, eight: Eight) -> None:
-    """Put eight vectors, `step` apart."""
+    """Store eight vectors, `step` apart."""
     store(x, i, eight[0])
     store(x, i + step, eight[1])
     store(x, i + 2 * step, eight[2])
@@ -76,7 +76,7 @@ def store_eight(x: Buffer, i: int, step: int, eight: Eight) -> None:
 
 @njit(nogil=True, cache=True)
 def sort_eighths(x: Buffer, start: int, end: int, size: int) -> int:
-    """Do three stages on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    """Do three stages on each bitonic run of `size` in x[start:end]; return the new size of the runs."""
     step = size // 8
     for run in range(start, end, size):
         for i in range(run, run + step):
@@ -86,7 +86,7 @@ def sort_eighths(x: Buffer, start: int, end: int, size: int) -> int:
 
 @njit(nogil=True, cache=True)
 def sort_halves(x: Buffer, start: int, end: int, size: int) -> int:
-    """Do one stage on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    """Do one stage on each bitonic run of `size` in x[start:end]; return the new size of the runs."""
     step = size // 2
     for run in range(start, end, size):
         for i in range(run, run + step):
@@ -98,7 +98,7 @@ def sort_halves(x: Buffer, start: int, end: int, size: int) -> int:
 
 @njit(nogil=True, cache=True)
 def sort_quarters(x: Buffer, start: int, end: int, size: int) -> int:
-    """Do two stages on each bitonic run of `size` in x[start:end]; return the size of the runs then."""
+    """Do two stages on each bitonic run of `size` in x[start:end]; return the new size of the runs."""
     step = size // 4
     for run in range(start, end, size):
         for i in range(run, run + step):
@@ -115,7 +115,7 @@ def sort_quarters(x: Buffer, start: int, end: int, size: int) -> int:
 
 @njit(nogil=True, cache=True)
 def sort_to_eighths(x: Buffer, start: int, end: int, size: int) -> int:
-    """Do stages on each bitonic run of x[start:end] until its size is 8, or 1 if it is less; return that size."""
+    """Do stages on each bitonic run of x[start:end] until its size is 8, or 1 if it was smaller; return that size."""
     stages = 0
     while 1 << stages < size:
         stages += 1
@@ -141,9 +141,9 @@ def sort_runs(x: Buffer, end: int, size: int) -> None:
 
 @njit(nogil=True, cache=True)
 def sort_runs_and_find_gaps(x: Buffer, size: int, none: int, least: Buffer) -> None:
-    """Sort each bitonic run of `size`, 8 at least, in x; note the least odd gap between neighbours of all x.
+    """Sort each bitonic run of `size`, at least 8, in x; record the least odd gaps between neighbours in all of x.
 
-    `least[i]` is that of the eight gaps that end in x[8 i : 8 i + 8], or `none` if there is none.
+    `least[i]` is the least odd of the eight gaps that end in x[8 i : 8 i + 8], or `none` if there is none.
     """
     while size > IN_CACHE:
         size = sort_eighths(x, 0, len(x), size)
@@ -155,9 +155,9 @@ def sort_runs_and_find_gaps(x: Buffer, size: int, none: int, least: Buffer) -> N
 
 @njit(nogil=True, cache=True)
 def find_gaps(x: Buffer, start: int, end: int, none: int, least: Buffer) -> None:
-    """Do the last three stages on the runs of eight in x[start:end], and note the gaps."""
+    """Do the last three stages on the runs of eight in x[start:end], and record the gaps."""
     nothing = spread(none, load(x, start))
-    # The very first value has no left neighbour; beside itself it has a gap of 0, which is even.
+    # The first value has no left neighbour; compared with itself it has a gap of 0, which is even.
     before = load(x, start - 1) if start else three_stages(*load_eight(x, 0, 1))[0]
     for i in range(start, end, 8):
         a, b, c, d, e, f, g, h = three_stages(*load_eight(x, i, 1))
@@ -178,11 +178,11 @@ def find_gaps(x: Buffer, start: int, end: int, none: int, least: Buffer) -> None
 def list_sums(items: Buffer, zero: int, x: Buffer, spare: Buffer) -> None:
     """List in order, into x, the non-negative half of all sums of plus or minus each item, with its 0 at `zero`.
 
-    There are at least four items; `spare` is room as large as x. The whole list mirrors this half. With one more item
+    There are at least four items; `spare` is as large as x. The whole list mirrors this half. With one more item
     of magnitude c, the sums are those of the list plus c and minus c; the non-negative half of these is |p - c| and
     p + c for the p of the old half: a bitonic sequence as written.
     """
-    # Each step reads one buffer and writes the other; the last one has to write x.
+    # Each step reads one buffer and writes the other; the last one must write x.
     source, target = (x, spare) if len(items) % 2 else (spare, x)
     origin = spread(zero, load(items, 0))
     list_three(items, origin, source)
@@ -232,7 +232,7 @@ def add_item(c: Any, origin: Any, x: Buffer, size: int, y: Buffer) -> None:
 
 @njit(nogil=True, cache=True)
 def merge_lists(first: Buffer, second: Buffer, centre: Any, target: Any, origin: Any, merged: Buffer) -> None:
-    """Begin to merge two lists given by their upper halves, the first of them moved by `target`.
+    """Start to merge two lists given by their upper halves, the first shifted by `target`.
 
     Written out, the second list in ascending order before the first one in descending order is bitonic; its first
     three stages are done here. The 0 of the halves is at `origin`, that of the merged list at `centre`.

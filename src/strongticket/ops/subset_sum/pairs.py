@@ -1,4 +1,4 @@
-"""From the merged lists back to subsets: which pairs of values could be the optimum, and which of them is.
+"""From merged lists back to subsets: which pairs of values could be the optimum, and which one is.
 
 See `lockstep` for what a pair is, and for why the bound makes the answer exact.
 """
@@ -30,7 +30,7 @@ Places = NDArray[np.int64]
 
 @njit(nogil=True, cache=True)
 def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]) -> None:
-    """In each lane, gaps up to the least one seen yet plus twice the bound matter."""
+    """Set the largest relevant gap of each lane: the least one so far plus twice the bound."""
     best = load(least, 0)
     for i in range(1, len(least)):
         best = smaller(best, load(least, i))
@@ -47,9 +47,9 @@ def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: N
 def collect_pairs(
     out: int, least: Buffer, merged: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]
 ) -> None:
-    """Note, in every lane, all pairs whose gap matters; `out` is 1 if the item out is chosen."""
+    """Record, in every lane, all pairs with a relevant gap; `out` is 1 if the item left out is chosen."""
     limit = load(vectors, LIMIT)
-    room = -1  # a bit for each lane that has room for more
+    room = -1  # one bit per lane that has room for more
     for i in range(len(least)):
         close = bits_not_above(load(least, i), limit) & room
         while close:
@@ -70,9 +70,9 @@ def collect_from_eight(
     lanes: NDArray[np.void],
     pairs: NDArray[np.void],
 ) -> None:
-    """Note the pairs that enclose an odd gap ending in merged[start : start + 8].
+    """Record the pairs that enclose an odd gap ending in merged[start : start + 8].
 
-    A pair may enclose other values. It is noted at the first change of parity it encloses, and so exactly once.
+    A pair may enclose other values. It is recorded at the first change of parity it encloses, and so exactly once.
     """
     x, limit, lane = merged[:, index], vectors[LIMIT, index], lanes[index]
     centre, target = vectors[CENTRE, index], vectors[TARGET, index]
@@ -98,7 +98,7 @@ def collect_from_eight(
 
 @njit(nogil=True, cache=True)
 def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: NDArray[np.void]) -> None:
-    """Insert a pair by its gap, as the two signed sums it stands for."""
+    """Insert a pair by its gap, as its two signed sums."""
     if lane.pairs >= len(pairs):
         lane.pairs = len(pairs) + 1
         return
@@ -119,7 +119,7 @@ def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any
 
 @njit(nogil=True, cache=True)
 def list_quarter(items: Buffer, sums: Buffer) -> None:
-    """The subset sums of some items, by mask."""
+    """List the subset sums of some items, by mask."""
     zero = load(items, 0) - load(items, 0)
     store(sums, 0, zero)
     size = 1
@@ -132,7 +132,7 @@ def list_quarter(items: Buffer, sums: Buffer) -> None:
 
 @njit(nogil=True, cache=True)
 def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, highs: Buffer) -> None:
-    """Find, in every lane, the mask of half of the items whose sum is the wanted one."""
+    """Find, in every lane, the mask of half of the items with the wanted sum."""
     quarter = len(items) // 2
     list_quarter(items[:quarter], lows)
     list_quarter(items[quarter:], highs)
@@ -150,7 +150,7 @@ def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, hig
 
 @njit(nogil=True, cache=True)
 def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
-    """Whether an earlier pair has the same sums, so that their subsets cannot be told apart."""
+    """Whether an earlier pair has the same sums, so that their subsets cannot be distinguished."""
     pair = pairs[place]
     for i in range(place - 1, -1, -1):
         other = pairs[i]
@@ -172,7 +172,7 @@ def want_pairs(
     bits: Places,
     active: NDArray[np.bool_],
 ) -> bool:
-    """Ask for the subsets of each lane's pair of that place, if it can be as good as the best; say if there is any."""
+    """Request the subsets of each lane's pair at this place, if it can equal the best; return whether any was."""
     for index in range(used):
         lane = lanes[index]
         pair = pairs[index, place]

@@ -1,7 +1,7 @@
-// What both kernels share: where problems come from and answers go, and a few operations of a warp.
+// Shared by both kernels: where problems come from and answers go, and a few operations of a warp.
 //
 // Compiled at run time for one number of items: -DN=..., with -DITEM=... and -DTARGET=... the types in memory.
-// No header is included, so that NVRTC needs none. Compiled without fused multiply-add: sums have to round as on a CPU.
+// Without includes, so that NVRTC needs no headers. Compiled without fused multiply-add: sums must round as on a CPU.
 
 typedef unsigned int u32;
 typedef unsigned char u8;
@@ -25,7 +25,7 @@ struct Answers {
     bool *mask;
     double *error;
     u8 *status;
-    u32 *unsettled; // how many problems were left to the host
+    u32 *unsettled; // number of problems left to the host
 
     // Called by a whole warp; lane k writes item k.
     template <class Problems>
@@ -77,7 +77,7 @@ struct Rows {
 };
 
 // Problem (output, block) over the products u_k v_{output,k} / divisor of the block's units k. All blocks have N units;
-// `columns` and `starts` say which blocks these are and where their units begin.
+// `columns` and `starts` say which blocks these are and where their units start.
 struct Products {
     const TARGET *targets;
     i64 target_row_stride, target_column_stride;

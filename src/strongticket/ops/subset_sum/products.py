@@ -1,4 +1,4 @@
-"""The items of the products form: brought together for a chunk of problems, and their answers put in place.
+"""Items that are products: gathered for a chunk of problems, and the answers written back.
 
 Problems with equally many items are numbered block by block: problem p belongs to output p % outputs of the block
 `blocks[p // outputs]`.
@@ -23,7 +23,7 @@ def gather_products(
     w: NDArray[np.float64],
     a: NDArray[np.float64],
 ) -> None:
-    """Form the targets and items of the problems from `first` on, as many as there is room for."""
+    """Write the targets and items of the problems from `first` on, as many as fit."""
     outputs = len(v)
     for row in range(len(w)):
         i, j = (first + row) % outputs, blocks[(first + row) // outputs]
@@ -46,7 +46,7 @@ def scatter_answers(
     error: NDArray[np.float64],
     status: NDArray[np.uint8],
 ) -> None:
-    """Put the answers of the problems from `first` on where they belong."""
+    """Write the answers of the problems from `first` on to their places."""
     outputs = len(mask)
     for row in range(len(errors)):
         i, j = (first + row) % outputs, blocks[(first + row) // outputs]

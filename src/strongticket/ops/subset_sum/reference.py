@@ -1,4 +1,4 @@
-r"""The meaning of `subset_sum`, in plain torch and float64: what every kernel has to agree with, bit for bit.
+r"""The definition of `subset_sum`, in plain torch and float64: every kernel must agree with it, bit for bit.
 
 For a target $w$ and items $a_0, \dots, a_{n-1}$ the error of a mask $m$ is $|w - s|$, where $s$ starts at 0 and
 each chosen item is added in item order, rounded to float64 after every addition. The answer is the mask of least
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from strongticket.ops.subset_sum.result import Status, SubsetSumResult
 
-BRUTE_FORCE_ITEMS = 12  # brute force holds 2^n sums a row; beyond this meet-in-the-middle is quicker
+BRUTE_FORCE_ITEMS = 12  # brute force holds 2^n sums per row; beyond this meet-in-the-middle is faster
 
 
 def subset_sum(targets: Tensor, items: Tensor) -> SubsetSumResult:
-    """The best subset of each row of `items` (rows, n) for its target (rows,); n up to about 32."""
+    """Return the best subset of each row of `items` (rows, n) for its target (rows,); n up to about 32."""
     targets, items = targets.double(), items.double()
     n = items.shape[1]
     search = brute_force if n <= BRUTE_FORCE_ITEMS else meet_in_the_middle
@@ -66,7 +66,7 @@ def meet_in_the_middle(targets: Tensor, items: Tensor) -> Tensor:
 
 
 def all_sums(items: Tensor) -> Tensor:
-    """The sum of every subset of each row, (rows, 2^n), at the position its mask has as an integer."""
+    """Return the sum of every subset of each row, (rows, 2^n), indexed by its mask as an integer."""
     sums = items.new_zeros(len(items), 1)
     for item in items.unbind(dim=1):
         sums = torch.cat([sums, sums + item[:, None]], dim=1)
@@ -74,7 +74,7 @@ def all_sums(items: Tensor) -> Tensor:
 
 
 def _meet_in_the_middle(w: Tensor, a: Tensor) -> int:
-    """The best mask of one problem.
+    """Return the best mask of one problem.
 
     Rounding is monotone: adding the same later items to a larger sum never gives a smaller result. So for a fixed
     choice of later items the end result grows with the sum it starts from, and the closest result to w is one of

@@ -1,4 +1,4 @@
-"""The small pieces every CPU solver shares: a row's reach, the error of a subset, masks as bits and as booleans."""
+"""Shared by the CPU solvers: a row's reach, the error of a subset, masks as bits and as booleans."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ UNIT_ROUNDOFF = 2.0**-53
 
 
 class Reach(NamedTuple):
-    """The sums of the negative and of the positive items in item order: the ends of what can be reached."""
+    """The sums of the negative and of the positive items in item order: the ends of the reachable interval."""
 
     low_first: float  # after the first half of the items
     high_first: float
-    low_both: float  # after twice as many, which leaves out the last item if their number is odd
+    low_both: float  # after twice as many, without the last item if their number is odd
     high_both: float
     low: float
     high: float
@@ -22,7 +22,7 @@ class Reach(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def reach_of(a: NDArray[np.float64]) -> Reach:
-    """How far the items reach."""
+    """Return the reach of the items."""
     half = len(a) // 2
     low_first, high_first = extend(0.0, 0.0, a[:half])
     low_both, high_both = extend(low_first, high_first, a[half : 2 * half])
@@ -41,7 +41,7 @@ def extend(low: float, high: float, a: NDArray[np.float64]) -> tuple[float, floa
 
 @njit(nogil=True, cache=True)
 def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: NDArray[np.bool_]) -> bool:
-    """If w lies outside the reach of the items, choose the nearer end and say True."""
+    """If w lies outside the reach of the items, choose the nearer end and return True."""
     if reach.low <= w <= reach.high:
         return False
     for k in range(len(a)):
@@ -54,7 +54,7 @@ def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
     """|w - sum of the chosen items|, added in item order."""
     total = 0.0
     for k in range(len(a)):
-        # A branch would be guessed wrong every other time; adding a zero changes nothing.
+        # A branch would be mispredicted half of the time; adding a zero changes nothing.
         total += a[k] * (bits >> k & 1)
     return abs(w - total)
 

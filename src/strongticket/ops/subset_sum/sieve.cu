@@ -1,21 +1,21 @@
-// Many items: meet in the middle without sorting. One problem a team: a warp, or all warps of a block.
+// Many items: meet in the middle without sorting. One problem per team: a warp, or all warps of a block.
 //
 // The first LOW items have 2^LOW "low" sums; what is left of the target after a choice of the other items is a
 // "wanted" sum. A subset is a low sum and a wanted sum, and its gap is their difference: the smallest gap is sought.
 //
 // 1. Sums are integers: items times a power of two, rounded. A sum of them is exact, in any order.
 // 2. From the density of sums around the target, guess a reach within which a few subsets lie.
-// 3. Cut the line into cells and mark, in a bitmap, the cells within reach of each low sum. A wanted sum in an unmarked
-//    cell has no low sum within reach; nearly all are thrown out here. Cells share bits (their number is taken modulo
+// 3. Split the line into cells and mark, in a bitmap, all cells within reach of a low sum. A wanted sum in an unmarked
+//    cell has no low sum within reach; nearly all are discarded here. Cells share bits (their number is taken modulo
 //    the bitmap's size), which keeps some wanted sums by mistake and loses none.
-// 4. The same with exchanged roles: a second bitmap of the wanted sums that are left throws out nearly all low sums.
-// 5. Compare all that is left with all that is left: every subset within reach is found.
+// 4. The same with roles exchanged: a second bitmap, of the remaining wanted sums, discards nearly all low sums.
+// 5. Compare all remaining low and wanted sums: every subset within reach is found.
 // 6. Nothing within reach, or too much: guess again.
 //
 // Exactness. With every item and the target rounded by at most 1/2, and float64 sums in item order off by far less than
 // 2^-14 in the same unit, |gap| and the float64 error differ by at most (N + 1) / 2 + 2^-14. So the subset of least
 // float64 error has a gap at most N + 1 above the smallest: all those are summed again in float64 and in item order.
-// Where even the narrowest reach holds more subsets than there is room for (many ties), the host solves the problem.
+// If even the narrowest reach holds more subsets than fit (many ties), the host solves the problem.
 
 constexpr int THREADS = 1 << LOG_THREADS;
 constexpr int TEAM_WARPS = THREADS / WARP;
@@ -48,9 +48,9 @@ __device__ inline int team_thread() { return threadIdx.x % THREADS; }
 
 // --- Bitmaps ---------------------------------------------------------------------------------------------------------
 
-// A cell has a bit in a word; the next cell has the next bit, in another word if need be. `word_of` says in which word.
-// The second bitmap has to scatter the cells that share a bit in the first one: otherwise every wanted sum that
-// is there by mistake would bring along the low sum it was mistaken for.
+// A cell has a bit in a word; the next cell has the next bit, maybe in another word. `word_of` says in which word. The
+// second bitmap must scatter the cells that share a bit in the first one: otherwise every wanted sum kept by mistake
+// would keep the low sum it was mistaken for.
 struct LowBitmap {
     static constexpr u32 WORDS = 1u << (LOG_LOW_BITS - 5);
     uint4 words[WORDS / 4];
@@ -85,7 +85,7 @@ template <class Bitmap> __device__ void clear(Bitmap &bitmap)
 
 // --- What a team shares ----------------------------------------------------------------------------------------------
 
-// Sums that a bitmap has let through, and which subsets they are.
+// Sums that passed a bitmap, and their subsets.
 template <int CAPACITY> struct Survivors {
     int sum[CAPACITY];
     u32 subset[CAPACITY];
@@ -102,7 +102,7 @@ template <int CAPACITY> struct Survivors {
 
 struct Team {
     LowBitmap near_low;       // cells within reach of a low sum
-    WantedBitmap near_wanted; // cells within reach of a wanted sum that is left
+    WantedBitmap near_wanted; // cells within reach of a remaining wanted sum
     double item[WARP];
     int step[WARP]; // what choosing an item adds: to a low sum the item, to a wanted sum minus the item
     Survivors<WANTED_CAPACITY> wanted;
@@ -120,7 +120,7 @@ static_assert(sizeof(Team) <= TEAM_BYTES, "TEAM_BYTES must hold a Team");
 
 // --- All sums over some items ----------------------------------------------------------------------------------------
 
-// What the items FIRST, FIRST + 1, ... add whose bits are set.
+// The sum of the items FIRST, FIRST + 1, ... whose bits are set.
 template <int FIRST, int COUNT> __device__ int chosen(const int *step, u32 bits)
 {
     int sum = 0;
@@ -159,7 +159,7 @@ template <int FIRST, int COUNT> struct Sums {
 #pragma unroll
             for (int i = 0; i < 1 << k; i++) sums[(1 << k) + i] = sums[i] + in_batch[k];
     }
-    // One sum again, at an index that is not known at compile time: an array indexed so would leave the registers.
+    // One sum again, at an index unknown at compile time: an array indexed like that would leave the registers.
     __device__ int again(int batch, int index) const
     {
         int sum = start_of(batch);
@@ -199,7 +199,7 @@ __device__ void sift_sums(
         u32 hits = 0;
 #pragma unroll
         for (int i = 0; i < all.BATCH; i++) hits |= marked(bitmap, sums[i], shift) << i;
-        // A lane seldom has more than one.
+        // A lane rarely has more than one.
         for (; hits; hits &= hits - 1) {
             int index = __ffs(hits) - 1;
             survivors.put(all.again(batch, index), all.subset(batch, index) | highest_bits);
@@ -209,7 +209,7 @@ __device__ void sift_sums(
 
 // --- The search for one reach ----------------------------------------------------------------------------------------
 
-// Every wanted sum that is left against every low sum that is left.
+// Every remaining wanted sum against every remaining low sum.
 __device__ inline void join(Team &team)
 {
     u32 limit = team.limit, wanted = team.wanted.size(), low = team.low.size();
@@ -334,7 +334,7 @@ template <class Problems> struct Leader {
         team.crowded = false;
     }
 
-    // After a search: answers the problem, or sets up another search. Says whether it is answered.
+    // After a search: answers the problem, or sets up another search. Returns whether it is answered.
     __device__ bool conclude()
     {
         __syncwarp();
@@ -350,7 +350,7 @@ template <class Problems> struct Leader {
                 answers.write(problems, cursor, best_within(nearest + SLACK));
                 return true;
             }
-            // Too many, but the nearest of those kept says that the farther ones are of no interest.
+            // Too many, but the nearest of those kept rules out the farther ones.
             if (nearest + SLACK < limit) return aim(shift, nearest + SLACK), false;
         }
         if (lost || lost_found) {
@@ -358,7 +358,7 @@ template <class Problems> struct Leader {
             shift = max(shift - 2, too_narrow + 1);
         } else {
             too_narrow = shift;
-            // If there is a subset, its gap says which reach would have shown that none is better.
+            // If there is a subset, its gap gives the reach that would have shown that none is better.
             shift = nearest > limit ? shift + 2 : max(shift + 1, 33 - __clz(nearest + SLACK));
             shift = min(shift, too_wide - 1);
         }

@@ -1,10 +1,10 @@
-"""More items than can be searched: settle the large ones greedily, solve for 32 small ones exactly.
+"""More items than can be searched: settle the large ones greedily, solve 32 small ones exactly.
 
-**More items never make a row worse.** All that is tried for a row depends on its first few items alone: on the first
-`start`, which are the fewest (32 at least) that reach the target, and on fixed numbers of items beyond (`birthday`).
-A longer row tries the same and more, and the best is kept. Where 32 items reach the target, these 32 are solved
-exactly; where it takes more, all but 32 of the first `start` are settled greedily. A target at the very end of what
-can be reached is hard to meet, so such a row is solved again 1, 2, 4, 8, ... items further on.
+**More items never make a row worse.** Everything tried for a row depends only on its first few items: on the first
+`start`, the fewest (at least 32) that reach the target, and on fixed numbers of items beyond (`birthday`). A longer row
+tries the same and more, and the best is kept. If 32 items reach the target, these 32 are solved exactly; if it takes
+more, all but 32 of the first `start` are settled greedily. A target at the very end of the reachable interval is hard
+to meet, so such a row is solved again with 1, 2, 4, 8, ... more items.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 
 
 def solve_surplus(w: Floats, a: Floats, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> Integers:
-    """Find a close subset for each row: targets w (rows,), items a (rows, n), n above 32; return where rows start."""
+    """Find a close subset for each row: targets w (rows,), items a (rows, n), n above 32; return each row's `start`."""
     starts = np.empty(len(w), np.int64)
     settle_ends(w, a, starts, mask, error, status)
     rows, ahead, work = np.flatnonzero(status == NEAR), 0, exact_workspace(EXACT_ITEMS)
@@ -38,7 +38,7 @@ def solve_surplus(w: Floats, a: Floats, mask: Mask, error: Floats, status: NDArr
 def search_small_ones(
     w: Floats, a: Floats, rows: Integers, lengths: Integers, mask: Mask, error: Floats, work: Workspace
 ) -> None:
-    """Look at the first `lengths[i]` items of row `rows[i]`, and keep what is found where it is closer."""
+    """Search the first `lengths[i]` items of row `rows[i]`, and keep any closer subset."""
     shape = len(rows), EXACT_ITEMS
     tried, rest = np.zeros((len(rows), a.shape[1]), np.bool_), np.empty(len(rows))
     left, searched, chosen = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.bool_)
@@ -50,7 +50,7 @@ def search_small_ones(
 
 @njit(nogil=True, cache=True)
 def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> None:
-    """Find where each row starts, and note the best there was before: the nearer end, or nothing chosen."""
+    """Find each row's `start`, and set a first answer: the nearer end, or nothing chosen."""
     mask[:] = False
     for row in range(len(w)):
         starts[row] = start_of(w[row], a[row])
@@ -62,7 +62,7 @@ def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Float
 
 @njit(nogil=True, cache=True)
 def start_of(w: float, a: Floats) -> int:
-    """How many items, 32 at least, it takes to have w within reach; n + 1 if all are too few."""
+    """Return how many items, at least 32, it takes to reach w; n + 1 if all are too few."""
     low, high = 0.0, 0.0
     for k in range(len(a)):
         low += min(a[k], 0.0)
@@ -76,7 +76,7 @@ def start_of(w: float, a: Floats) -> int:
 def reduce_rows(
     w: Floats, a: Floats, rows: Integers, lengths: Integers, tried: Mask, left: Integers, rest: Floats, searched: Floats
 ) -> None:
-    """Decide the large items of each row, and set up what is left, in item order, as problems of their own."""
+    """Decide the large items of each row, and set up the rest, in item order, as separate problems."""
     for i in range(len(rows)):
         items = a[rows[i], : lengths[i]]
         rest[i] = choose_greedily(w[rows[i]], items, tried[i], left[i])
@@ -86,7 +86,7 @@ def reduce_rows(
 
 @njit(nogil=True, cache=True)
 def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, error: Floats) -> None:
-    """Keep the masks that come closer than those found before."""
+    """Keep the masks that are closer than those found before."""
     for i in range(len(rows)):
         row = rows[i]
         reached = error_of_mask(w[row], a[row], tried[i])
@@ -96,11 +96,11 @@ def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, e
 
 @njit(nogil=True, cache=True)
 def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
-    """Decide all but the smallest items; return what remains of w, and in `left` the places of those undecided.
+    """Decide all but the smallest items; return the remainder of w, and in `left` the indices of the undecided items.
 
     Seen from the middle of all sums, choosing an item moves the sum by half of it one way, and dropping it by as much
-    the other way. Taking the items from large to small and always moving towards the target leaves a remainder near
-    the middle of what the small items can reach, where their sums lie densest.
+    the other way. Taking the items from large to small and always moving toward the target leaves a remainder near the
+    middle of the small items' reach, where their sums are densest.
     """
     order = np.argsort(-np.abs(a), kind="mergesort")
     decided = len(a) - len(left)

@@ -10,26 +10,26 @@ from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.network import Buffer
 
 MIN_ITEMS = 8  # the network lists the sums of at least four items
-# A row with more close pairs is left to `bisection`. Many are usual only where 32 bits begin to be too few.
+# A row with more close pairs is left to `bisection`. Many are usual only where 32 bits are almost too few.
 FEW_PAIRS, MANY_PAIRS = 12, 96
 
-# What is known of the problem in each lane.
+# The state of the problem in each lane.
 LANE = np.dtype(
     [
-        ("row", np.int64),  # which row of the chunk it is
+        ("row", np.int64),  # its row in the chunk
         ("scale", np.float64),  # fixed point = scale times value
         ("bound", np.float64),  # how far a gap may be from the true doubled error, in fixed point
         ("aim", np.int64),  # W
         ("total_first", np.int64),  # the sum of the first half of the items
         ("total_second", np.int64),
         ("flipped", np.bool_),  # whether the target is negative; the lists are then read mirrored
-        ("pairs", np.int64),  # how many have been noted; more than there is room for: too many
+        ("pairs", np.int64),  # number recorded; more than fit means too many
     ],
     align=True,
 )
 PAIR = np.dtype([("gap", np.int64), ("first", np.int64), ("second", np.int64), ("out", np.int64)])
 
-# The places of single vectors in `Workspace.vectors`.
+# The indices of single vectors in `Workspace.vectors`.
 CENTRE, TARGET, LIMIT, WANTED_FIRST, WANTED_SECOND, FOUND_FIRST, FOUND_SECOND, VECTORS = range(8)
 
 
@@ -49,7 +49,7 @@ class Workspace(NamedTuple):
 
 
 def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
-    """Memory for n items in lanes of int32 or int64."""
+    """Allocate memory for n items in lanes of int32 or int64."""
     h = n // 2
     sizes = n, 1 << h - 1, 1 << h - 1, 2 << h, 1 << h - 2, 1 << h // 2, 1 << h - h // 2, VECTORS
     buffers = [lane_buffer(size, dtype) for size in sizes]
@@ -60,11 +60,11 @@ def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
 
 @njit(nogil=True, cache=True)
 def largest(buffer: Buffer) -> int:
-    """The largest integer a lane holds."""
+    """Return the largest integer a lane holds."""
     return np.iinfo(buffer.dtype).max
 
 
 @njit(nogil=True, cache=True)
 def zero_of(buffer: Buffer) -> int:
-    """Where lists have their 0: the bits of smaller positive integers are those of denormal floats."""
+    """Return the 0 of lists: smaller positive integers have the bits of denormal floats."""
     return largest(buffer) // 128 if largest(buffer) < 1 << 32 else largest(buffer) // 1024

@@ -1,7 +1,7 @@
-r"""Scores to masks to masked weights, with the straight-through gradient of edge-popup.
+r"""From scores to masks to masked weights, with the straight-through gradient of edge-popup.
 
-`reference.py` has the meaning, `cpu.py` and `cuda.py` the speed. A training loop holds one `Supermask` for each tensor
-and calls one `Refresh` after each optimizer step; forward passes only multiply.
+`reference.py` defines it, `cpu.py` and `cuda.py` make it fast. A training loop holds one `Supermask` per tensor and
+calls one `Refresh` after each optimizer step; forward passes only multiply.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from strongticket.ops.supermask.reference import as_bytes
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
-_LITTLE = 2**14  # weights that are multiplied sooner than a kernel of ours is called
+_LITTLE = 2**14  # weights that torch multiplies faster than our kernel can be called
 
 
 def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
@@ -30,7 +30,7 @@ def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
     Args:
         scores: $s$, any shape; float32 (bfloat16 and float16 are widened).
         density: fraction kept, in (0, 1].
-        signed: rank by $s$ and not by $|s|$.
+        signed: rank by $s$, not by $|s|$.
 
     Example:
         >>> top_mask(torch.tensor([0.3, -0.9, 0.1, 0.3]), 0.5).tolist()
@@ -40,7 +40,7 @@ def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
 
 
 def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False) -> list[Tensor]:
-    """Keep the top `density` fraction of several tensors' scores ranked together, in the order given.
+    """Keep the top `density` fraction of several tensors' scores, ranked together in the given order.
 
     Example:
         >>> [mask.tolist() for mask in top_masks([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])], 0.5)]
@@ -54,16 +54,16 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
 
 
 def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
-    r"""Multiply a weight by its mask, $w \odot m$; the score's gradient passes the ranking as if it were not there.
+    r"""Multiply a weight by its mask, $w \odot m$; the score's gradient ignores the ranking.
 
     With $g$ the gradient of the product, that of the score is $g \odot w \odot \mathrm{sign}(s)$, or $g \odot w$ for
-    signed scores. It reaches dropped weights too: that is how they come back. The weight gets none.
+    signed scores. Dropped weights get it too, so that they can come back. The weight gets none.
 
     Args:
         weight: $w$, which must not require a gradient.
         scores: $s$, shaped like the weight.
-        mask: $m$, bool, shaped like the weight; from `top_mask`, once an optimizer step.
-        signed: whether the mask ranks $s$ and not $|s|$.
+        mask: $m$, bool, shaped like the weight; from `top_mask`, once per optimizer step.
+        signed: whether the mask ranks $s$, not $|s|$.
     """
     if mask.dtype != torch.bool or not weight.shape == scores.shape == mask.shape:
         raise ValueError(
@@ -71,7 +71,7 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
             f"{tuple(weight.shape)}, {tuple(scores.shape)} and {tuple(mask.shape)} {mask.dtype}."
         )
     if weight.requires_grad:
-        raise ValueError("a masked weight stays as it was drawn; call requires_grad_(False) on it.")
+        raise ValueError("a masked weight cannot be trained; call requires_grad_(False) on it.")
     product: Tensor = _MaskedWeight.apply(weight, scores, mask, signed)  # type: ignore[no-untyped-call]
     return product
 
@@ -79,7 +79,7 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
 class _MaskedWeight(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
-        # Not in a `setup_context`, for which torch looks the signature up at each call: 50 us.
+        # Not in a `setup_context`, for which torch looks up the signature at each call: 50 us.
         ctx.signed = signed
         ctx.save_for_backward(weight, scores)
         kernels = _cpu_kernels(weight, mask)
@@ -95,7 +95,7 @@ class _MaskedWeight(torch.autograd.Function):
 
 
 def _cpu_kernels(*tensors: Tensor) -> Any | None:
-    """Give the kernels for plain float32 on a CPU; for little, elsewhere and where it compiles, torch is as good."""
+    """Return the kernels for float32 on a CPU; None where torch is as fast: few weights, GPUs, compilation."""
     if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
         return None
     plain = all(t.is_cpu and t.is_contiguous() and t.dtype in (torch.float32, torch.bool) for t in tensors)
@@ -111,12 +111,12 @@ def _kernels(device: str) -> Any:
 class Supermask(nn.Module):
     """The scores and the mask of one tensor; as a parametrization it turns the weight into the masked weight.
 
-    The mask is right when made and stays as it is until a `Refresh`, which belongs after every optimizer step.
+    The mask is initially correct and changes only by a `Refresh`, which is needed after every optimizer step.
 
     Args:
-        scores: their first values, shaped like the weight; copied, in float32.
+        scores: initial values, shaped like the weight; copied, in float32.
         density: fraction kept, in (0, 1].
-        signed: rank by the score and not by its absolute value.
+        signed: rank by the score, not by its absolute value.
 
     Example:
         >>> layer = nn.Linear(3, 2).requires_grad_(False)
@@ -141,23 +141,23 @@ class Supermask(nn.Module):
 
     @property
     def ranked(self) -> Tensor:
-        """What the mask ranks: the scores, or their absolute values."""
+        """What is ranked: the scores, or their absolute values."""
         return self.scores if self.signed else self.scores.abs()
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Give the masked weight."""
+        """Return the masked weight."""
         return masked_weight(weight, self.scores, self.mask, signed=self.signed)
 
 
 class Refresh:
-    """Brings the masks of many tensors up to date, in place and together: call it after each optimizer step.
+    """Update the masks of many tensors, in place and together: call it after each optimizer step.
 
-    On a GPU it queues a handful of kernels, however many tensors there are, and never waits for them; neither does a
-    density that was set since.
+    On a GPU it queues a few kernels, for any number of tensors, and never waits for them, even if a density has
+    changed.
 
     Args:
         supermasks: on one device.
-        scope: rank each tensor's scores by themselves, or all together, in the order given.
+        scope: rank each tensor's scores separately, or all together in the given order.
     """
 
     def __init__(self, supermasks: Sequence[Supermask], scope: Scope = "tensor") -> None:
@@ -167,15 +167,15 @@ class Refresh:
         self._checked: list[tuple[bool, float]] = []
         self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
         self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
-        # Masks are made one tensor at a time; a global ranking has to replace them before the first pass.
+        # Masks are first made per tensor; a global ranking must replace them before the first pass.
         self()
 
     @torch.no_grad()
     def __call__(self) -> None:
         """Refresh every mask."""
         tensors = [tensor for m in self.supermasks for tensor in (m.scores, m.mask)]
-        # What is prepared holds addresses, which change when a model moves or loads. One that is cast twice may get an
-        # old address back, so the rest of what the kernels count on is compared too.
+        # The prepared kernels hold addresses, which change when a model moves or loads. A model cast twice may get an
+        # old address back, so everything else the kernels rely on is compared too.
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
         if places != self._prepared_for:
             self._prepared_for, self._refresh = places, self._prepare()
@@ -187,7 +187,7 @@ class Refresh:
         self._refresh(densities[:1] if self.scope == "global" else densities)
 
     def _check(self) -> None:
-        """Refuse what cannot be ranked together; a density may have changed since the last time."""
+        """Refuse what cannot be ranked together; a density may have changed since the last call."""
         kinds = {(m.signed, m.density if self.scope == "global" else None) for m in self.supermasks}
         if len(kinds) > 1:
             raise ValueError("one refresh needs all scores signed or none and, with scope='global', one density.")
@@ -205,12 +205,12 @@ class Refresh:
 def _selection(
     scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
 ) -> Callable[[Sequence[float]], None]:
-    """Prepare what ranks each group's scores and keeps a density of each."""
+    """Prepare a function that ranks each group's scores and keeps a density of each."""
     devices = {tensor.device for group in (*scores, *masks) for tensor in group}
     if not devices:
         return lambda densities: None
     if len(devices) > 1 or next(iter(devices)).type not in ("cpu", "cuda"):
-        raise ValueError(f"masks are made on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
+        raise ValueError(f"masks must be on one device, cpu or cuda; got {', '.join(sorted(map(str, devices)))}.")
     for group, group_masks in zip(scores, masks, strict=True):
         for s, mask in zip(group, group_masks, strict=True):
             _check_layout(s, mask)
@@ -223,13 +223,13 @@ def _selection(
 
 
 def _check_layout(scores: Tensor, mask: Tensor) -> None:
-    """Refuse what a kernel, which sees only bits, would misread or write beyond."""
+    """Refuse tensors that a kernel, which sees only bits, would misread or write beyond."""
     plain = scores.is_contiguous() and mask.is_contiguous()
     if plain and scores.dtype == torch.float32 and mask.dtype == torch.bool and scores.shape == mask.shape:
         return
     raise ValueError(
         "scores must stay contiguous float32, and masks contiguous bool of their shape; got "
-        f"{_layout(scores)} scores and a {_layout(mask)} mask. Cast a module before it gets masks, not after; "
+        f"{_layout(scores)} scores and a {_layout(mask)} mask. Cast a module before adding masks, not after; "
         "for lower precision use torch.autocast."
     )
 
@@ -241,5 +241,5 @@ def _layout(tensor: Tensor) -> str:
 
 def _float32(scores: Tensor) -> Tensor:
     if scores.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(f"scores are float32; got {scores.dtype}. Convert them, and mind that ties may appear.")
+        raise ValueError(f"scores must be float32; got {scores.dtype}. Convert them; this may create ties.")
     return scores.detach().to(torch.float32).contiguous()

@@ -1,8 +1,8 @@
 """Exact top-density masks with Numba.
 
-The threshold lies near that of the last time, if scores have moved little. Otherwise a sample says between which two
-values it lies, and how many lie between them says it closer. All scores outside are settled by that; the few inside are
-ranked. Should the sample mislead, nothing is outside.
+The threshold is near the last one if scores have changed little. Otherwise a sample brackets it between two values, and
+the number of scores between them narrows the bracket. All scores outside are settled by that; the few inside are
+ranked. If the sample misleads, nothing counts as outside.
 """
 
 import math
@@ -26,13 +26,13 @@ Bools = npt.NDArray[np.bool_]
 Keys = tuple[np.uint32, np.uint32]
 Map = Callable[..., Iterable[Any]]
 
-# So many scores, evenly taken, tell about where the threshold lies.
+# Size of the evenly spaced sample that estimates the threshold.
 _SAMPLE = 1024
-# More scores than this between two keys are worth a second look.
+# With more scores than this between two keys, narrow them again.
 _MANY = 1024
-# A thread is worth starting for this many scores.
+# Scores that justify starting a thread.
 _CHUNK = 1 << 18
-# So many marks are looked at together; at most 127, as their sum is a byte.
+# Marks summed together; at most 127, as their sum is a byte.
 _BLOCK = 64
 
 _U = np.uint32
@@ -43,16 +43,16 @@ _NAN_KEY, _INFINITY, _MAGNITUDE, _SIGN = _U(0xFFFFFFFF), _U(0x7F800000), _U(0x7F
 def selection(
     scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
 ) -> Callable[[Sequence[int]], None]:
-    """Prepare a refresh: a function that brings the masks up to date with the scores as they are when it is called.
+    """Prepare a refresh: a function that updates the masks from the current scores.
 
-    It is told how many of each group's scores to drop.
+    Its argument is how many of each group's scores to drop.
 
     Args:
         scores: contiguous float32 tensors, grouped; a group's scores are ranked together, in this order.
         masks: contiguous bool tensors like the scores, written in place.
-        signed: rank by the score and not by its absolute value.
+        signed: rank by the score, not by its absolute value.
     """
-    # NumPy's views follow whatever the optimizer writes.
+    # NumPy views see what the optimizer writes.
     bits = [[piece for s in group for piece in _pieces(s, np.uint32)] for group in scores]
     kept = [[piece for m in group for piece in _pieces(m, np.uint8)] for group in masks]
     guesses: list[Keys | None] = [None] * len(bits)
@@ -67,14 +67,14 @@ def selection(
 
 
 def masked_weight(weight: Tensor, mask: Tensor) -> Tensor:
-    """Multiply a weight by its mask; torch would first make the mask a tensor of floats."""
+    """Multiply a weight by its mask; torch would first convert the mask to floats."""
     product = torch.empty_like(weight)
     _keep(_flat(weight), _flat(mask), _flat(product))
     return product
 
 
 def score_gradient(gradient: Tensor, weight: Tensor, scores: Tensor, signed: bool) -> Tensor:
-    """Give the gradient of the scores, without the large intermediate results that torch would make."""
+    """Return the gradient of the scores, without torch's large intermediate results."""
     out = torch.empty_like(scores)
     _score_gradient(_flat(gradient), _flat(weight), _flat(scores), signed, _flat(out))
     return out
@@ -90,9 +90,9 @@ def _pieces(tensor: Tensor, dtype: npt.DTypeLike) -> list[npt.NDArray[Any]]:
 
 
 def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, signed: bool, run: Map) -> Keys | None:
-    """Drop the scores below place `rank` of the sorted order; guess two keys around the threshold of the next time."""
+    """Drop the scores below position `rank` in sorted order; guess two keys around the next threshold."""
     total = sum(map(len, bits))
-    if rank == total:  # nothing is kept
+    if rank == total:  # keep nothing
         for piece in kept:
             piece[:] = 0
         return None
@@ -100,10 +100,10 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         between, threshold = _settle(kept[0], bits[0], signed, *guess, rank)
         if between:
             return _next_guess(guess, between, threshold, guess)
-    near: list[int] = []  # scores of each piece that lie between two keys
+    near: list[int] = []  # scores of each piece between two keys
 
     def place_between(low: np.uint32, high: np.uint32) -> int:
-        """Mark what lies between, and give the place there of the score at `rank`, if it is one of them."""
+        """Mark the scores between; return the position among them of the score at `rank`, if it is one of them."""
         nonlocal near
         below, near = map(list, zip(*run(_mark, kept, bits, repeat(signed), repeat(low), repeat(high)), strict=True))
         return rank - int(sum(below))
@@ -132,9 +132,9 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
 
 
 def _next_guess(keys: Keys, between: int, threshold: np.uint32, guess: Keys | None) -> Keys:
-    """Guess two keys around the next threshold, from those around this one and how many scores lay between them.
+    """Guess two keys around the next threshold, from those around this one and the number of scores between them.
 
-    They are as far apart as many scores that are ranked at once, or far enough for a threshold that moves as it did.
+    They enclose as many scores as are ranked at once, or are far enough apart for the threshold to move as it did.
     """
     low, high, here = int(keys[0]), int(keys[1]), int(threshold)
     moved = abs(here - sum(map(int, guess)) // 2) if guess else 0
@@ -143,14 +143,14 @@ def _next_guess(keys: Keys, between: int, threshold: np.uint32, guess: Keys | No
 
 
 def _narrowed(low: np.uint32, high: np.uint32, share: float) -> Keys:
-    """Guess a 16th of the keys between two, around the one with a share of the scores below it."""
+    """Guess a 16th of the keys between two, around the key with the given share of scores below it."""
     width = int(high) - int(low)
     middle, margin = int(low) + round(share * width), width // 32 + 1
     return _U(max(int(low), middle - margin)), _U(min(int(high), middle + margin))
 
 
 def _bracket(bits: list[U32], rank: int, total: int, signed: bool) -> Keys:
-    """Guess two keys that the one at place `rank` lies between; a sample of all scores gives the key itself."""
+    """Guess two keys around the one at position `rank`; a sample of all scores gives the key itself."""
     stride = max(1, total // _SAMPLE)
     sample = np.sort(np.concatenate([_keys(np.ascontiguousarray(piece[::stride]), signed) for piece in bits]))
     share = rank / total
@@ -161,9 +161,9 @@ def _bracket(bits: list[U32], rank: int, total: int, signed: bool) -> Keys:
 
 @njit(inline="always")
 def _key(word: np.uint32, signed: bool) -> np.uint32:
-    """Map a score's bits to an integer of the same order: both zeros alike, every NaN alike and above the rest."""
+    """Map a score's bits to an integer of the same order: equal zeros, and equal NaNs above the rest."""
     magnitude = word & _MAGNITUDE
-    # Without a branch, so that many scores are mapped at once.
+    # Without branches, so that many scores are mapped at once.
     negative = signed and word > _SIGN
     key = _U(~word) if negative else _U(magnitude | _SIGN)
     return _NAN_KEY if magnitude > _INFINITY else key
@@ -185,7 +185,7 @@ def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -
         marks[i] = np.uint8((key >= low) << 1) - np.uint8(key > high)
     between, above, whole = np.int64(0), np.int64(0), marks.size // _BLOCK * _BLOCK
     for start in range(0, whole, _BLOCK):
-        ones, twos = np.uint8(0), np.uint8(0)  # bytes, which a CPU adds many of at once
+        ones, twos = np.uint8(0), np.uint8(0)  # bytes, so that a CPU adds many at once
         for i in range(_BLOCK):
             ones = np.uint8(ones + (marks[start + i] & np.uint8(1)))
             twos = np.uint8(twos + (marks[start + i] >> np.uint8(1)))
@@ -197,7 +197,7 @@ def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -
 
 @njit(nogil=True, cache=True)
 def _marked(marks: U8, bits: U32, signed: bool, count: int) -> tuple[U32, I32]:
-    """Give keys and places of the scores that are marked with a 2, of which there are so many."""
+    """Return keys and positions of the `count` scores marked with a 2."""
     places, found, whole = np.empty(count, np.int32), 0, marks.size // _BLOCK * _BLOCK
     words = marks[:whole].view(np.uint64)
     for start in range(0, whole, _BLOCK):
@@ -221,7 +221,7 @@ def _append_marked(places: I32, found: int, marks: U8, start: int, stop: int) ->
 
 @njit(nogil=True, cache=True)
 def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
-    """Give the key at a place of the sorted order, and which are kept; of equal ones the first are dropped."""
+    """Return the key at a position in sorted order, and which are kept; of equal ones the first are dropped."""
     threshold = np.partition(keys, place)[place]
     chosen, dropped = keys > threshold, place - np.sum(keys < threshold)
     for i in range(keys.size):
@@ -233,7 +233,7 @@ def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
 
 @njit(nogil=True, cache=True)
 def _settle(kept: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32, rank: int) -> tuple[int, np.uint32]:
-    """Make one tensor's mask by two keys; give how many scores lie between them, none if the threshold does not."""
+    """Make one tensor's mask by two keys; return how many scores lie between, 0 if the threshold does not."""
     below, between = _mark(kept, bits, signed, low, high)
     if not below <= rank < below + between:
         return 0, low

@@ -12,24 +12,24 @@ from torch import Tensor
 
 from strongticket.ops import nvrtc
 
-# A key's 32 bits are found from the top: (bits found so far, bits found next) a pass.
+# A key's 32 bits are found from the top: (bits found so far, bits found next) per pass.
 PASSES = ((0, 11), (11, 11), (22, 10))
 THREADS = 256
-LOADS = 8  # 16-byte loads a thread and chunk, all in flight together
+LOADS = 8  # 16-byte loads per thread and chunk, all in flight together
 _BINS = 1 << max(wanted for _, wanted in PASSES)
 
 
 def selection(
     scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
 ) -> Callable[[Sequence[int]], None]:
-    """Prepare a refresh: a function that queues the kernels which bring the masks up to date, and does not wait.
+    """Prepare a refresh: a function that queues the kernels that update the masks, and does not wait.
 
-    It is told how many of each group's scores to drop.
+    Its argument is how many of each group's scores to drop.
 
     Args:
         scores: contiguous float32 tensors, grouped; a group's scores are ranked together, in this order.
         masks: contiguous bool tensors like the scores, written in place.
-        signed: rank by the score and not by its absolute value.
+        signed: rank by the score, not by its absolute value.
     """
     pairs = [pair for group, kept in zip(scores, masks, strict=True) for pair in zip(group, kept, strict=True)]
     assert all(s.is_contiguous() and m.is_contiguous() for s, m in pairs)
@@ -42,7 +42,7 @@ def selection(
 
 
 def _tables(sizes: list[list[int]]) -> tuple[Tensor, np.ndarray[Any, np.dtype[np.uint32]]]:
-    """The kernels' `Chunk` and `Group` tables, a row of four words each; how many to drop is still missing."""
+    """Return the kernels' `Chunk` and `Group` tables, a row of four words each, without the numbers to drop."""
     chunk, tensor = 4 * LOADS * THREADS, 0
     chunks: list[tuple[int, ...]] = []
     groups: list[tuple[int, ...]] = []
@@ -52,7 +52,7 @@ def _tables(sizes: list[list[int]]) -> tuple[Tensor, np.ndarray[Any, np.dtype[np
             chunks += [(tensor, place, group, 0) for place in range(-(-size // chunk))]
             tensor += 1
         groups.append((first, len(chunks) - first, 0, 0))
-    # Counts reach 2^32 - 1; torch's own unsigned words are not made from lists.
+    # Counts reach 2^32 - 1; torch cannot make unsigned words from lists.
     chunk_table, group_table = (np.array(table, np.uint32).reshape(-1, 4) for table in (chunks, groups))
     return torch.from_numpy(chunk_table.view(np.int32)), group_table
 
@@ -69,9 +69,9 @@ class _Refresh:
         self._pairs = pairs  # whose addresses the table holds
         self._tensors, self._chunks, self._group_table = tensors, chunks, groups
         self._groups = torch.empty(groups.shape, dtype=torch.int32, device=chunks.device)
-        self._dropped: list[int] = []  # as the device has it
+        self._dropped: list[int] = []  # as on the device
         self._count, self._signed = ctypes.c_uint32(len(chunks)), ctypes.c_int(signed)
-        # One buffer, so that one fill clears it: a histogram for each group and pass, then a word for each chunk.
+        # One buffer, so that one fill clears it: a histogram per group and pass, then a word per chunk.
         self._work = torch.empty(
             len(PASSES) * len(groups) * _BINS + len(chunks), dtype=torch.int32, device=chunks.device
         )
@@ -95,7 +95,7 @@ class _Refresh:
         self._dropped = dropped
         self._group_table[:, 2] = dropped
         words = torch.from_numpy(self._group_table.view(np.int32).copy())
-        # From pinned memory a copy waits for nothing.
+        # A copy from pinned memory does not wait.
         self._groups.copy_(words.pin_memory() if self._groups.is_cuda else words, non_blocking=True)
 
     def _launch(self, name: str, *args: Tensor | ctypes.c_uint32 | ctypes.c_int) -> None:

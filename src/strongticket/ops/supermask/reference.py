@@ -1,8 +1,8 @@
-r"""The meaning of a supermask, as published with edge-popup (Ramanujan et al., 2020), in plain torch.
+r"""The definition of a supermask, as published with edge-popup (Ramanujan et al., 2020), in plain torch.
 
 Scores are ranked by a stable ascending sort of $|s|$ (or of $s$); the lowest $\lfloor (1 - \text{density})\, n \rfloor$
 are dropped. So among equal scores the later index is kept, and NaN, which torch sorts above every number, is kept
-first. The kernels beside this file only have to agree with it.
+first. The kernels beside this file must agree with it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torch.autograd.function import FunctionCtx
 
 
 def dropped_count(numel: int, density: float) -> int:
-    """How many of `numel` scores are dropped; the float64 product is part of the rule."""
+    """Return how many of `numel` scores are dropped; the float64 product is part of the definition."""
     return int((1 - density) * numel)
 
 
@@ -23,7 +23,7 @@ def top_mask(scores: Tensor, density: float, *, signed: bool = False) -> Tensor:
 
 
 def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False) -> list[Tensor]:
-    """Keep the top `density` of all tensors' scores taken together, one after the other."""
+    """Keep the top `density` of all tensors' scores, ranked together in this order."""
     flat = torch.cat([s.detach().flatten() for s in scores])
     order = (flat if signed else flat.abs()).sort(stable=True).indices
     mask = torch.ones_like(flat, dtype=torch.bool)
@@ -33,12 +33,12 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
 
 
 def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
-    """Multiply the weight by its mask; the gradient passes the ranking as if it were not there."""
+    """Multiply the weight by its mask; the gradient ignores the ranking."""
     return weight * straight_through(scores if signed else scores.abs(), mask)
 
 
 def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
-    """Give `hard` in the type of `soft`, which gets the gradient as if rounding or ranking were not there."""
+    """Return `hard` in the type of `soft`, which gets the gradient: rounding and ranking are ignored."""
     value: Tensor = _StraightThrough.apply(soft, hard)  # type: ignore[no-untyped-call]
     return value
 
@@ -46,7 +46,7 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
 def as_bytes(mask: Tensor) -> Tensor:
     """View a mask as 1 and 0, which a CPU multiplies five times and converts eight times as fast as bools.
 
-    Compiled code has both at one speed, and torch 2.11 cannot compile the view for a GPU: there it stays as it is.
+    In compiled code both are equally fast, and torch 2.11 cannot compile the view for a GPU: there it is left out.
     """
     return mask if torch.compiler.is_compiling() else mask.view(torch.uint8)
 

@@ -1,10 +1,10 @@
 // Exact top-density masks for many tensors at once: a radix select on the bits of the scores, then the ties by index.
 //
-// Tensors are cut into chunks of CHUNK scores. A group is what is ranked together: one tensor or several, its chunks
-// one after another in the table. In turn: three times `count_digits` and `pick_digit`, which find a group's threshold
-// from its top bits down; `count_ties` and `cut_ties`, which find the chunk where its ties change from dropped to kept;
+// Tensors are split into chunks of CHUNK scores. A group is ranked together: one or more tensors, its chunks one after
+// another in the table. In order: three times `count_digits` and `pick_digit`, which find a group's threshold from its
+// top bits down; `count_ties` and `cut_ties`, which find the chunk where its ties change from dropped to kept; and
 // `write_masks`.
-// THREADS and LOADS (16-byte loads a thread and chunk) are given by the launcher.
+// THREADS and LOADS (16-byte loads per thread and chunk) are set by the launcher.
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -18,21 +18,21 @@ struct Tensor {
     u64 size;
 };
 struct Chunk {
-    u32 tensor, place, group, unused;  // it begins at score `place` * CHUNK of the tensor
+    u32 tensor, place, group, unused;  // it starts at score `place` * CHUNK of the tensor
 };
 struct Group {
     u32 first_chunk, chunks, dropped, unused;
 };
 struct State {
     u32 key;   // the threshold's digits found so far
-    u32 rank;  // the place sought among the scores that share them; at last, how many ties to drop in chunk `cut`
+    u32 rank;  // the wanted position among the scores that share them; finally, how many ties to drop in chunk `cut`
     u32 cut;
     u32 unused;
 };
 
 extern __shared__ uint4 shared[];
 
-// An integer of the same order as the score: both zeros alike, every NaN alike and above the rest.
+// An integer of the same order as the score: equal zeros, and equal NaNs above the rest.
 __device__ u32 key_of(u32 bits, int is_signed) {
     u32 magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return 0xffffffffu;
@@ -46,7 +46,7 @@ struct Stretch {
     const u32* scores;
     u8* mask;
     u32 size;
-    bool whole;  // as long as can be, and aligned for wide loads and stores
+    bool whole;  // full length, and aligned for wide loads and stores
 
     __device__ Stretch(const Tensor* tensors, Chunk chunk) {
         Tensor tensor = tensors[chunk.tensor];
@@ -81,7 +81,7 @@ struct Stretch {
     }
 };
 
-// A block's own run of chunks: consecutive ones, so that it seldom changes its group.
+// A block's own run of chunks: consecutive ones, so that its group rarely changes.
 __device__ u32 run_begin(u32 chunks, u32 block) { return (u32)((u64)chunks * block / gridDim.x); }
 
 __device__ void add_and_clear(u32* bins, u32* histogram, u32 size) {
@@ -111,15 +111,15 @@ extern "C" __global__ void count_digits(const Tensor* tensors, const Chunk* chun
         }
         u32 prefix = states[group].key;
         Stretch(tensors, chunk).for_each_key(is_signed, [&](u32 key) {
-            // Shifting a 32-bit word by 32 is undefined, so the first pass asks for nothing.
+            // Shifting a 32-bit word by 32 is undefined, so the first pass compares nothing.
             if (found == 0 || key >> (32 - found) == prefix) atomicAdd(&bins[key >> below & (size - 1)], 1u);
         });
     }
     add_and_clear(bins, histograms + (u64)group * size, size);
 }
 
-// Finds the place where the running sum of `counts` passes `rank`; whoever finds it calls found(place, rank left).
-// Where nothing is kept no place does: the last one then drops all it has.
+// Finds the place where the running sum of `counts` passes `rank`; the thread that finds it calls found(place, rank
+// left). If nothing is kept there is no such place: the last one then drops all it has.
 template <class Found>
 __device__ void find(const u32* counts, u32 size, u32 rank, Found found) {
     u32* sums = (u32*)shared;
@@ -136,7 +136,7 @@ __device__ void find(const u32* counts, u32 size, u32 rank, Found found) {
     found(at, left);
 }
 
-// One block a group: the next digit of its threshold.
+// One block per group: the next digit of its threshold.
 extern "C" __global__ void pick_digit(const Group* groups, State* states, const u32* histograms, u32 found, u32 wanted) {
     u32 group = blockIdx.x, size = 1u << wanted;
     u32 rank = found ? states[group].rank : groups[group].dropped, key = found ? states[group].key : 0;
@@ -159,7 +159,7 @@ extern "C" __global__ void count_ties(const Tensor* tensors, const Chunk* chunks
     }
 }
 
-// One block a group: the chunk up to which its ties are dropped, and how many are in that one.
+// One block per group: the chunk up to which its ties are dropped, and how many in that one.
 extern "C" __global__ void cut_ties(const Group* groups, State* states, const u32* ties) {
     Group group = groups[blockIdx.x];
     u32 rank = states[blockIdx.x].rank;

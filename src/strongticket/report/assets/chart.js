@@ -63,7 +63,7 @@ class Chart {
     this.title.replaceChildren();
     typeset(this.title, this.now.says || this.spec.title);
     const { series: all } = this.now, named = all.filter((series) => !series.follows);
-    // Many steps of a ramp are a bar of colours with names at its ends.
+    // Many steps of a ramp become a bar of colours with names at its ends.
     const bar = named.length > 5 && named.every((series) => series.ramp !== null);
     this.legend.className = bar ? "legend colour-bar" : "legend";
     all.forEach((series, place) => {
@@ -98,7 +98,7 @@ class Chart {
     }
   }
 
-  // Names stand where their lines end, if there is room for them beside the plot; else below it.
+  // Names go at the ends of their lines if there is room beside the plot, otherwise below it.
   placeLegend(box, y, log) {
     const items = [...this.legend.children];
     const named = this.now.series.filter((series) => !series.follows);
@@ -110,7 +110,7 @@ class Chart {
     items.forEach((item, k) => { item.style.top = `${places[k] - item.offsetHeight / 2}px`; item.style.left = `${box.right + 10}px`; });
   }
 
-  // Whether the names fit beside the plot: a plot of some width, and names of few lines.
+  // Whether the names fit beside the plot: it must be wide enough, and the names short.
   get endsFit() {
     this.legend.classList.remove("ends");
     const items = [...this.legend.children];
@@ -148,7 +148,7 @@ class Chart {
     this.bands = new Map();
     this.labelled = [];
     for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
-    // Several bands would hide each other: one shows at a time, that of the line the pointer is at.
+    // Several bands would hide each other, so only that of the line under the pointer is shown.
     this.oneBand = this.bands.size > 2;
     this.showBand(null);
     if (atEnds) this.placeLegend(box, y, log);
@@ -168,7 +168,7 @@ class Chart {
       for (const values of series.each ?? []) for (const value of values) ys.push(value);
       if (view.y_range && !log) continue; // bars may leave the frame
       for (const ends of [series.low, series.high]) {
-        // Errors are never negative, so a bar that reaches below zero is cut there, and leaves the axis alone.
+        // Errors are never negative, so bars are cut at zero and do not extend the axis.
         const signed = view.zero || series.points.some(([, b]) => b < 0);
         const shown = (value) => (log ? value > 0 && series.spread === "band" : signed || value >= 0);
         for (const value of ends ?? []) if (shown(value)) ys.push(value);
@@ -182,7 +182,7 @@ class Chart {
     if (view.y_range && !log) [low, high] = [Math.min(low, view.y_range[0]), Math.max(high, view.y_range[1])];
     if (view.zero) { low = Math.min(low, 0); high = Math.max(high, 0); }
     if (view.percent) { low = 0; high = Math.max(high, 1); }
-    if (!(low <= high)) [low, high] = [log ? 0.1 : 0, 1]; // nothing that could be shown
+    if (!(low <= high)) [low, high] = [log ? 0.1 : 0, 1]; // nothing to show
     const across = narrow ? 6 : 9;
     const x = view.x_scale === "log"
       ? logScale(left, right, box.left + 4, box.right - 4, across, view.x_ticks)
@@ -223,7 +223,7 @@ class Chart {
 
   drawDiagonal(view, box, x, y, inside) {
     const low = Math.max(x.start, y.start), high = Math.min(x.end, y.end);
-    if (low >= high) return; // far outside of what is shown
+    if (low >= high) return; // outside the visible range
     shape(inside, "line", { class: "upright", x1: x.at(low), y1: y.at(low), x2: x.at(high), y2: y.at(high) });
     const [px, py] = [(x.at(low) + x.at(high)) / 2 - 12, (y.at(low) + y.at(high)) / 2 - 4];
     const room = px - box.left > view.diagonal.length * 6.5;
@@ -241,7 +241,7 @@ class Chart {
     } else if (series.low) {
       const d = series.points.map(([a], k) => {
         if (series.low[k] === series.high[k]) return "";
-        // Where the lower end has no logarithm, only the upper half of a bar can be drawn.
+        // If the lower end has no logarithm, only the upper half of a bar can be drawn.
         const low = log && !(series.low[k] > 0) ? series.points[k][1] : series.low[k];
         const at = x.at(a), [from, to] = [y.at(low), y.at(series.high[k])];
         const foot = low === series.low[k] ? `M${at - 3} ${from}h6` : "";
@@ -251,7 +251,7 @@ class Chart {
     }
     const once = series.points.map((_, k) => series.each !== null && !series.each[k]?.length);
     if (series.line && new Set(once).size > 1) {
-      // A mean and a single run do not compare well, so the line between them is dotted.
+      // A mean and a single run are not directly comparable, so the line between them is dotted.
       for (const mixed of [false, true]) {
         const pieces = series.points.slice(1).map((point, k) => ((once[k] !== once[k + 1]) === mixed ? `M${place(series.points[k])}L${place(point)}` : ""));
         shape(group, "path", { class: mixed ? "line mixed" : "line", d: pieces.join("") });
@@ -270,14 +270,14 @@ class Chart {
     }
     series.labels?.forEach((label, k) => {
       const [across, down] = [x.at(series.points[k][0]), y.at(series.points[k][1])];
-      // A label that would lie on another one says the same, or would not be read.
+      // Labels that would overlap are left out.
       if (!label || this.labelled.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
       this.labelled.push([across, down]);
       this.drawLabel(group, across, down, label);
     });
   }
 
-  // Beside its point; on a phone, where another may be near, below or above it, a line for each part.
+  // Beside its point; on a phone, where others may be near, below or above it, one line per part.
   drawLabel(group, across, down, label) {
     if (this.width >= 520) {
       const late = across + 14 + 6.8 * label.length > this.width;
@@ -290,7 +290,7 @@ class Chart {
     lines.forEach((line, k) => shape(group, "text", { class: "halo", x, y: first + 14 * k, "text-anchor": "middle" }, line));
   }
 
-  // Where the cursor can stand: at each point of a cloud; else at each x that has a marked point, with all lines there.
+  // Stops of the cursor: each point of a cloud, or otherwise each x that has a marked point, with all lines there.
   findStops(x, y) {
     const stops = [];
     if (this.now.diagonal) {
@@ -332,7 +332,7 @@ class Chart {
     const leave = () => { this.cursor = -1; this.showCursor(false); this.showBand(null); };
     this.plot.addEventListener("pointermove", move);
     this.plot.addEventListener("pointerdown", move);
-    // A finger that is lifted leaves, too, and what it asked for stays until it taps elsewhere.
+    // Lifting a finger also counts as leaving, but its tip stays until the next tap elsewhere.
     this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
     document.addEventListener("pointerdown", (event) => { if (!this.plot.contains(event.target)) leave(); });
     this.plot.addEventListener("blur", leave);
@@ -365,7 +365,7 @@ class Chart {
     this.placeTip(stop);
   }
 
-  // Beside the points it is about, never over them. One that would hide half of the curves stands below.
+  // Beside its points, never over them. A tip that would hide half of the curves goes below.
   placeTip({ at, down }) {
     const { box, tip, width } = this, wide = tip.offsetWidth, high = tip.offsetHeight;
     const below = width < 520 || (down === null && wide > 0.45 * (box.right - box.left));
@@ -400,7 +400,7 @@ function styleOf(series) {
   return series.thin ? `${series.dash} thin` : series.dash;
 }
 
-// How a series looks, in little: colours alone would not tell two lines of one colour apart.
+// A small sample of a series: colour alone would not distinguish two lines of the same colour.
 function addSwatch(parent, series) {
   const svg = shape(parent, "svg", { class: "swatch", width: 26, height: 12, "aria-hidden": "true" });
   const group = shape(svg, "g", { class: styleOf(series) });
@@ -409,7 +409,7 @@ function addSwatch(parent, series) {
   if (series.marks) addMark(group, series, 13, 6, false);
 }
 
-// Round on solid lines, square on dashed ones, pointing down on dotted ones; hollow is what was run once.
+// Circles on solid lines, squares on dashed ones, triangles on dotted ones; single runs are hollow.
 function addMark(group, series, x, y, once) {
   const look = { class: once ? "mark-dot once" : "mark-dot" };
   if (series.dash === "solid") shape(group, "circle", { ...look, cx: x, cy: y, r: 4 });

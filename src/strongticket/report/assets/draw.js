@@ -1,5 +1,5 @@
 "use strict";
-// What every drawing needs: elements, numbers in words, scales. Text from files only ever becomes text nodes.
+// Shared by all drawings: elements, formatted numbers, scales. Text from files only ever becomes text nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -25,7 +25,7 @@ function colourOf(series) {
   return `color-mix(in oklab, var(--ramp-${late ? "c" : "b"}) ${share}%, var(--ramp-${late ? "b" : "a"}))`;
 }
 
-// Indices and exponents, n_K^(1/4) and 2^(−n/2), as people write them.
+// Typesets indices and exponents, as in n_K^(1/4) and 2^(−n/2).
 function typeset(parent, text) {
   let from = 0;
   for (const found of text.matchAll(/\b(\w)(?:_(\w+))?\^\((.*?)\)/g)) {
@@ -37,7 +37,7 @@ function typeset(parent, text) {
   parent.append(text.slice(from));
 }
 
-// Moves things of some sizes as little as it takes to lie side by side, in their order, from low to high.
+// Moves things of given sizes as little as possible so that they do not overlap, keeping their order.
 function apart(wanted, sizes, low, high) {
   const places = [...wanted], order = places.map((_, k) => k).sort((a, b) => wanted[a] - wanted[b]);
   let edge = low;
@@ -53,7 +53,7 @@ function power(exponent) {
   return "10" + [...String(exponent)].map((sign) => RAISED[sign]).join("");
 }
 
-// Three digits, and powers of ten in words people write.
+// Three digits, with powers of ten as readers write them.
 function say(value, percent = false) {
   if (percent) return `${Number((100 * value).toPrecision(3))} %`;
   if (value === 0) return "0";
@@ -67,7 +67,7 @@ function say(value, percent = false) {
   return text.replace("-", "−");
 }
 
-// The value of a line where it has no point; null before its first and after its last.
+// The value of a line between its points; null before the first and after the last.
 function between(points, x) {
   const k = points.findIndex(([a]) => a > x);
   if (k < 1) return null;
@@ -83,7 +83,7 @@ function addName(parent, name) {
   });
 }
 
-// Math.min and Math.max of a list, however long; they themselves take no more than some ten thousand values.
+// Math.min and Math.max for lists of any length; their own limit is some ten thousand values.
 function extent(values) {
   let low = Infinity, high = -Infinity;
   for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
@@ -97,12 +97,12 @@ function niceStep(range, most) {
 
 // A scale maps values to pixels and knows its ticks, each a value and a label.
 function linearScale(low, high, from, to, most, percent, tight = false) {
-  // Values that only rounding tells apart are one value: steps between them would be none.
+  // Values that differ only by rounding count as one: there is no step between them.
   if (!(high - low > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) {
     const reach = Math.abs(low) / 10 || 1;
     low -= reach; high += reach;
   }
-  // Zero belongs to the axis if the data come near it.
+  // The axis includes zero if the data come near it.
   if (!tight && low > 0 && low < 0.4 * high) low = 0;
   const step = niceStep(high - low, most);
   const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
@@ -142,7 +142,7 @@ function logScale(low, high, from, to, most, wanted = []) {
     start = Math.floor(start + 1e-9); end = Math.ceil(end - 1e-9);
     const step = Math.max(1, Math.ceil((end - start) / most));
     ticks = [];
-    // Written out if all of them can be; else as powers, which then all are.
+    // Written out if all of them can be, otherwise all as powers.
     const written = start >= -3 && end <= 4;
     for (let decade = end; decade >= start; decade -= step) {
       ticks.unshift([10 ** decade, written || decade === 0 || decade === 1 ? plain(10 ** decade) : power(decade)]);
@@ -158,7 +158,7 @@ function short(value) {
   return plain(value);
 }
 
-// Buttons of which one is pressed.
+// A group of buttons, one of which is pressed.
 function switcher(parent, label, names, chosen, choose) {
   const group = make(parent, "div", { class: "switch", role: "group", "aria-label": label });
   const buttons = names.map((name, place) => {

@@ -43,13 +43,13 @@ class Inspector {
       make(pane, "p", {}, `No picture: ${tensor.note}.`);
       return;
     }
-    // A tall mask lies down, so that it can be seen whole.
+    // A tall mask is turned on its side, so that all of it is visible.
     this.turned = tensor.grid.rows > 1.5 * tensor.grid.columns;
     const [rows, columns] = this.turned ? [tensor.grid.columns, tensor.grid.rows] : [tensor.grid.rows, tensor.grid.columns];
     this.canvas = make(pane, "canvas", {
       width: columns, height: rows, role: "img", "aria-label": `Mask of ${tensor.name}: density ${tensor.density.toFixed(4)}`,
     });
-    // Cells are square where that does not leave a thread.
+    // Cells are square unless the picture would become too thin.
     this.canvas.style.maxWidth = `${columns > 1.5 * rows ? 560 : 400}px`;
     this.canvas.style.aspectRatio = String(Math.min(columns / rows, 14));
     this.cells = Uint8Array.from(atob(tensor.grid.cells), (sign) => sign.charCodeAt(0));
@@ -60,7 +60,7 @@ class Inspector {
     this.drawDistribution(pane, tensor.histogram);
   }
 
-  // Means of many weights are all alike, near the density: they get the whole range of shades, and a key to it.
+  // Means of many weights are all near the density, so they get the full range of shades, and a key.
   addShades(pane) {
     const sorted = [...this.cells].sort((a, b) => a - b), at = (share) => sorted[Math.round(share * (sorted.length - 1))];
     const mixed = this.cells.some((value) => value > 0 && value < 255);

@@ -1,4 +1,4 @@
-// Attention maps of target, ticket and their difference; a slider goes through the widths.
+// Attention maps of target, ticket and their difference, with a slider over the widths.
 
 class Maps {
   constructor(root, spec, label) {

@@ -1,4 +1,4 @@
-// Draws every figure of the page from the data beside it, and switches colours.
+// Draws every figure of the page from its data, and switches colours.
 
 const KINDS = { Chart, Maps, Inspector, Matrix };
 
@@ -9,13 +9,13 @@ for (const figure of document.querySelectorAll("figure.drawn")) {
   try {
     addSaving(figure, new KINDS[figure.dataset.kind](root, spec, figure.querySelector(".figure-title").textContent));
   } catch (error) {
-    // One figure's data must not cost the reader the others.
+    // A broken figure must not hide the others.
     root.replaceChildren();
     make(root, "p", {}, `This figure could not be drawn (${error.message}); its numbers are in the table.`);
   }
 }
 
-// A long table with a picture in it shows its first lines, and all of them when asked.
+// A long table with a picture in it shows its first lines, and all of them on request.
 const SHORT = 10;
 for (const figure of document.querySelectorAll("figure.comparison")) {
   addSaving(figure, null);
@@ -31,7 +31,7 @@ for (const figure of document.querySelectorAll("figure.comparison")) {
   });
 }
 
-// A table that goes on to a side says so.
+// Marks the sides on which a table can be scrolled further.
 for (const box of document.querySelectorAll(".scroll")) {
   const look = () => {
     const left = box.scrollLeft > 1, right = box.scrollLeft + box.clientWidth < box.scrollWidth - 1;
@@ -39,7 +39,7 @@ for (const box of document.querySelectorAll(".scroll")) {
     if (more) box.dataset.more = more; else delete box.dataset.more;
   };
   box.addEventListener("scroll", look, { passive: true });
-  new ResizeObserver(look).observe(box); // also when what it is in is opened
+  new ResizeObserver(look).observe(box); // also when its container is opened
 }
 
 const tellTheme = () => document.dispatchEvent(new Event("themechange"));
@@ -53,7 +53,7 @@ for (const button of themes) {
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tellTheme);
 
-// The list of contents marks the section one is in: the last whose top has passed the upper third of the window.
+// The list of contents marks the current section: the last whose top has passed the upper third of the window.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
 const places = [...document.querySelectorAll("main section")].filter((section) => section.id);
 let current = null;
@@ -68,7 +68,7 @@ function markSection() {
   current = link;
   if (!link) return;
   link.setAttribute("aria-current", "true");
-  // Where the list is a row that scrolls, the mark stays in sight.
+  // If the list is a scrolling row, the mark stays visible.
   const list = link.closest("ol");
   list.scrollTo({ left: link.offsetLeft - (list.clientWidth - link.offsetWidth) / 2 });
 }

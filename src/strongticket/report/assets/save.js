@@ -1,4 +1,4 @@
-// A figure to take away: as SVG, the way it looks now, and as CSV, its numbers. Both are made here; nothing is fetched.
+// Saves a figure: as SVG, as it looks now, or as CSV, with its numbers. Both are made here; nothing is fetched.
 
 const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "visibility",
   "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline", "paint-order"];
@@ -18,7 +18,7 @@ function addSaving(figure, drawing) {
   }
 }
 
-// Every drawing, picture and line of text, where it stands on the page.
+// Every drawing, picture and line of text, at its place on the page.
 function asSvg(figure) {
   const frame = figure.getBoundingClientRect();
   const svg = document.createElementNS(SVG, "svg");
