@@ -3,12 +3,12 @@
 The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
 the earlier ones. Rounding is monotone, so this is exact in floating point as it stands, and ties cannot make it slow.
 
-Choices are bisected by the block, in loops that mostly become vectors, and roughly at first: with one sum of the
-chosen items where exactly they are added one by one. The two differ by no more than `slack`. Often this shows that no
-choice of the block can be the best; if not, the few starts within the slack are left to be bisected exactly. So the
-time has a bound whatever the numbers: n^2 2^(n/2) / 8 steps of a sorting network, which sorts the sums of eight rows at
-once, at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions.
-Rows made to be slow take up to 10 times as long as random ones (`python -m strongticket.bench.worst_rows`).
+Choices are bisected in blocks, in loops that are mostly vectorised, and roughly at first: with one sum of the chosen
+items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
+the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
+numbers: n^2 2^(n/2) / 8 steps of a network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and
+n^2 2^(n/2) / 4 additions. Rows made to be slow take about 10 times as long as random ones, or less
+(`python -m strongticket.bench.worst_rows`).
 """
 
 from typing import NamedTuple
