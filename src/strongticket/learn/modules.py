@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strongticket.checks import as_seed
+from strongticket.checks import as_real, as_seed
 from strongticket.environment import command_line
 from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
@@ -132,6 +132,7 @@ def search(
     """
     # Check everything possible before the module changes. The loss is checked by its first call; a folder's settings,
     # after hiding, since they include the treatment of each tensor.
+    _check_given(model, batches, {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay, "clip": clip})
     chosen = policy or default_policy(model, groups)
     _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
     rule = as_rule(chosen.rule if rule is None else rule)
@@ -239,6 +240,19 @@ class SearchConfig:
     def schedule(self) -> Schedule:
         """The learning rate at each step."""
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
+
+
+def _check_given(model: object, batches: object, numbers: Mapping[str, object]) -> None:
+    """Refuse what is of another type than a search needs."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"a search needs a torch.nn.Module; got a {type(model).__name__}.")
+    if isinstance(batches, Tensor) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise ValueError(
+            f"batches must be an iterable of batches, such as a DataLoader or a list; got: {type(batches).__name__}."
+        )
+    for name, value in numbers.items():
+        if value is not None and math.isnan(as_real(value)):
+            raise ValueError(f"{name} must be a number; got {value!r:.40}.")
 
 
 def _refuse_unused(
