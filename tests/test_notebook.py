@@ -182,6 +182,10 @@ def test_a_search_shows_its_curves() -> None:
     page = shown(hidden)
     assert page.tags.count("polyline") == 2
     assert best in page.words
+    for name, points in hidden.curves.items():
+        assert f" {name} loss {points[-1][1]:.4g} " in page.words
+    assert " steps 40 " in page.words, "the axis and its end"
+    assert repr(hidden.best) == f"Snapshot(step={hidden.best.step}, loss={hidden.best.loss!r})"
     assert "2.weight" in page.words
     alone = searched()
     assert not alone.curves["validation"]

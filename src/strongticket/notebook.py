@@ -76,7 +76,8 @@ def curves(lines: Mapping[str, Points], across: str) -> Markup:
         label.format(_LEFT - 6, 12, "end", f"{ys[-1]:.3g}"),
         label.format(_LEFT - 6, _HEIGHT - _BELOW - 4, "end", f"{ys[0]:.3g}"),
         label.format(_LEFT, _HEIGHT - 3, "start", f"{xs[0]:g}"),
-        label.format(_WIDTH - 8, _HEIGHT - 3, "end", _safe(f"{across} {xs[-1]:g}")),
+        label.format((_LEFT + _WIDTH - 8) // 2, _HEIGHT - 3, "middle", _safe(across)),
+        label.format(_WIDTH - 8, _HEIGHT - 3, "end", f"{xs[-1]:g}"),
     ]
     svg = f"<svg width='{_WIDTH}' height='{_HEIGHT}' role='img' aria-label='{_safe(', '.join(lines))}'>"
     return Markup(f"<div>{', '.join(names)}</div>{svg}{''.join(drawn)}{''.join(texts)}</svg>")

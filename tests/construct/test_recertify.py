@@ -307,6 +307,18 @@ def test_another_target_is_named() -> None:
     assert failure.startswith(f"the target does not fit the ticket: it has weight ({len(target['weight'])}, ")
 
 
+def test_another_linear_of_the_same_shape_fits_with_other_numbers() -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    ticket = st.construct_linear(first, hidden_width=128)
+    assert repr(st.verify(ticket, first)) == "Verification(ok)"
+    (failure,) = st.verify(ticket, second).failures
+    assert failure.startswith("the target has the right shapes but other names, types or numbers (SHA-256 ")
+    assert repr(st.verify(ticket, second)) == f"Verification(failed: {failure})"
+    (failure,) = st.verify(ticket, nn.Linear(3, 4)).failures
+    assert failure.startswith("the target does not fit the ticket: it has weight (4, 3), bias (4,)")
+
+
 @pytest.mark.parametrize(
     "architecture",
     [

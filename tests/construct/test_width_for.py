@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,13 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 1
     assert "strange" in str(refused.exception)
+
+
+def test_the_answer_is_printed_in_a_line() -> None:
+    found = width_for([[0.5, -0.3], [0.2, 0.9]], tol=0.01, sources=5)
+    theorem = f"the theorem needs {found.theorem_items}"
+    items = found.found.items
+    width = f"{items} items per input: hidden_width={2 * items}; {found.found.failures.count} of 5 sources failed"
+    assert repr(found) == f"WidthForTarget({width}; {theorem})"
+    missed = replace(found, found=None)
+    assert repr(missed) == f"WidthForTarget(not found: 64 items per input are not enough; {theorem})"

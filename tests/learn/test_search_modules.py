@@ -181,6 +181,9 @@ def test_nan_is_named_with_its_step() -> None:
         ([IMAGE_BATCH], {"steps": 0}, "1 step or more"),
         ([IMAGE_BATCH], {"accumulate": 0}, "accumulate must be at least 1"),
         ([IMAGE_BATCH], {"weight_decay": -1}, "weight_decay must be 0 or more"),
+        ([IMAGE_BATCH], {"lr": "x"}, r"^lr must be a number; got 'x'\.$"),
+        (IMAGES, {}, r"^batches must be an iterable of batches, such as a DataLoader or a list; got: Tensor\.$"),
+        (3, {"steps": 1}, "batches must be an iterable of batches.* got: int"),
         ([IMAGE_BATCH], {"density": 30}, "density must be in"),
         ([IMAGE_BATCH], {"seed": -1}, "seed"),
         ([IMAGE_BATCH], {"clip": 0}, "clip must be a positive norm"),
@@ -196,6 +199,11 @@ def test_what_cannot_work_is_refused_and_the_module_left_alone(
         st.search(model, batches, loss=classify, **settings)
     assert model.state_dict().keys() == vision_transformer().state_dict().keys()
     assert torch.equal(output_of(model), output_of(vision_transformer()))
+
+
+def test_a_function_that_makes_a_module_is_not_one() -> None:
+    with pytest.raises(ValueError, match=r"^a search needs a torch\.nn\.Module; got a function\.$"):
+        st.search(vision_transformer, [IMAGE_BATCH], loss=classify)  # type: ignore[arg-type]
 
 
 def test_an_iterator_that_ends_early_is_named() -> None:

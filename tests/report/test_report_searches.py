@@ -11,11 +11,12 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from strongticket import Ticket
+from strongticket import Ticket, search
 from strongticket.data.text import load_text
 from strongticket.files import unsealed
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
+from strongticket.learn.rules.bernoulli import Bernoulli
 from strongticket.learn.run import Means, Moment, StoppedError
 from strongticket.learn.shared import Share
 from strongticket.learn.text_run import run
@@ -232,7 +233,7 @@ def test_names_have_one_depth_and_no_more_than_they_need() -> None:
     ("file", "change"),
     [
         ("config.json", {"size": "vast"}),
-        ("result.json", {"best_validation_loss": None}),
+        ("result.json", {"best_validation_loss": "low"}),
         ("result.json", {"curve": [[0, float("nan")]]}),
         ("run.json", {"tokens_per_second": "fast"}),
     ],
@@ -294,3 +295,29 @@ def test_a_run_reported_from_inside_its_folder_has_a_name(
 ) -> None:
     monkeypatch.chdir(runs / "scaled" / "seed-0")
     assert list(distinct_names([Path()]).values()) == ["seed-0"]
+
+
+def test_searches_in_the_callers_module_have_their_own_section(visit: Visit, runs: Path, tmp_path: Path) -> None:
+    x = torch.linspace(-1, 1, 64).view(32, 2)
+    y = (x.sum(1) > 0).long()
+
+    def searched(name: str, **settings: Any) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        search(model, [(x, y)] * 20, density=0.5, out=tmp_path / "own" / name, **settings)
+
+    searched("validated", validation=[(x, y)], rule=Bernoulli(final="threshold"))
+    searched("unvalidated", seed=1)
+    summary = write_report([runs / "dense", tmp_path / "own"], tmp_path / "report.html")
+    assert summary["left_out"] == []
+    assert summary["sections"][:2] == ["Search runs", "Search runs in modules"]
+    section = visit.open(tmp_path / "report.html").section("searches-2")
+    rows = [row.locator("td").all_inner_texts() for row in section.locator(".blocks > .table tbody tr").all()]
+    result = json.loads((tmp_path / "own" / "validated" / "result.json").read_bytes())
+    assert [row[:4] for row in rows] == [
+        ["unvalidated", "–", "1", "edge-popup"],
+        ["validated", f"{result['best_validation_loss']:.4f}", "0", "bernoulli:final=threshold,rescale=False"],
+    ]
+    assert rows[0][5:8] == ["Sequential", "density 0.5, init kaiming-sign, rescale", "20 steps"]
+    shown = json.loads(section.locator("script[type='application/json']").text_content())["views"][1]
+    assert (shown["x"], shown["y"]) == ("steps", "loss")
+    assert shown["series"][0]["points"] == [point for point in result["curve"] if point[0]]

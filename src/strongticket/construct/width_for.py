@@ -45,6 +45,14 @@ class WidthForTarget:
     tried: list[Tried]
     theorem_items: int  # for any target of this kind with weights of norm at most 1, with the smallest constant
 
+    def __repr__(self) -> str:
+        theorem = f"the theorem needs {self.theorem_items:,}"
+        if self.found is None:
+            return f"WidthForTarget(not found: {MOST_ITEMS} items per input are not enough; {theorem})"
+        widths = ", ".join(f"{name}={width}" for name, width in self.found.widths.items())
+        failures = f"{self.found.failures.count} of {self.found.failures.sources} sources failed"
+        return f"WidthForTarget({self.found.items} items per input: {widths}; {failures}; {theorem})"
+
 
 def width_for(
     target: Target,

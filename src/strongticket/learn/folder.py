@@ -52,6 +52,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Json, kind: type[Any], option: str = "--out") -> None:
         self.path, self.config, self.kind, self.option = path, config, kind, option
+        self.caller = "command" if option.startswith("--") else "call"  # what resumes the run
         self._newest_is_whole = True  # of two checkpoints
 
     def finished(self) -> Json | None:
@@ -134,7 +135,7 @@ class RunFolder:
                 "an earlier one is kept" if path.exists() or checkpoint.before(path).exists() else "there is none yet"
             )
             raise StrongTicketError(
-                f"{path} could not be written ({cause}); {kept}. Free some space and run the same command again."
+                f"{path} could not be written ({cause}); {kept}. Free some space; then the same {self.caller} resumes."
             ) from None
         self._newest_is_whole = True
 

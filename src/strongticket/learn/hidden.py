@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Snapshot:
 
     step: int
     loss: float  # on validation data
-    values: Mapping[str, Tensor]  # as returned by `Hidden.state`
+    values: Mapping[str, Tensor] = field(repr=False)  # as returned by `Hidden.state`
 
 
 class UnwritableError(StrongTicketError):
@@ -126,7 +126,8 @@ class Hidden(Learner):
             rows.append((hidden.name, hidden.tensor.group, hidden.treatment, shape, kept))
         columns = ("tensor", "group", "treatment", "shape", "density")
         listed = table(columns, rows, more=len(self.tensors) - len(rows))
-        return card(f"Hidden: {self._kind()}", facts, curves(self.curves, "step"), listed)
+        losses = curves({f"{name} loss": points for name, points in self.curves.items()}, "steps")
+        return card(f"Hidden: {self._kind()}", facts, losses, listed)
 
     def _kind(self) -> str:
         # Not the module's present class: torch changes it for parametrizations.

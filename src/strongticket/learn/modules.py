@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strongticket.checks import as_seed
+from strongticket.checks import as_real, as_seed
 from strongticket.environment import command_line
 from strongticket.files import Json, as_json
 from strongticket.learn.folder import RunFolder
@@ -23,7 +23,7 @@ from strongticket.learn.losses import as_loss
 from strongticket.learn.optimizers import MakeOptimizer, MakeSchedule, Updates
 from strongticket.learn.policy import Policy
 from strongticket.learn.probe import Run, own_inputs
-from strongticket.learn.rules.rule import Rule
+from strongticket.learn.rules.rule import Rule, as_rule
 from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Moment, Progress, Watch, carry_out
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share, share_of
@@ -87,7 +87,8 @@ def search(
             arguments, a mapping as keywords): a scalar, or an output whose `loss` is one.
         steps: by default one pass over the batches.
         accumulate: batches per step; all of one size.
-        lr: the highest learning rate, by default 1e-3. The paper's is 1e-4, for 11,350 steps.
+        lr: the highest learning rate; by default the rule's `default_lr`, which is 1e-3, but 0.1 for `bernoulli`. The
+            paper's is 1e-4, for 11,350 steps.
         final_lr: the end of the cosine; by default a tenth of the highest.
         warmup: steps of linear warm-up; by default a tenth of all.
         weight_decay: AdamW's, on scores and trained tensors; by default 0.01.
@@ -131,9 +132,11 @@ def search(
     """
     # Check everything possible before the module changes. The loss is checked by its first call; a folder's settings,
     # after hiding, since they include the treatment of each tensor.
+    _check_given(model, batches, {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay, "clip": clip})
     chosen = policy or default_policy(model, groups)
     _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
-    lr, weight_decay = 1e-3 if lr is None else lr, 0.01 if weight_decay is None else weight_decay
+    rule = as_rule(chosen.rule if rule is None else rule)
+    lr, weight_decay = rule.default_lr if lr is None else lr, 0.01 if weight_decay is None else weight_decay
     steps = _step_count(batches, accumulate) if steps is None else steps
     config = SearchConfig(
         policy=chosen if density is None else replace(chosen, density=density),
@@ -237,6 +240,19 @@ class SearchConfig:
     def schedule(self) -> Schedule:
         """The learning rate at each step."""
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
+
+
+def _check_given(model: object, batches: object, numbers: Mapping[str, object]) -> None:
+    """Refuse what is of another type than a search needs."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"a search needs a torch.nn.Module; got a {type(model).__name__}.")
+    if isinstance(batches, Tensor) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise ValueError(
+            f"batches must be an iterable of batches, such as a DataLoader or a list; got: {type(batches).__name__}."
+        )
+    for name, value in numbers.items():
+        if value is not None and math.isnan(as_real(value)):
+            raise ValueError(f"{name} must be a number; got {value!r:.40}.")
 
 
 def _refuse_unused(

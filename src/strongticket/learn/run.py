@@ -312,7 +312,9 @@ class _Run:
     def _stop_if(self, asked: bool) -> None:
         if asked and self.folder is not None and self.training.step < self.steps:
             self._save_checkpoint(self.folder)
-            raise StoppedError(f"Stopped after step {self.training.step} of {self.steps}; the same command resumes.")
+            raise StoppedError(
+                f"Stopped after step {self.training.step} of {self.steps}; the same {self.folder.caller} resumes."
+            )
 
     def _circumstances(self) -> dict[str, Json]:
         from strongticket.environment import environment

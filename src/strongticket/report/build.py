@@ -14,7 +14,7 @@ from strongticket.report.names import ticket_names
 from strongticket.report.origin import origin_of
 from strongticket.report.page import render_section
 from strongticket.report.pretrained import collected_section, single_section
-from strongticket.report.searches import search_section
+from strongticket.report.searches import search_sections
 from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
 
@@ -48,7 +48,7 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
     certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)
     order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
-    order += _joint_section({run.folder: run for run in found.searches}, found, search_section)
+    order += _joint_section({run.folder: run for run in found.searches}, found, search_sections)
     order += _joint_section({compared.path: compared for compared in found.comparisons}, found, single_section)
     for rows in found.benchmarks:
         order += _attempt(found, rows.path, speed_sections, rows)
@@ -81,7 +81,9 @@ def figure_section(result: Result) -> Section:
     return replace(section, origin=origin_of(result))
 
 
-def _joint_section(files: Mapping[Any, T], found: Found, make: Callable[[list[T]], Section]) -> list[Section]:
+def _joint_section(
+    files: Mapping[Any, T], found: Found, make: Callable[[list[T]], Section | list[Section]]
+) -> list[Section]:
     """Make one section from several files; each is tried alone first, so that a broken one is left out."""
     good = {str(name): file for name, file in files.items() if _attempt(found, name, make, [file])}
     return _attempt(found, ", ".join(good), make, [*good.values()]) if good else []

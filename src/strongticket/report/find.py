@@ -57,7 +57,7 @@ class Result:
 
 
 class SearchRun(NamedTuple):
-    """The folder of one `strongticket search`; a run without a result is not finished."""
+    """The folder of one `strongticket search` or `st.search`; a run without a result is not finished."""
 
     folder: Path
     config: SearchConfig
@@ -188,7 +188,7 @@ def _take_result(path: Path, found: Found) -> None:
     content, run = _json(path), _json(path.parent / RUN) if (path.parent / RUN).exists() else None
     content, run = (each if isinstance(each, dict) else {} for each in (content, run))
     config = content.get("config")
-    if isinstance(config, dict) and {"mode", "size", "steps"} <= config.keys() and "curve" in content:
+    if isinstance(config, dict) and "curve" in content and ("module" in config or {"mode", "size"} <= config.keys()):
         with found.naming(path.parent):
             result, made = typed(SearchResult, content), typed(Made, run)
             found.searches.append(_search(path.parent, config, result, made))
@@ -203,15 +203,23 @@ def _take_result(path: Path, found: Found) -> None:
 
 
 def _search(folder: Path, config: Json, result: SearchResult | None, made: Made) -> SearchRun:
-    config = filled(config, RunConfig)
+    config = _in_module(config) if "module" in config else filled(config, RunConfig)
     settings = {**config, **config.get("policy", {})}
-    for name in ("policy", "seed"):
+    for name in ("policy", "seed", "module", "tensors"):
         settings.pop(name, None)
     metrics = folder / METRICS
     # A running search may have written only half of the last line.
     lines = [line for line in (_lines(metrics) if metrics.exists() else []) if line.endswith(b"\n")]
     steps = [typed(Metric, _parse(line)) for line in lines]
     return SearchRun(folder, typed(SearchConfig, config)._replace(settings=settings), steps, result, made)
+
+
+def _in_module(config: dict[str, Json]) -> dict[str, Json]:
+    """Write the settings of a search in the caller's module like those of one on text; its rule may be an object."""
+    name, *settings = config["rule"].items()
+    rule = name[1] + ":" * bool(settings) + ",".join(f"{key}={value}" for key, value in settings)
+    policy = {key: value for key, value in config["policy"].items() if key != "rule"}
+    return {**config, "mode": "search", "size": config["module"].rpartition(".")[2], "rule": rule, "policy": policy}
 
 
 def _take_comparison(path: Path, found: Found) -> bool:

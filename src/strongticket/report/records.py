@@ -24,6 +24,7 @@ class Made(NamedTuple):
     cores: int | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
+    steps_per_second: float | None = None
     resumed_at_step: int | None = None
 
 
@@ -73,18 +74,19 @@ class SearchConfig(NamedTuple):
     """The settings of a search that the page names; `settings` has all but the seed, including the policy's."""
 
     mode: str
-    size: str
+    size: str  # of a GPT-2; of a search in the caller's module, the module's class
     seed: int
     steps: int
-    sequences: int
-    length: int
+    sequences: int = 1
+    length: int = 1
     policy: dict[str, object] = _NONE
     text: dict[str, object] | None = None
     settings: dict[str, object] = _NONE
+    module: str | None = None  # the class of the caller's module, which was not searched on a text
 
     @property
-    def tokens_a_step(self) -> int:
-        """Return how many tokens one step learns from."""
+    def x_per_step(self) -> int:
+        """Return how far a step moves along the x axis: its tokens, or 1 without a text."""
         return self.sequences * self.length
 
 
@@ -99,7 +101,7 @@ class Metric(NamedTuple):
 class SearchResult(NamedTuple):
     """The result of a finished search."""
 
-    best_validation_loss: float
+    best_validation_loss: float | None  # None without validation
     curve: list[tuple[int, float]]  # step and validation loss
     found: dict[str, object] | None = None  # the ticket, with its identity
 

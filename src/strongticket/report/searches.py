@@ -1,4 +1,4 @@
-"""Runs of `strongticket search`: their losses and settings."""
+"""Runs of `strongticket search` and `st.search`: their losses and settings."""
 
 import json
 import re
@@ -30,7 +30,7 @@ _LOUD = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One run as the section shows it; x is in tokens."""
+    """One run as the section shows it; x is in tokens, or in steps without a text."""
 
     name: str
     colour: Colour
@@ -39,34 +39,43 @@ class _Line:
     validation: list[tuple[float, float]]
 
 
-def search_section(runs: Sequence[SearchRun]) -> Section:
+def search_sections(runs: Sequence[SearchRun]) -> list[Section]:
+    """Draw the runs on text, and those in other modules; their losses have nothing in common."""
+    on_text = [run for run in runs if run.config.module is None]
+    others = [run for run in runs if run.config.module is not None]
+    return [_section(own) for own in (on_text, others) if own]
+
+
+def _section(runs: Sequence[SearchRun]) -> Section:
     """Draw the losses of all runs in one figure, with a table of the runs."""
+    in_text = runs[0].config.module is None
+    x, unit, what = ("tokens", ", nats per token", "command") if in_text else ("steps", "", "call")
     folders = distinct_names([run.folder for run in runs])
     differences = differences_of([run.config for run in runs])
     lines = _lines(runs, differences, folders)
     validated = [(line.name, *point) for line in lines for point in line.validation]
     chart = Chart(
-        title=sentence(_finding(runs)) or "Losses by the amount of text",
+        title=sentence(_finding(runs)) or f"Losses by {x}",
         caption="With points: validation. Thin, without points: training, averaged over neighbouring steps. One colour "
         "per setting; its seeds differ in their dashes. The loss before the first step is in the table. At most about "
         f"{_MOST} validations per run are shown.",
-        views=(_view(lines, "Both"), _view(lines, "Validation"), _view(lines, "Training")),
+        views=tuple(_view(lines, name, x, f"loss{unit}") for name in ("Both", "Validation", "Training")),
         tables=(
             table_of(
                 "Validation losses",
                 validated,
-                {"run": lambda at: at[0], "tokens": lambda at: f"{at[1]:,.0f}", "loss": lambda at: f"{at[2]:.4f}"},
+                {"run": lambda at: at[0], x: lambda at: f"{at[1]:,.0f}", "loss": lambda at: f"{at[2]:.4f}"},
             ),
         ),
     )
     open_runs = sum(run.result is None for run in runs)
-    unfinished = f" {open_runs} of {len(runs)} not finished: run the same command again to resume." if open_runs else ""
+    unfinished = f" {open_runs} of {len(runs)} not finished: the same {what} resumes." if open_runs else ""
     return Section(
         anchor="searches",
-        name="Search runs",
-        title="Search runs",
+        name=(name := "Search runs" if unit else "Search runs in modules"),
+        title=name,
         lead="Each run learns a score for every weight and keeps the best; no weight is trained, unless the table says "
-        f"so. Losses are in nats per token.{unfinished}",
+        f"so.{f' Losses are in{unit[1:]}.' if unit else ''}{unfinished}",
         finding=_finding(runs),
         blocks=(chart, _run_table(runs, differences, folders)),
         origin=origin(
@@ -103,7 +112,7 @@ def differences_of(configs: Sequence[SearchConfig]) -> list[dict[str, str]]:
         >>> differences_of([*runs, SearchConfig(size="mini", settings={"lr": 0.1}, **same)])
         [{'lr': 'learning rate 0.1'}, {'lr': 'learning rate 0.2'}, {}]
     """
-    alike: list[tuple[str, ...]] = [(config.mode, config.size, scale_words(config)) for config in configs]
+    alike: list[tuple[str, ...]] = [(config.size, _what(config)) for config in configs]
     found: list[dict[str, str]] = [{} for _ in configs]
     for name in dict.fromkeys((*_FIRST, *(name for config in configs for name in config.settings))):
         values = [json.dumps(config.settings.get(name), sort_keys=True) for config in configs]
@@ -128,8 +137,13 @@ def run_name(config: SearchConfig, differences: Iterable[str] = ()) -> str:
         >>> run_name(SearchConfig(size="nano", mode="dense", seed=3, steps=9, sequences=4, length=32))
         'nano, trained, seed 3'
     """
-    what = "trained" if config.mode == "dense" else f"scale {scale_words(config)}"
-    return ", ".join((config.size, what, *differences, f"seed {config.seed}"))
+    return ", ".join((config.size, _what(config), *differences, f"seed {config.seed}"))
+
+
+def _what(config: SearchConfig) -> str:
+    if config.module is not None:
+        return str(config.settings["rule"])
+    return "trained" if config.mode == "dense" else f"scale {scale_words(config)}"
 
 
 def scale_words(config: SearchConfig) -> str:
@@ -164,7 +178,7 @@ def _validation(run: SearchRun) -> list[tuple[float, float]]:
     # Counted from the end, so that the last is always drawn.
     steps = _validated(run)
     chosen = steps[:: -(-(-len(steps) // _MOST) or 1)][::-1]
-    return [(float(step * run.config.tokens_a_step), loss) for step, loss in chosen]
+    return [(float(step * run.config.x_per_step), loss) for step, loss in chosen]
 
 
 def _validated(run: SearchRun) -> list[tuple[int, float]]:
@@ -179,10 +193,10 @@ def _training(run: SearchRun) -> list[tuple[float, float]]:
     size = -(-len(steps) // _POINTS) or 1
     parts = [steps[first : first + size] for first in range(0, len(steps), size)]
     means = [tuple(sum(column) / len(part) for column in zip(*part, strict=True)) for part in parts]
-    return [(step * run.config.tokens_a_step, loss) for step, loss in means]
+    return [(step * run.config.x_per_step, loss) for step, loss in means]
 
 
-def _view(lines: Sequence[_Line], name: str) -> View:
+def _view(lines: Sequence[_Line], name: str, x: str, y: str) -> View:
     series = []
     for line in lines:
         look: dict[str, Any] = {"colour": line.colour, "dash": line.dash}
@@ -195,7 +209,7 @@ def _view(lines: Sequence[_Line], name: str) -> View:
             label = f"{line.name}, training" if below else line.name
             look |= {"thin": name == "Both", "marks": False, "follows": below}
             series.append(Series(name=label, points=line.training, **look))
-    return View(name=name, x="tokens", y="loss, nats per token", series=series, y_scales=("linear",))
+    return View(name=name, x=x, y=y, series=series, y_scales=("linear",))
 
 
 def _run_table(
@@ -209,15 +223,22 @@ def _run_table(
         others = [words for name, words in settings_of[run.folder].items() if name != "steps" and words not in policy]
         return ", ".join((policy, *others))
 
-    def rate(run: SearchRun) -> str:
-        return "–" if run.made.tokens_per_second is None else f"{run.made.tokens_per_second:,.0f}"
+    def rate(found: float | None) -> str:
+        return "–" if found is None else f"{found:,.0f}"
 
+    only_on_text: dict[str, Callable[[SearchRun], str]] = {
+        "scale": lambda run: scale_words(run.config),
+        "tokens/s": lambda run: rate(run.made.tokens_per_second),
+    }
+    only_in_modules: dict[str, Callable[[SearchRun], str]] = {
+        "rule": lambda run: _what(run.config),
+        "steps/s": lambda run: rate(run.made.steps_per_second),
+    }
     columns: dict[str, Callable[[SearchRun], str]] = {
         "run": lambda run: folders[run.folder],
         "best loss": lambda run: "–" if (best := _best(run)) is None else f"{best:.4f}",
         "seed": lambda run: str(run.config.seed),
-        "scale": lambda run: scale_words(run.config),
-        "tokens/s": rate,
+        **(only_on_text if runs[0].config.module is None else only_in_modules),
         "model": lambda run: run.config.size,
         "settings": settings,
         "state": state_of,

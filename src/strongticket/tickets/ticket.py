@@ -38,6 +38,9 @@ class Verification:
     def __bool__(self) -> bool:
         return self.ok
 
+    def __repr__(self) -> str:
+        return "Verification(ok)" if self.ok else f"Verification(failed: {'; '.join(self.failures)})"
+
 
 class Ticket(Content):
     r"""A seed and a bit per weight: enough to rebuild a pruned random network anywhere.

@@ -1,7 +1,6 @@
 r"""Bernoulli supermasks (Zhou et al., 2019): a weight is kept with probability $\sigma(s)$, drawn every step.
 
-The gradient treats the draw as its probability. The density is only the initial probability; the final density is
-learned. A draw is a function of seed, name and step, so that runs are reproducible.
+The gradient treats the draw as its probability. The density is only the start. A draw follows from seed, name and step.
 """
 
 import math
@@ -43,6 +42,7 @@ class Bernoulli(Rule):
 
     name = "bernoulli"
     ignored = ("scope", "signed", "density_steps")
+    default_lr = 0.1  # scores are log-odds, which must move by about 1
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Sampled:
         """Start with probabilities around the density."""

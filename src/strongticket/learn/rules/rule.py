@@ -49,13 +49,15 @@ class Rule(ABC):
 
     `name` selects the rule; `version` counts the code changes that changed its results, so that rows from before and
     after are never mixed; `state` names the parameters and buffers of its modules that a checkpoint keeps, from which
-    `after_restore` rebuilds the rest; `ignored` names settings of a policy that it does not use and therefore refuses.
+    `after_restore` rebuilds the rest; `ignored` names settings of a policy that it does not use and therefore refuses;
+    `default_lr` is the highest learning rate of a `search` that is given none.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
     state: ClassVar[tuple[str, ...]] = ("scores",)
     ignored: ClassVar[tuple[str, ...]] = ()
+    default_lr: ClassVar[float] = 1e-3
 
     def __post_init__(self) -> None:
         for own in fields(self):
