@@ -93,7 +93,7 @@ def test_search_follows_it(known: list[Recommended], tmp_path: Path, monkeypatch
     for more, told in (
         (("--budget-bytes", "10"), "no search on the frontier finds a ticket in 10 bytes; the smallest takes 20,000"),
         (("--budget-bytes", "45000", "--density", "0.5"), "--density is for searches without --budget-bytes"),
-        (("--budget-bytes", "45000", "--scales", "block"), "beside it --scales is none"),
+        (("--budget-bytes", "45000", "--scales", "block"), "leave out --scales, or give --scales none"),
     ):
         refused = search(*more)
         assert refused.exit_code == 2, refused.output

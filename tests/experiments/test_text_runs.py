@@ -263,12 +263,12 @@ def test_what_cannot_be_is_said_before_anything_is_begun(arguments: tuple[str, .
     [
         (
             ("fig7", "--seed", "5", "--init", "xavier"),
-            "--seed and --init are for figures of constructions, fig4 to scans, none of which is asked for",
+            "--seed and --init are for figures of constructions, fig4 to scans, and none was given",
         ),
-        (("fig7", "--only", "small"), "--only is for runs to do, and without --data none is done"),
-        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for runs to do, and without --data none is"),
-        (("fig7", "--quick", "--schedule", "paper"), "--quick is a schedule of its own"),
-        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, none of which is"),
+        (("fig7", "--only", "small"), "--only is for new runs, which need --data"),
+        (("fig7", "--also", "sample", "--keep"), "--also and --keep are for new runs, which need --data"),
+        (("fig7", "--quick", "--schedule", "paper"), "--quick has its own schedule"),
+        (("fig4", "--models", "small"), "--models is for figures on text, from fig7 on, and none was given"),
     ],
 )
 def test_options_that_no_figure_looks_at_are_refused(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
@@ -382,13 +382,13 @@ def test_runs_of_the_repository_are_drawn_without_any_option(tmp_path: Path, mon
 
 
 def test_a_quick_look_stays_away_from_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path / "out", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
-    path = tmp_path / "out" / "fig8" / ROWS
+    fill(tmp_path / "out" / "quick", fig8.FIGURE, fig8.FIGURE.plan.configure(Options(quick=True)))
+    path = tmp_path / "out" / "quick" / "fig8" / ROWS
     rows = [unsealed(json.loads(line)) for line in path.read_text().splitlines()]
     texts = ({**row, "text": {"data": "sample", "digest": load_text("sample").digest}} for row in rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in texts))
     monkeypatch.chdir(tmp_path)
     done = invoke("fig8", "--quick")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / "fig8" / "fig8.png").exists()
+    assert (tmp_path / "out" / "quick" / "fig8" / "fig8.png").exists()
     assert not (tmp_path / "results").exists()

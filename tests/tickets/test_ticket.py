@@ -275,8 +275,8 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     save, load, save_memory, load_memory = map(float, run.stdout.split())
-    assert save < 5
-    assert load < 5
+    assert save < 15  # 3 s each on a quiet core
+    assert load < 15
     assert save_memory <= 2
     assert load_memory <= 2
 

@@ -136,9 +136,7 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     typer.echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
     typer.echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
     typer.echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
-    typer.echo(
-        f"memory beside the model: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
-    )
+    typer.echo(f"extra memory: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part")
 
 
 def _duration(seconds: float) -> str:

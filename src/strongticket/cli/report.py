@@ -42,4 +42,6 @@ def report(
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
         typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:
-        raise StrongTicketError(f"{out} has nothing to show: no result or ticket was found that can be; it says why.")
+        raise StrongTicketError(
+            f"{out} has nothing to show: no result or ticket that can be shown was found; the page says why."
+        )

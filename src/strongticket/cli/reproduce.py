@@ -149,7 +149,7 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
             refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was given")
     if context.params["quick"]:
         if "schedule" in given:
-            bad_usage("--quick is a schedule of its own; leave out --quick or --schedule.")
+            bad_usage("--quick has its own schedule; leave out --quick or --schedule.")
     elif context.params["data"] is None:
         refuse_unused([_flag(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
 

@@ -174,7 +174,7 @@ def _validated(run: SearchRun) -> list[tuple[int, float]]:
 
 
 def _training(run: SearchRun) -> list[tuple[float, float]]:
-    """Give the training loss, neighbours averaged so that a long run is a line and not a cloud."""
+    """Return the training loss, averaged over neighbouring steps, so that it makes a line, not a cloud."""
     steps = [(line.step, line.loss) for line in run.metrics if line.loss is not None]
     size = -(-len(steps) // _POINTS) or 1
     parts = [steps[first : first + size] for first in range(0, len(steps), size)]

@@ -6,104 +6,126 @@ the earlier ones. Rounding is monotone, so this is exact in floating point as it
 Choices are bisected in blocks, in loops that are mostly vectorised, and roughly at first: with one sum of the chosen
 items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
 the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
-numbers: 2^(n/2) merges and at most n 2^(n/2) comparisons and n^2 2^(n/2) / 4 additions. Rows made to be slow take 11 to
-16 times as long as random ones at 12 to 24 items, 8 times at 28 and 6 times at 32.
+numbers: n^2 2^(n/2) / 8 steps of a network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and
+n^2 2^(n/2) / 4 additions. Rows made to be slow take about 10 times as long as random ones, or less
+(`python -m strongticket.bench.worst_rows`).
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
+from strongticket.ops.subset_sum.lanes import add_floats, load, spread, store
+from strongticket.ops.subset_sum.network import Buffer, order, sort_runs
+from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF, extend
 
+ROWS = 8  # whose starts are sorted together, a float64 in each lane
 LOG_BLOCK = 6
-BLOCK = 1 << LOG_BLOCK  # choices bisected together
+BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
+LARGEST = 1e308  # where sums reach farther, a difference may overflow
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.uint64]  # unsigned: vectors have no negative indices
 
 
+class Room(NamedTuple):
+    """The memory in which rows are solved, eight at a time; the first half of the items is the longer one."""
+
+    items: Buffer  # (first half, 8), the bits of float64: a row in each lane
+    lists: Buffer  # (2^(first half), 8), the sums of these in order
+    starts: Floats  # (4 * 2^(first half) + 1,), those of one row
+    low: Floats  # (BLOCK,), the sums of the first later items
+    high: Floats  # of the other later items
+    chosen: Floats  # (second half,)
+    table: Floats  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
+    blocks: Floats  # (6, BLOCK), numbers for each choice of a block
+    places: Places  # (BLOCK,)
+
+
 @njit(nogil=True, cache=True)
-def subset_sums(a: Floats) -> Floats:
-    """Return the sum of every subset of `a` in item order, indexed by its mask as an integer."""
-    sums = np.zeros(1 << len(a))
+def make_room(n: int, merged: Buffer) -> Room:
+    """Room for rows of n items; `merged` is that of a workspace for as many."""
+    # To sort one start takes a fourth of the time of bisecting for one choice.
+    later = max(LOG_BLOCK, (n - 1) // 2)
+    half = n - later
+    return Room(
+        np.zeros((half, ROWS), np.int64),
+        merged.view(np.int64)[: 1 << half],
+        np.empty((4 << half) + 1),
+        np.empty(BLOCK),
+        np.empty(1 << later - LOG_BLOCK),
+        np.empty(later),
+        np.empty((LOG_BLOCK, BLOCK)),
+        np.empty((6, BLOCK)),
+        np.empty(BLOCK, np.uint64),
+    )
+
+
+@njit(nogil=True, cache=True)
+def write_sums(a: Floats, sums: Floats) -> None:
+    """The sum of every subset of `a` in item order, at the position its mask has as an integer."""
+    sums[0] = 0.0
     size = 1
     for item in a:
         for k in range(size):
             sums[size + k] = sums[k] + item
         size *= 2
-    return sums
 
 
 @njit(nogil=True, cache=True)
-def distinct_sums(a: Floats) -> Floats:
-    """Return the distinct sums of the subsets of `a` in item order, ascending, between minus infinity and infinities.
+def list_starts(items: Buffer, x: Buffer) -> None:
+    """List in order, into x, the sums of the subsets of the items of each lane, added in item order.
 
     Adding an item to all of an ascending list leaves it ascending, since rounding is monotone; so lists are merged.
     """
-    room = (1 << len(a)) + 2
-    sums, moved, merged = np.empty(room), np.empty(room), np.empty(room)
-    sums[0] = moved[0] = merged[0] = -np.inf
-    sums[1], sums[2] = 0.0, np.inf
+    store(x, 0, load(items, 0) - load(items, 0))  # the bits of 0.0
     size = 1
-    for item in a:
-        for k in range(1, size + 1):
-            moved[k] = sums[k] + item
-        moved[size + 1] = np.inf
-        merge(sums, moved, np.uint64(size), merged)
-        sums, merged = merged, sums
+    for k in range(len(items)):
+        item = load(items, k)
+        # The list, then the list with the item in descending order, is bitonic; the first stage is done here.
+        for i in range((size + 1) // 2):
+            j = size - 1 - i
+            p, q = load(x, i), load(x, j)
+            p, more_q, q, more_p = *order(p, add_floats(q, item)), *order(q, add_floats(p, item))
+            store(x, i, p)
+            store(x, size + i, more_q)
+            store(x, j, q)
+            store(x, size + j, more_p)
         size *= 2
-        sums[size + 1] = np.inf
-    distinct = np.empty(4 * size + 1)
-    count = 0  # minus infinity included
-    for k in range(size + 1):
-        distinct[count] = sums[k]
-        count += sums[k] != sums[k + 1]
-    while size >= 2 * (count - 1):
-        size //= 2
-    distinct[count : 4 * size + 1] = np.inf  # as far as bisection reads
-    return distinct[: 4 * size + 1]
+        sort_runs(x, size, size // 2)
 
 
 @njit(nogil=True, cache=True)
-def merge(x: Floats, y: Floats, size: np.uint64, merged: Floats) -> None:
-    """Merge x[1 : size + 1] and y[1 : size + 1], both between infinities, from both ends and from the middle."""
-    one = np.uint64(1)
-    least, most = size - size, size  # of x among the lower half of both
-    while least < most:
-        middle = (least + most) // np.uint64(2)
-        if x[middle + one] <= y[size - middle]:
-            least = middle + one
-        else:
-            most = middle
-    # Four merges at once: each waits for its own comparisons only.
-    low, high = one, size
-    down, up = least, least + one
-    for k in range(np.uint64(1), size // np.uint64(2) + one):
-        low_x, low_y = x[low], y[k + one - low]
-        merged[k] = min(low_x, low_y)
-        low += np.uint64(low_x <= low_y)
-        down_x, down_y = x[down], y[size - k + one - down]
-        merged[size - k + one] = max(down_x, down_y)
-        down -= np.uint64(down_x > down_y)
-        up_x, up_y = x[up], y[size + k + one - up]
-        merged[size + k] = min(up_x, up_y)
-        up += np.uint64(up_x <= up_y)
-        high_x, high_y = x[high], y[size + size - k + one - high]
-        merged[size + size - k + one] = max(high_x, high_y)
-        high -= np.uint64(high_x > high_y)
-    if size == one:
-        merged[1], merged[2] = min(x[1], y[1]), max(x[1], y[1])
+def distinct_sums(x: Floats, starts: Floats) -> Floats:
+    """The different ones of ascending sums, after minus infinity and before infinities."""
+    size = len(x)
+    starts[0] = -np.inf
+    count, last = 1, x[0]
+    for k in range(1, size):
+        following = x[k]
+        starts[count] = last
+        count += last < following
+        last = following
+    starts[count] = last
+    count += last < np.inf
+    while size >= 2 * (count - 1):
+        size //= 2
+    starts[count : 4 * size + 1] = np.inf  # as far as bisection looks
+    return starts[: 4 * size + 1]
 
 
 @njit(nogil=True, cache=True)
 def finish(x: Floats, table: Floats, chosen: Floats) -> None:
     """Add to x[i] the items of choice i of a block, in item order: the table's, then those of the whole block."""
-    for i in range(BLOCK):
-        x[i] = x[i] + table[0, i] + table[1, i] + table[2, i] + table[3, i] + table[4, i] + table[5, i]
-    for item in chosen:
-        for i in range(BLOCK):
-            x[i] += item
+    for i in range(BLOCK // ROWS):
+        sums = load(x, i)
+        for k in range(LOG_BLOCK):
+            sums = add_floats(sums, load(table, k * (BLOCK // ROWS) + i))
+        for item in chosen:
+            sums = add_floats(sums, spread(item, sums))
+        store(x, i, sums)
 
 
 @njit(nogil=True, cache=True)
@@ -111,10 +133,38 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
     """Count the starts that are at most goals[i]."""
     step = np.uint64(len(starts) // 4)
     count[:] = np.uint64(0)
+    if step >= 4:
+        step //= np.uint64(4)
+        compare_with_seven(goals, starts[::step], step, count)
+        step //= np.uint64(2)
     while step:
         for i in range(BLOCK):
             count[i] += step if starts[count[i] + step] <= goals[i] else np.uint64(0)
         step //= np.uint64(2)
+
+
+@njit(nogil=True, cache=True)
+def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Places) -> None:
+    """The first three halvings at once: vectors compare with seven starts sooner than they look three up."""
+    first, second, third, fourth = starts[1], starts[2], starts[3], starts[4]
+    fifth, sixth, seventh = starts[5], starts[6], starts[7]
+    for i in range(BLOCK):
+        goal, steps = goals[i], 0.0
+        if first <= goal:
+            steps = 1.0
+        if second <= goal:
+            steps = 2.0
+        if third <= goal:
+            steps = 3.0
+        if fourth <= goal:
+            steps = 4.0
+        if fifth <= goal:
+            steps = 5.0
+        if sixth <= goal:
+            steps = 6.0
+        if seventh <= goal:
+            steps = 7.0
+        count[i] = np.uint64(steps) * step
 
 
 @njit(nogil=True, cache=True)
@@ -150,6 +200,15 @@ def least_around(goals: Floats, below: Floats, above: Floats) -> float:
     return least
 
 
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+def least_distance(w: float, x: Floats) -> float:
+    """The least distance between w and the numbers x."""
+    least = np.inf
+    for i in range(len(x)):
+        least = min(least, abs(w - x[i]))
+    return least
+
+
 @njit(nogil=True, cache=True)
 def look_around(starts: Floats, count: Places, below: Floats, above: Floats) -> None:
     """Look up the starts on both sides of each place."""
@@ -177,33 +236,63 @@ def choose(items: Floats, choice: int, chosen: Floats) -> int:
 
 
 @njit(nogil=True, cache=True)
-def solve_by_bisection(w: float, a: Floats) -> tuple[int, float]:
-    """Return the mask of least error, the smallest of equals, and that error; 8 to 32 items, a reachable target."""
-    # Sorting one start takes a quarter of the time of bisecting for one choice.
-    half = len(a) - max(LOG_BLOCK, (len(a) - 1) // 2)
-    starts, later = distinct_sums(a[:half]), a[half:]
-    low, high = subset_sums(later[:LOG_BLOCK]), subset_sums(later[LOG_BLOCK:])
-    table = np.empty((LOG_BLOCK, BLOCK))
+def solve_by_bisection(
+    rows: NDArray[np.int64], w: Floats, a: Floats, merged: Buffer, error: Floats, bits: NDArray[np.int64]
+) -> None:
+    """Find the mask of least error, the smallest of equals, and that error, for some rows of reachable problems.
+
+    They have 8 to 32 items; `merged` is that of a workspace.
+    """
+    room = make_room(a.shape[1], merged)
+    half = len(room.items)
+    items, sums = room.items.view(np.float64), room.lists.view(np.float64)
+    for first in range(0, len(rows), ROWS):
+        group = rows[first : first + ROWS]
+        for lane in range(len(group)):
+            items[:, lane] = a[group[lane], :half]
+        list_starts(room.items, room.lists)
+        for lane in range(len(group)):
+            row = group[lane]
+            starts = distinct_sums(sums[:, lane], room.starts)
+            choice, error[row] = best_choice(w[row], a[row, half:], starts, slack_of(a[row], a.shape[1] - half), room)
+            start = first_start(w[row], a[row, :half], a[row, half:], choice, error[row], room)
+            bits[row] = choice << half | start
+
+
+@njit(nogil=True, cache=True)
+def slack_of(a: Floats, later: int) -> float:
+    """How far w less one sum of the later items may be from the start that finishes at w; infinite if sums may be."""
+    low, high = extend(0.0, 0.0, a)
+    # No partial sum is beyond `size`. Each later item is rounded off once in either way of adding; the rest is for the
+    # sum of both parts, and for w less that and its move by the slack, which may be twice as large.
+    size = max(high, -low)
+    return (2 * later + 8) * UNIT_ROUNDOFF * size if high - low < LARGEST else np.inf
+
+
+@njit(nogil=True, cache=True)
+def best_choice(w: float, later: Floats, starts: Floats, slack: float, room: Room) -> tuple[int, float]:
+    """The first choice of later items that attains the least error, and that error."""
+    low, high, table, count = room.low, room.high, room.table, room.places
+    write_sums(later[:LOG_BLOCK], low)
+    write_sums(later[LOG_BLOCK:], high)
     for k in range(LOG_BLOCK):
         for i in range(BLOCK):
             table[k, i] = later[k] * (i >> k & 1)
-    # Fewer than n + 8 roundings, each of a number no larger than twice the sum of all magnitudes.
-    slack = 2.0 * (len(a) + 8) * UNIT_ROUNDOFF * np.abs(a).sum()
-    finite = slack < np.inf
-    wanted, lower, upper, below, above = np.empty((5, BLOCK))
-    count, target = np.empty(BLOCK, np.uint64), np.full(BLOCK, w)
-    room = np.empty(len(later))
+    finite = slack < np.inf  # otherwise bounds may be NaN; nothing is ruled out by them
+    wanted, lower, upper, below, above, target = room.blocks
+    target[:] = w
     best, best_choice = np.inf, 0
     for block in range(len(high)):
+        rest = high[block]
         for i in range(BLOCK):
-            wanted[i] = w - (low[i] + high[block])
-            lower[i] = wanted[i] - slack if finite else -np.inf
-            upper[i] = wanted[i] + slack if finite else np.inf
+            wanted[i] = w - (low[i] + rest)
+            lower[i] = wanted[i] - slack
+            upper[i] = wanted[i] + slack
         bisect(lower, starts, count)
         look_around(starts, count, below, above)
         if finite and least_around(wanted, below, above) - 2.0 * slack >= best:
             continue
-        chosen = room[: choose(later[LOG_BLOCK:], block, room)]
+        chosen = room.chosen[: choose(later[LOG_BLOCK:], block, room.chosen)]
         if not is_above(above, upper):
             bisect_exactly(w, upper, starts, count, below, table, chosen)
             look_around(starts, count, below, above)
@@ -218,21 +307,23 @@ def solve_by_bisection(w: float, a: Floats) -> tuple[int, float]:
             best, best_choice = least, block * BLOCK + first
         if best == 0.0:
             break
-    return best_choice << half | first_start(w, a[:half], later, best_choice, best, slack), best
+    return best_choice, best
 
 
 @njit(nogil=True, cache=True)
-def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, slack: float) -> int:
-    """Return the smallest mask of the earlier items that has the given error with a choice of the later ones."""
-    room = np.empty(len(later))
-    chosen = room[: choose(later, choice, room)]
-    wanted = w - chosen.sum()
-    starts = subset_sums(a)
-    for mask in range(len(starts)):
-        if not abs(wanted - starts[mask]) > error + 2.0 * slack:
-            total = starts[mask]
-            for item in chosen:
-                total += item
-            if abs(w - total) == error:
-                return mask
+def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, room: Room) -> int:
+    """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
+    chosen = room.chosen[: choose(later, choice, room.chosen)]
+    sums = room.starts[: 1 << len(a)]
+    write_sums(a, sums)
+    for block in range(0, len(sums), BLOCK):
+        part = sums[block : block + BLOCK]
+        for item in chosen:
+            for i in range(len(part)):
+                part[i] += item
+        if least_distance(w, part) == error:
+            first = 0
+            while abs(w - part[first]) != error:
+                first += 1
+            return block + first
     raise AssertionError("the best error was seen in the search, so some start attains it")

@@ -5,6 +5,7 @@ a new type, `Lanes`, with the few operations the network needs; LLVM turns each 
 512-bit registers and into two or four on others. The results are the same everywhere.
 
 Buffers are arrays of shape (length, lanes), int32 with 16 lanes or int64 with 8; see `lane_buffer`.
+Of arrays of float64 a vector holds the bits of eight neighbours.
 """
 
 import inspect
@@ -155,6 +156,13 @@ def upper(builder: Any, a: Any, b: Any) -> Any:
 
 
 @lane_by_lane
+def add_floats(builder: Any, a: Any, b: Any) -> Any:
+    """The sum of two vectors that hold the bits of float64, as such bits."""
+    floats = ir.VectorType(ir.DoubleType(), a.type.count)
+    return builder.bitcast(builder.fadd(builder.bitcast(a, floats), builder.bitcast(b, floats)), a.type)
+
+
+@lane_by_lane
 def magnitude(builder: Any, a: Any) -> Any:
     """The absolute value."""
     return builder.select(builder.icmp_signed("<", a, ir.Constant(a.type, None)), builder.neg(a), a)
@@ -209,6 +217,7 @@ def spread(typingctx: Any, value: Any, like: Lanes) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = _vector(signature.args[1])
         scalar = context.cast(builder, args[0], signature.args[0], signature.args[1].dtype)
+        scalar = builder.bitcast(scalar, vector.element)
         single = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
         return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), zeros)
