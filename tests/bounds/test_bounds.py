@@ -158,7 +158,7 @@ def test_theorem_9_fails_with_at_most_five_eighths_of_eps(d1: int, d2: int, H: i
 def test_theorem_9_raises_alpha_and_says_so() -> None:
     bound = bounds.attention_bound(d_model=4, d_out=9, input_norm=1.0)
     assert bound.input_norm == 3.0
-    assert bound.notes == ("input_norm raised from 1 to 3, the least that Theorem 9 covers.",)
+    assert bound.notes == ("computed for input norm 3, the least that Theorem 9 covers, not 1.",)
     assert bounds.attention_bound(d_model=4, d_out=9, variant="tight").notes == ()
 
 
@@ -591,7 +591,7 @@ def test_command_says_what_it_assumed() -> None:
     done = CliRunner().invoke(bound_app, ["attention", "--d-model", "64", "--n-heads", "4", "--tol", "0.01"])
     assert done.exit_code == 0
     assert "key_width                9,216   144 items per sum" in done.stdout
-    assert "input_norm raised from 1 to 8, the least that Theorem 9 covers." in done.stdout
+    assert "computed for input norm 8, the least that Theorem 9 covers, not 1." in done.stdout
     # 4 heads, 64 x 64 sums in each for queries and keys, and as many for values and outputs.
     assert "over the draw of the random weights: exp(-items / C), added up over all 32,768 subset sums." in done.stdout
     assert "the constant C is assumed: 7 for key_width, 7 for value_width. Its true value is not known" in done.stdout

@@ -1,5 +1,7 @@
 """Pictures show what a section describes, and come out the same bytes each time."""
 
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,13 @@ def test_words_names_and_numbers_are_there(tmp_path: Path) -> None:
     ):
         assert f">{said}<" in text.replace("> ", ">"), said
     assert "n_K^(1/4)" not in text  # typeset
+
+
+def test_a_long_title_is_wrapped(tmp_path: Path) -> None:
+    title = "A title of many words " * 6
+    text = svg_of(replace(section(chart()), title=title), tmp_path / "p")
+    assert title.strip() not in text
+    assert all(text.count(f">{line}<") == 1 for line in textwrap.wrap(title, 76))
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -207,6 +207,23 @@ def test_verify_lists_failures_and_exits_1(run: Run, ticket_file: Path) -> None:
     assert len(json.loads(run("verify", ticket_file, "--json").stdout)["failures"]) == 2
 
 
+def test_a_folder_is_not_a_ticket_but_may_hold_one(run: Run, tmp_path: Path) -> None:
+    done = run("generate", tmp_path)
+    assert done.returncode == 2
+    assert f"{tmp_path} is a folder; give a ticket file." in done.stderr
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "seed-0" / "best.ticket").touch()
+    done = run("generate", tmp_path)
+    assert f"{tmp_path} is a folder; give a ticket file, such as {tmp_path / 'seed-0' / 'best.ticket'}." in done.stderr
+
+
+def test_a_target_that_is_no_safetensors_says_how_to_save_one(run: Run, tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(1, 2)}, tmp_path / "t.pt")
+    done = run("bound", "given", "--target", tmp_path / "t.pt", "--tol", 0.01)
+    assert done.returncode == 1
+    assert "Save one with safetensors.torch.save_file(model.state_dict(), 'target.safetensors')." in done.stderr
+
+
 def test_verify_holds_the_certificate_against_a_target(run: Run, tmp_path: Path) -> None:
     target, other = {"weight": torch.tensor([[0.3, -0.2]])}, {"weight": torch.zeros(1, 2)}
     save_file(target, tmp_path / "model.safetensors")

@@ -127,7 +127,7 @@ def test_rows_become_the_file_they_were_made_from(shared_data: Path, tmp_path: P
 def test_wikitext_without_datasets_says_what_works_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        MissingExtraError, match=r"pip install 'strongticket\[hf\]', or use --data DIR\. The folder needs"
+        MissingExtraError, match=r"pip install 'strongticket\[hf\]', or use --data sample, .* DIR\. The folder needs"
     ):
         load_text("wikitext-103", cache=tmp_path)
 
@@ -136,7 +136,7 @@ def test_wikitext_offline_says_what_works_instead(monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("datasets", reason="datasets is not installed")
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(StrongTicketError, match=r"does not answer: .*; use --data DIR\. The folder needs"):
+    with pytest.raises(StrongTicketError, match=r"does not answer: .*; use --data sample, .* DIR\. The folder"):
         load_text("wikitext-103", cache=tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_wikitext_without_hub_and_copy_says_that_the_hub_is_down(
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "datasets", stub_datasets(None))
-    with pytest.raises(StrongTicketError, match=r"\(the Hugging Face hub does not answer: .*\); use --data DIR"):
+    with pytest.raises(StrongTicketError, match=r"\(the Hugging Face hub does not answer: .*\); use --data sample"):
         fetch_wikitext(tmp_path)
 
 

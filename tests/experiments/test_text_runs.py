@@ -313,6 +313,15 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
         reproduce_figure(fig8.FIGURE, QUICK, tmp_path)
 
 
+def test_outside_a_checkout_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = invoke("fig8")
+    assert done.exit_code == 1
+    assert "in ./results of the current folder (a checkout of the repository has some in results)" in str(
+        done.exception
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

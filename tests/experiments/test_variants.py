@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from strongticket.charts.parts import Chart
 from strongticket.cli.main import app
 from strongticket.experiments import CONSTRUCTIONS
 from strongticket.experiments.figure import How, Options, load_figure, reproduce_figure
@@ -48,7 +49,7 @@ def test_the_default_is_the_repositorys_run(name: str) -> None:
     config = plan.configure(Options())
     found = json.loads((RESULTS / name / "result.json").read_bytes())["config"]
     assert other_settings(found, as_json({"figure": name, **asdict(config)}), type(config)) is None
-    assert plan.variant(found) == ""
+    assert plan.variant(found) is None
 
 
 @pytest.mark.parametrize("option", VALUES)
@@ -62,7 +63,9 @@ def test_a_setting_changes_the_configuration_or_is_refused(name: str, option: st
         with pytest.raises(ValueError, match=rf"^{name} has no --[a-z-]+; its own settings are {own}\.$"):
             plan.configure(options)
         return
-    assert plan.variant(as_json(asdict(plan.configure(options)))).count(";") == 0, "this setting, and no other"
+    variant = plan.variant(as_json(asdict(plan.configure(options))))
+    assert variant is not None
+    assert variant.settings.count(";") == 0, "this setting, and no other"
     assert plan.configure(options) != usual
 
 
@@ -74,9 +77,15 @@ def test_a_variant_runs_and_says_what_it_is(name: str, tmp_path: Path) -> None:
     result = reproduce_figure(figure, config, tmp_path, How(row=told.append))
     assert result["violations"] == 0
     section = figure.section(result)
-    assert section.title.startswith(f"{figure.describe(result).title} (variant: ")
-    assert said in section.title
-    assert "sources 2" in section.title
+    usual = figure.describe(result)
+    assert section.title.startswith(f"{usual.title} (")
+    assert section.title.endswith(" more)")
+    assert section.name.startswith(f"{usual.name}, sources 2, ")
+    assert section.chapter == usual.name
+    (chart, *_) = (block for block in section.blocks if isinstance(block, Chart))
+    assert said in chart.caption
+    assert "sources 2" in chart.caption
+    assert "falls" not in section.plain or len(config.widths) > 1
     rows = len(config.widths) * len(config.assignments) * config.targets
     assert len(told) == rows, "one line for each width as soon as it is known"
     assert all(" units: worst error " in line or " blocks: worst error " in line for line in told)
@@ -90,7 +99,18 @@ def test_a_variant_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     folder = Path("out/sources-2_widths-24-16_heads-1_inputs-5/theorem3")
     assert (folder / "result.json").exists()
     assert f"{folder / 'result.json'}" in done.stdout
-    assert "variant: sources 2; widths 16, 24; heads 1; inputs 5" in " ".join(done.stdout.split())
+    assert "settings than the figure's: sources 2; widths 16, 24; heads 1; inputs 5" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", CONSTRUCTIONS)
+def test_a_quick_run_is_called_a_quick_look(name: str) -> None:
+    plan = load_figure(name).plan
+    variant = plan.variant(as_json(asdict(plan.configure(Options(quick=True)))))
+    assert variant is not None
+    assert variant.name == "quick look"
+    more = plan.variant(as_json(asdict(plan.configure(Options(quick=True, seed=7)))))
+    assert more is not None
+    assert more.name == "quick look, seed 7"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +119,8 @@ def test_a_variant_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.M
         (("fig4", "--blocks", "3"), "fig4 has no --blocks; its own settings are --widths, --heads, --inputs."),
         (("fig4", "--widths", "8,many"), "--widths must be whole numbers separated by commas, such as 8,16"),
         (("fig4", "--widths", "0,8"), "--widths must be positive whole numbers; got 0."),
+        (("fig4", "--widths", "7,9"), "fig4 needs --widths that are multiples of 2; got 7. Use 8."),
+        (("theorem3", "--d-model", "3"), "theorem3 needs --widths that are multiples of 3; got 32. Use 33."),
         (("fig7", "--widths", "8"), "--widths is for figures of constructions, fig4 to scans"),
     ],
 )

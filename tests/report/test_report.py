@@ -285,6 +285,20 @@ def test_a_glance_has_the_first_tickets_and_says_how_many_there_are(tmp_path: Pa
     assert contents.count("<li>") == 1
 
 
+def test_variants_of_a_figure_are_told_apart_and_make_one_headline(tmp_path: Path, out: Path) -> None:
+    content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
+    usual = content["config"]
+    for name, changed in (("a", {"sources": 20}), ("b", {"init": "xavier", "seed": 7, "inputs": 9}), ("c", {})):
+        write(tmp_path / name, content | {"config": usual | changed})
+    page, _ = page_of(tmp_path, out=out)
+    (listed,) = re.findall(r'<ul class="glance".*?</ul>', page, flags=re.DOTALL)
+    names = [name for name in re.findall(r"<li><a href=.*?>(.*?)</a>", listed) if name.startswith("Figure 4")]
+    assert names == ["Figure 4", "Figure 4, sources 20", "Figure 4, seed 7, init xavier, 1 more"]
+    (findings,) = re.findall(r'<ul class="findings".*?</ul>', page, flags=re.DOTALL)
+    assert findings.count("Prune a random attention") == 1
+    assert "Every constructed ticket comes with a proof" in findings
+
+
 def test_too_many_tickets_are_counted_out(tmp_path: Path, out: Path) -> None:
     for place in range(14):
         small_ticket().save(tmp_path / f"{place:02}.ticket")
@@ -464,6 +478,7 @@ def test_a_page_of_nothing_is_a_failure(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["report", str(tmp_path / "empty"), "--out", str(out)])
     assert isinstance(done.exception, StrongTicketError)
     assert "has nothing to show" in str(done.exception)
+    assert done.stdout == "", "no page to open"
     assert "holds no result.json" in out.read_text()
 
 

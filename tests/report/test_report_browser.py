@@ -120,14 +120,17 @@ def test_slider_goes_through_the_widths_and_the_difference_vanishes(visit: Visit
     section = visit.open(full_page).section("maps")
     slider, said = section.locator("input[type=range]"), section.locator(".said")
     cells = section.locator(".trio svg").nth(1)
-    first = cells.inner_html()
+    first, targets = cells.inner_html(), section.locator(".trio svg").nth(0)
+    shown = targets.inner_html()
     assert "At width 8" in said.inner_text()
     slider.focus()
     visit.page.keyboard.press("ArrowRight")
     assert "At width 16" in said.inner_text()
     assert cells.inner_html() != first
     slider.fill(str(len(FIG4["widths"]) - 1))
-    assert "At width 128 the largest difference of an attention weight is below 10⁻⁶" in said.inner_text()
+    least = "At width 128 the largest difference of an attention weight is 10⁻⁶ or less, the last digit stored."
+    assert least in said.inner_text()
+    assert targets.inner_html() == shown, "one scale for all widths"
     assert cells.inner_html() == section.locator(".trio svg").nth(0).inner_html().replace("Target:", "Ticket:")
     section.get_by_role("button", name="Input 2").click()
     assert cells.inner_html() != first

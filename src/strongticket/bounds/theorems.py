@@ -246,7 +246,7 @@ def _covered_norm(input_norm: float, least: float, statement: str, variant: Vari
     check_variant(variant)
     if variant == "tight" or input_norm >= least:
         return input_norm, ()
-    return least, (f"input_norm raised from {input_norm:g} to {least:g}, the least that {statement} covers.",)
+    return least, (f"computed for input norm {least:g}, the least that {statement} covers, not {input_norm:g}.",)
 
 
 def _log_sum(log_x: float, log_y: float) -> float:

@@ -22,6 +22,7 @@ _POINTS: dict[Dash, str] = {"solid": "o", "dashed": "s", "dotted": "v", "dashdot
 # its name, and the distance from an axis down to its legend, below the numbers and the name.
 _WIDTH, _HEAD, _LINE, _PANEL, _MINOR, _ROW, _AXIS, _UNDER = 9.6, 0.42, 0.17, 3.6, 1.6, 0.22, 0.85, 0.42
 _CHARACTERS, _LEGEND = 145, 68  # in a line under the title, and in a line of a legend under half the width
+_TITLE, _TITLE_LINE = 76, 0.22  # characters in a line of the title, and the height of a further line in inches
 _HEADING = 98  # characters in a line of a panel's title, if it has the whole width
 _AT_END = 30  # characters in a line of a name at the end of its line
 _FRAME = 1.05  # inches of a panel that are not its plot: title, numbers, a name
@@ -94,14 +95,17 @@ class _Picture:
     def draw(self, section: Section, path: Path) -> None:
         finding, words = _words(section)
         rows = list(_with_legends(_rows(section)))
-        heights = [_HEAD + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
+        title = textwrap.wrap(section.title, _TITLE)
+        under = _HEAD + _TITLE_LINE * (len(title) - 1)
+        heights = [under + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
         figure = new_figure(_WIDTH, sum(heights), self.back)
         head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights, facecolor=self.back)
         at_top = {"va": "top", "color": self.ink}
-        head.text(0.012, 1 - 0.1 / heights[0], _set(section.title), fontsize=13, fontweight="bold", **at_top)
+        headline = "\n".join(map(_set, title))
+        head.text(0.012, 1 - 0.1 / heights[0], headline, fontsize=13, fontweight="bold", **at_top)
         for lines, colour, above in ((finding, self.ink, 0), (words, self.pale, len(finding))):
-            place = 1 - (_HEAD + _LINE * above) / heights[0]
-            head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, va="top", linespacing=1.35)
+            place, look = 1 - (under + _LINE * above) / heights[0], {"va": "top", "linespacing": 1.35}
+            head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, **look)
         for band, (row, legends) in zip(bands, rows, strict=True):
             panels = band.subplots(1, len(row), squeeze=False)[0]
             for axes, panel, names in zip(panels, row, legends, strict=True):

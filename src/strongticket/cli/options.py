@@ -13,8 +13,18 @@ from strongticket.cli.terminal import bad_usage, tell
 if TYPE_CHECKING:
     from strongticket.cluster import Cluster
 
+
+def _ticket_file(path: Path) -> Path:
+    """Refuse a folder; if it has a search's ticket, name it."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("**/best.ticket"))
+    raise typer.BadParameter(f"{path} is a folder; give a ticket file{f', such as {found[0]}' if found else ''}.")
+
+
 TicketFile = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, show_default=False, help="Ticket file.")
+    Path,
+    typer.Argument(metavar="FILE", exists=True, show_default=False, help="Ticket file.", callback=_ticket_file),
 ]
 Families = Annotated[
     Path | None,

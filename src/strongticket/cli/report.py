@@ -34,7 +34,7 @@ def report(
     sections = summary["sections"]
     if as_json:
         print_json(summary)
-    else:
+    elif sections:
         for title in sections:
             typer.echo(f"  {printable(title)}")
         for left in summary["left_out"]:
@@ -42,4 +42,6 @@ def report(
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
         typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:
-        raise StrongTicketError(f"{out} has nothing to show: everything found was left out; the page says why.")
+        raise StrongTicketError(
+            f"{out} has nothing to show: no result or ticket that can be shown was found; the page says why."
+        )

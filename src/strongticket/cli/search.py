@@ -51,7 +51,7 @@ def search(
             metavar="N",
             show_default=False,
             help="Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
-            "a strong ticket.",
+            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with consecutive seeds.")] = 1,

@@ -11,6 +11,7 @@ from torch import Tensor
 from strongticket.errors import MissingExtraError, StrongTicketError
 
 _WEIGHTS = "model.safetensors"
+_SAVE = "safetensors.torch.save_file(model.state_dict(), 'target.safetensors')"
 
 
 def load_target(path: Path) -> dict[str, Tensor]:
@@ -26,7 +27,7 @@ def load_target(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except SafetensorError as error:
-        raise StrongTicketError(f"{file}: not a safetensors file ({error}).") from error
+        raise StrongTicketError(f"{file}: not a safetensors file ({error}). Save one with {_SAVE}.") from error
 
 
 def load_samples(path: Path) -> Tensor:

@@ -39,7 +39,7 @@ def fetch_wikitext(folder: Path) -> None:
     missing = [split for split in _SPLIT_NAMES if not (folder / f"{split}.txt").is_file()]
     if not missing:
         return
-    instead = f"use --data DIR. {LAYOUT}"
+    instead = f"use --data sample, a short text that is packaged, or --data DIR. {LAYOUT}"
     datasets = _import("datasets", f"{WIKITEXT} needs datasets", instead)
     unreachable = _why_unreachable()
     try:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from strongticket.construct.assignment import Assignment
 from strongticket.environment import command_line, environment
-from strongticket.experiments.figure import How, Options
+from strongticket.experiments.figure import How, Options, Variant
 from strongticket.experiments.options import VARIANT
 from strongticket.experiments.results import ResultFolder
 from strongticket.experiments.tasks import SourceConfig, Task, cut, sources_of, worst_and_certified
@@ -18,6 +18,7 @@ from strongticket.parallel import run_tasks
 from strongticket.settings import filled
 
 C = TypeVar("C", bound=SourceConfig)
+_NAMED = 2  # settings in a variant's short name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,18 @@ class Constructions(Generic[C]):
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
     sources_per_task: int  # of one target and width
 
-    def variant(self, config: Json) -> str:
-        """Name the settings that differ from the figure's defaults."""
-        usual = self.configure(Options())
-        return "; ".join(_differences(filled(config, type(usual)), as_json(asdict(usual))))
+    def variant(self, config: Json) -> Variant | None:
+        """Name the settings that differ from the figure's defaults, or from those of a quick look if that is nearer."""
+        usual, quick = (self._unlike(config, Options(quick=quick)) for quick in (False, True))
+        if not usual:
+            return None
+        named = ["quick look", *quick.values()] if len(quick) < len(usual) else [*usual.values()]
+        more = f"{len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return Variant(", ".join(filter(None, (*named[:_NAMED], more))), "; ".join(usual))
+
+    def _unlike(self, config: Json, options: Options) -> dict[str, str]:
+        expected = self.configure(options)
+        return dict(_differences(filled(config, type(expected)), as_json(asdict(expected))))
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the remaining tasks; if the result is finished, read it."""
@@ -90,14 +99,18 @@ def in_words(task: Task[C], rows: Sequence[Json]) -> str:
     return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
 
 
-def _differences(config: Json, usual: Json) -> Iterator[str]:
+def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:
+    """Yield each setting that differs, in full and in short: a list by its ends."""
     for name, value in usual.items():
         found = config.get(name)
         if isinstance(value, dict) and isinstance(found, dict):
             yield from _differences(found, value)
         elif found != value and name != "assignments":  # missing in older results
-            words = ", ".join(map(str, found)) if isinstance(found, list) else found
-            yield f"{name.removeprefix('n_').replace('_', ' ')} {words}"
+            values = found if isinstance(found, list) else [found]
+            ends = values if len(values) < 3 else [f"{values[0]} to {values[-1]}"]
+            what = name.removeprefix("n_").replace("_", " ")
+            full, short = (f"{what} {', '.join(map(str, each))}" for each in (values, ends))
+            yield full, short
 
 
 def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
@@ -107,11 +120,17 @@ def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
     return {**first, "violations": violations, **dict(others)}
 
 
-def following(config: C, options: Options, **quick: Any) -> C:
-    """Apply a user's options to a configuration; `quick` has the smaller settings that `--quick` uses.
+def following(config: C, options: Options, *, coordinates: int = 1, **quick: Any) -> C:
+    """Apply a user's options to a configuration.
+
+    Args:
+        config: the figure's defaults.
+        options: what the user asked for.
+        coordinates: how many coordinates share the hidden units; each width must be a multiple of this.
+        quick: the smaller settings that `--quick` uses.
 
     Raises:
-        ValueError: the figure has no such setting.
+        ValueError: the figure has no such setting, or a width cannot be shared out.
     """
     asked: dict[str, Any] = {"seed": options.seed, "targets": options.targets, "init": options.init}
     asked |= quick if options.quick else {}
@@ -120,14 +139,20 @@ def following(config: C, options: Options, **quick: Any) -> C:
         value = getattr(options, own.name)
         if own.metadata["option"].get("rich_help_panel") == VARIANT and value != own.default:
             config = _vary(config, own.name, value)
+    if uneven := [n for n in config.widths if n % coordinates]:
+        figure, least = _figure_of(config), -(-uneven[0] // coordinates) * coordinates
+        raise ValueError(f"{figure} needs --widths that are multiples of {coordinates}; got {uneven[0]}. Use {least}.")
     return config
+
+
+def _figure_of(config: SourceConfig) -> str:
+    return type(config).__module__.rpartition(".")[2]
 
 
 def _vary(config: C, option: str, value: Any) -> C:
     if (path := config.varied.get(option)) is None:
-        figure = type(config).__module__.rpartition(".")[2]
         settings = ", ".join(f"--{name.replace('_', '-')}" for name in config.varied)
-        raise ValueError(f"{figure} has no --{option.replace('_', '-')}; its own settings are {settings}.")
+        raise ValueError(f"{_figure_of(config)} has no --{option.replace('_', '-')}; its own settings are {settings}.")
     group, _, name = path.rpartition(".")
     of: Any = getattr(config, group) if group else config
     if isinstance(getattr(of, name), tuple):

@@ -89,7 +89,8 @@ class Result(curves.Result[Point]):
 def configure(options: Options) -> Config:
     """Apply the options; `--quick` only means fewer sources, widths and inputs."""
     target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
-    return following(Config(target=target), options, sources=20, widths=(8, 16, 24, 32, 40, 48), inputs=1000)
+    quick: dict[str, Any] = {"sources": 20, "widths": (8, 16, 24, 32, 40, 48), "inputs": 1000}
+    return following(Config(target=target), options, coordinates=D_MODEL, **quick)
 
 
 def run_task(task: Task[Config]) -> Json:
@@ -201,9 +202,9 @@ def describe(result: Result) -> Section:
     ]
     means = [
         _line("mean ± deviation over sources", points, "mean", spread=True, colour="mean"),
-        *curves.curve("its fit", first["mean"], widths, "mean"),
+        *curves.curve("fit of the mean", first["mean"], widths, "mean"),
         _line("median", points, "median", colour="median", line=False),
-        *curves.curve("its fit", first["median"], widths, "median", "dashdot"),
+        *curves.curve("fit of the median", first["median"], widths, "median", "dashdot"),
         *ours,
         *paper,
         _line("mean certificate", points, "mean", "certificate", dash="dotted", marks=False),
@@ -215,11 +216,14 @@ def describe(result: Result) -> Section:
     # Where no source misses an entry, misses cause no part of the error.
     parts = [point["mean_from_unreachable"] if point["unreachable_sources"] else None for point in points]
     shares: dict[str, tuple[Colour, list[float] | list[float | None]]] = {
-        "sources with an entry out of reach": ("miss", missed),
-        "their part of the mean error": ("mean", parts),
+        "sources that miss an entry": ("miss", missed),
+        "part of mean error from misses": ("mean", parts),
     }
     if adaptive:
-        shares["such sources, adaptive units"] = ("s1", [point["unreachable_sources"] for point in adaptive])
+        shares["sources that miss an entry, adaptive units"] = (
+            "s1",
+            [point["unreachable_sources"] for point in adaptive],
+        )
     tables = [table(own, found) for found, own in targets for table in (_width_table, _fit_table)]
     if adaptive:
         tables += [
@@ -228,14 +232,21 @@ def describe(result: Result) -> Section:
         ]
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     halves = _halves(first["median_slope"])
-    falls = "Each extra random number halves the error" if halves else f"The median error falls from {narrow} to {wide}"
+    if halves:
+        falls = "Each extra random number halves the error"
+    elif len(points) > 1:
+        falls = f"From width {widths[0]} to {widths[-1]}, the median error falls from {narrow} to {wide}"
+    else:
+        falls = f"At width {widths[0]}, the median error is {narrow}"
+    low, high = (width // D_MODEL for width in first["median_slope"]["widths"])
+    where = f"from {low} to {high} random numbers per weight"
     carried = "Sources that miss an entry dominate the mean" if any(missed) else "The mean error and the paper’s fit"
     chart = Chart(
         title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
         f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
-        f"{curves.ADAPTIVE if adaptive else ''}",
+        f"{f' The halving holds {where}.' if halves else ''}{curves.ADAPTIVE if adaptive else ''}",
         views=(
             View(name="Median", says=falls, x=curves.WIDTH, y="error", series=medians),
             View(
@@ -264,9 +275,10 @@ def describe(result: Result) -> Section:
         name="Figure 4",
         title=f"Figure 4: {'each extra random number halves the error' if halves else 'error against width'}",
         lead=" ".join(filter(None, said)),
-        finding=f"median error {narrow} at width {widths[0]}, {wide} at width {widths[-1]}",
+        finding=f"median error {narrow} at width {widths[0]}"
+        + (f", {wide} at width {widths[-1]}" if len(points) > 1 else ""),
         plain="Prune a random attention, train nothing, and it computes nearly the same as a given one. "
-        + (f"{falls}." if halves else f"As it gets wider, the median error falls from {narrow} to {wide}."),
+        + (f"{falls}, {where}." if halves else f"{falls}."),
         blocks=(chart,),
     )
 
@@ -295,7 +307,7 @@ def describe_halving(result: Result) -> Section:
     )
     caption = (
         f"A random attention, pruned and not trained, against its target: {config['sources']} random "
-        f"networks per point, {config['inputs']:,} inputs."
+        f"networks per point, {config['inputs']:,} inputs. The halving holds from {start['items']} on."
     )
     chart = Chart(title="", caption=caption, views=(view,), tables=())
     title = "Each extra random number halves the error" if _halves(found["median_slope"]) else "The error falls"

@@ -22,7 +22,7 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import Target, TargetConfig, make_target, token_output
+from strongticket.experiments.targets import D_MODEL, Target, TargetConfig, make_target, token_output
 from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
@@ -69,8 +69,8 @@ class Inputs(NamedTuple):
 def configure(options: Options) -> Config:
     """Apply the options; `--quick` only means fewer sources, widths, lengths and inputs."""
     target = TargetConfig(kind=options.target or "trained", normalize=options.normalize or False)
-    fewer = {"sources": 10, "widths": (16, 32, 48), "lengths": (4, 16, 64, 256, 1024)}
-    return following(Config(target=target), options, **fewer, inputs=64, all_tokens_inputs=16)
+    fewer: dict[str, Any] = {"sources": 10, "widths": (16, 32, 48), "lengths": (4, 16, 64, 256, 1024)}
+    return following(Config(target=target), options, coordinates=D_MODEL, **fewer, inputs=64, all_tokens_inputs=16)
 
 
 def run_task(task: Task[Config]) -> Json:

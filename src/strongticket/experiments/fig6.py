@@ -99,7 +99,7 @@ def configure(options: Options) -> Config:
             "fig6 has untrained targets, as in the paper; leave out --target, or run the other figures without fig6."
         )
     config = Config() if options.normalize is None else Config(normalize=options.normalize)
-    return following(config, options, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
+    return following(config, options, coordinates=D_MODEL, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
 
 
 def make_target(config: Config, index: int) -> Json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from strongticket.charts import picture
-from strongticket.charts.parts import Section
+from strongticket.charts.parts import Chart, Section
 from strongticket.cluster import Cluster
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments.options import Options as Options
@@ -45,6 +45,14 @@ class How:
 ALONE = How()
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a result differs from the figure's defaults: a short name for titles, and all settings for the caption."""
+
+    name: str
+    settings: str
+
+
 class Plan(Protocol[C]):
     """The work a figure is made of: constructions, or runs on text."""
 
@@ -54,9 +62,9 @@ class Plan(Protocol[C]):
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Do the remaining work in `out`/`name`, and return the content of its `result.json`."""
 
-    def variant(self, config: Json) -> str:
-        """Say how the configuration of a result differs from the figure's defaults; empty if it does not."""
-        return ""
+    def variant(self, config: Json) -> Variant | None:
+        """Say how the configuration of a result differs from the figure's defaults, if it does."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +76,22 @@ class Figure(Generic[C]):
     describe: Callable[[Json], Section]
 
     def section(self, result: Json) -> Section:
-        """Describe a result; the title names settings that differ from the figure's defaults."""
+        """Describe a result; title and name tell a variant from the figure, and the caption lists its settings."""
         section, variant = self.describe(result), self.plan.variant(result["config"])
-        return replace(section, title=f"{section.title} (variant: {variant})") if variant else section
+        if variant is None:
+            return section
+        blocks = list(section.blocks)
+        place = next(k for k, block in enumerate(blocks) if isinstance(block, Chart))
+        chart = blocks[place]
+        assert isinstance(chart, Chart)
+        blocks[place] = replace(chart, caption=f"{chart.caption} Other settings than the figure’s: {variant.settings}.")
+        return replace(
+            section,
+            title=f"{section.title} ({variant.name})",
+            name=f"{section.name}, {variant.name}",
+            chapter=section.name,
+            blocks=blocks,
+        )
 
 
 def load_figure(name: str) -> Figure[Any]:

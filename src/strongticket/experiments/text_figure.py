@@ -66,12 +66,14 @@ class TextRuns(Plan[Choice]):
         finished = [row for _, row in found if row is not None]
         if not finished:
             asked = f"of {', '.join(config.models)} with the {config.schedule} schedule"
-            way_on = ": --minutes are too few for the first."
+            where, way_on = str(out), ": --minutes are too few for the first."
             if how.work is None:
                 way_on = "; give --data to start some, or --out with the folder that has them."
+                if not out.is_absolute():
+                    where = f"./{out} of the current folder (a checkout of the repository has some in results)"
             elif config.only:
                 way_on = f": --only {config.only!r} or --minutes let none start."
-            raise NothingToDrawError(f"{name} has no finished run {asked} in {out}{way_on}")
+            raise NothingToDrawError(f"{name} has no finished run {asked} in {where}{way_on}")
         result: dict[str, Any] = as_json(
             {
                 "config": {"figure": name, "schedule": config.schedule, "models": dict(config.models)},

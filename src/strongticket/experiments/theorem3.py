@@ -93,7 +93,9 @@ def configure(options: Options) -> Config:
             "theorem3 has untrained targets of norm 1, as the theorem assumes; leave out --target and --no-normalize."
         )
     least = math.sqrt(options.d_model or 0)  # as the theorem requires
-    return following(Config(input_norm=max(Config().input_norm, least)), options, sources=40, widths=(32, 48, 64, 80))
+    config = Config(input_norm=max(Config().input_norm, least))
+    coordinates = options.d_model or config.d_model
+    return following(config, options, coordinates=coordinates, sources=40, widths=(32, 48, 64, 80))
 
 
 def make_target(config: Config, index: int) -> Json:

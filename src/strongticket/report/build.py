@@ -47,7 +47,8 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
             shown += [result] if made and result not in shown else []
     certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)
-    order = sorted(sections, key=lambda section: _ORDER.index(section.anchor))
+    # A figure comes before its variants, which have a chapter.
+    order = sorted(sections, key=lambda section: (_ORDER.index(section.anchor), section.chapter))
     order += _joint_section({run.folder: run for run in found.searches}, found, search_sections)
     order += _joint_section({compared.path: compared for compared in found.comparisons}, found, single_section)
     for rows in found.benchmarks:

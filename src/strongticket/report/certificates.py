@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, ramp_of, table_of
+from strongticket.experiments.fig4 import MAP_DIGITS
+from strongticket.experiments.figure import load_figure
 from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
@@ -18,8 +20,8 @@ def certificate_section(results: Sequence[Result]) -> Section:
     """Draw every source of these figures: its worst error on any input against its certificate."""
     views, tables, total, violations = [], [], 0, 0
     figures = [typed(Certified, result.content) for result in results]
-    for figure in figures:
-        name = str(figure.config.figure).replace("fig", "Figure ")
+    for result, figure in zip(results, figures, strict=True):
+        name = _name(result)
         ways = {name: figure.widths} | ({f"{name}, adaptive": figure.adaptive.widths} if figure.adaptive else {})
         for way, points in ways.items():
             groups = [(point.width, *worst_and_certified(point.sources)) for point in points]
@@ -43,11 +45,18 @@ def certificate_section(results: Sequence[Result]) -> Section:
         lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",
-        plain=f"Every ticket comes with a proof of how far off it can be. {total:,} were tried: "
+        plain=f"Every constructed ticket comes with a proof of how far off it can be. {total:,} were tried: "
         + (f"{violations} broke it." if violations else "none broke it."),
         blocks=(chart,),
         origin=origin_of(*results),
     )
+
+
+def _name(result: Result) -> str:
+    """Name the figure, and the variant if it is one."""
+    figure = str(result.config["figure"])
+    variant = load_figure(figure).plan.variant(result.config)
+    return figure.replace("fig", "Figure ") + (f", {variant.name}" if variant else "")
 
 
 def _view(name: str, groups: Sequence[Group]) -> View:
@@ -97,7 +106,7 @@ def map_section(result: Result) -> Section:
     if any(np.shape(each) != np.shape(theirs) or np.ndim(each) != 3 for each in maps):
         raise ValueError("attention maps of target and sources differ in shape")
     rows = [
-        (str(n), *map(number, np.abs(np.subtract(each, theirs, dtype=np.float64)).max(axis=(1, 2)).tolist()))
+        (str(n), *map(_gap, np.abs(np.subtract(each, theirs, dtype=np.float64)).max(axis=(1, 2)).tolist()))
         for n, each in zip(widths, maps, strict=True)
     ]
     samples = len(theirs)
@@ -129,6 +138,11 @@ def map_section(result: Result) -> Section:
         blocks=(block,),
         origin=origin_of(result),
     )
+
+
+def _gap(value: float) -> str:
+    """Write a difference of stored weights; below their last digit it is only rounding."""
+    return "≤ 10⁻⁶" if value < 1.5 * 10.0**-MAP_DIGITS else number(value)
 
 
 def _round(value: float) -> float:

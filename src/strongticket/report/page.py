@@ -43,7 +43,7 @@ def render_page(sections: Sequence[Section], left_out: Sequence[tuple[str, str]]
         style=Markup(style),
         script=Markup(script),
         hero=hero,
-        findings=[section.plain for section in sections if section.plain][:_FINDINGS],
+        findings=_findings(sections),
         glance=list(_glance(sections)),
         entries=_entries(shown),
         sections=shown,
@@ -67,6 +67,15 @@ def _hero(sections: Sequence[Section]) -> tuple[Section | None, list[Section]]:
                     *sections[place + 1 :],
                 ]
     return None, list(sections)
+
+
+def _findings(sections: Sequence[Section]) -> list[str]:
+    """Return the first findings, one for each entry in the list of contents: variants of a figure say much the same."""
+    first: dict[str, str] = {}
+    for section in sections:
+        if section.plain:
+            first.setdefault(section.chapter or section.name, section.plain)
+    return list(first.values())[:_FINDINGS]
 
 
 def render_section(section: Section) -> str:

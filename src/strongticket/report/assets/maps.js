@@ -16,6 +16,7 @@ class Maps {
     });
     this.said = make(root, "p", { class: "said", "aria-live": "polite" });
     this.largest = this.largestGap();
+    this.top = Math.max(...[spec.target, ...spec.sources].flat(3)); // one scale for all widths and inputs
     this.draw();
   }
 
@@ -49,14 +50,13 @@ class Maps {
     const n = this.spec.widths[this.width];
     const target = this.spec.target[this.sample], source = this.spec.sources[this.width][this.sample];
     const gaps = source.map((row, i) => row.map((value, j) => value - target[i][j]));
-    const top = Math.max(...target.flat(), ...source.flat());
     this.output.textContent = `n = ${n}`;
     this.slider.setAttribute("aria-valuetext", `width ${n}`);
-    this.drawMap(this.panes[0], target, (value) => ["weight", value / top]);
-    this.drawMap(this.panes[1], source, (value) => ["weight", value / top]);
+    this.drawMap(this.panes[0], target, (value) => ["weight", value / this.top]);
+    this.drawMap(this.panes[1], source, (value) => ["weight", value / this.top]);
     this.drawMap(this.panes[2], gaps, (value) => [value > 0 ? "more" : "less", Math.abs(value) / this.largest], true);
     const gap = Math.max(...gaps.flat().map(Math.abs));
-    this.said.textContent = `At width ${n} the largest difference of an attention weight is ${gap < 1e-6 ? "below 10⁻⁶" : say(gap)}.`;
+    this.said.textContent = `At width ${n} the largest difference of an attention weight is ${gap < 1.5e-6 ? "10⁻⁶ or less, the last digit stored" : say(gap)}.`;
   }
 
   drawMap({ name, pane }, map, paint, signed = false) {
