@@ -170,7 +170,7 @@ def test_going_on_with_another_rule_is_refused(tmp_path: Path) -> None:
 
 
 def test_masks_that_are_still_soft_when_the_search_ends_are_said() -> None:
-    with pytest.warns(UserWarning, match=r"over 1,000 steps, and the search ends after 2, .*Use relaxed:steps=2\."):
+    with pytest.warns(UserWarning, match=r"over 1,000 steps, but the search ends after 2, .*Use relaxed:steps=2\."):
         search("relaxed", steps=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
