@@ -91,6 +91,9 @@ def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[.
     return command_with
 
 
+_WIDEST_CHOICES = 64  # in columns; with the flag's name they fill a line of 80
+
+
 def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
     for own in fields(kind):
         if is_dataclass(own.default_factory):
@@ -115,6 +118,8 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     if words and any(get_origin(part) is Mapping for part in get_args(kind)):
         kind = str
         more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
+    if get_origin(kind) is Literal and len("|".join(get_args(kind))) > _WIDEST_CHOICES:
+        more |= {"metavar": "NAME", "help": f"{more['help']} One of {', '.join(get_args(kind))}."}
     # Typer adds --no-NAME to flags it names itself, which is useless for a flag that is off by default.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
     place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
