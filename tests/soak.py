@@ -85,7 +85,7 @@ def as_command(call: Callable[[], object]) -> None:
     from strongticket.__main__ import main
     from strongticket.cli import main as cli
 
-    cli.app = call  # type: ignore[assignment]
+    cli.app = lambda **_: call()  # type: ignore[assignment]
     main()
 
 

@@ -92,7 +92,7 @@ def test_a_ticket_of_a_convolutional_network() -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (["--networks", "resnet"], "networks are 300-100, 48-24, conv; got 'resnet'"),
+        (["--networks", "resnet"], "networks must be among 300-100, 48-24, conv; got 'resnet'"),
         (["--rules", "magic"], "rule must be one of edge-popup"),
         (["--densities", "0.5,70"], "density must be in"),
     ],

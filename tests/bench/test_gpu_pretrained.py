@@ -25,7 +25,7 @@ def test_another_ticket_than_the_cpus_is_an_error(monkeypatch: pytest.MonkeyPatc
         return type("Ticket", (), {"identity": device})
 
     monkeypatch.setattr(gpu_pretrained, "construct_pretrained", another)
-    with pytest.raises(WrongAnswerError, match="one layer is cuda on cuda, and cpu on the CPU"):
+    with pytest.raises(WrongAnswerError, match="one layer is cuda on cuda, but cpu on the CPU"):
         gpu_pretrained.check_on_cpu(llama(**SMALL), "cuda", 8)
 
 

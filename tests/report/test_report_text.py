@@ -70,7 +70,7 @@ def trained(config: Any) -> bool:
 
 PARTS: dict[str, tuple[Keep, int, str]] = {
     "one seed": (lambda config: config.seed == 0, 2, "Single runs have no interval"),
-    "two seeds": (lambda config: config.seed < 2, 2, "one that holds zero leaves the effect open"),
+    "two seeds": (lambda config: config.seed < 2, 2, "if one contains zero, the effect is uncertain"),
     "a scale of one seed only": (lambda config: config.seed == 0 or config.policy.qk_scale < 3, 2, "there is one seed"),
     "no scale 1 for one policy": (lambda c: trained(c) or c.policy.qk_scale > 1, 2, "no run at scale 1"),
     "no scale 1 at all": (lambda config: config.policy.qk_scale > 1, 1, "planned runs"),
