@@ -249,7 +249,7 @@ def test_no_thread_of_a_writer_waits_for_the_compiler() -> None:
 
 
 def test_a_hundred_million_weights_save_and_load_in_seconds_and_little_memory(tmp_path: Path) -> None:
-    """On one core; peak resident memory above that before may be four times the packed 12.5 MB (2.6 to 3.5 were measured)."""
+    """On one core; the peak of resident memory may rise by four times the packed 12.5 MB; 2.6 to 3.5 were measured."""
     script = f"""
 import re, time
 import numpy as np, torch
