@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import append_line, atomic_write, discard, lock, lock_file, sweep, waiting_lock
+from strongticket.files import (
+    append_line,
+    atomic_write,
+    discard,
+    lock,
+    lock_file,
+    read_json,
+    regular,
+    sweep,
+    waiting_lock,
+)
 from tests.waiting import wait_until
 
 
@@ -213,3 +223,14 @@ def test_a_line_that_finds_no_room_is_an_error_that_names_the_file(room: int, tm
         file.seek(90)
         append_line(file, {"step": 1})
     assert path.read_bytes().endswith(b'{}\n{"step": 1}\n')
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "result.json")
+    with pytest.raises(OSError, match=r"not a regular file: .*result\.json"):
+        read_json(pipe)
+    (link := tmp_path / "link.json").symlink_to(pipe)
+    with pytest.raises(OSError, match="not a regular file"):
+        regular(link)
+    assert regular(tmp_path / "missing") == tmp_path / "missing"

@@ -1,5 +1,6 @@
 """Files that are written completely or not at all, JSON for people and for hashes, and one run per folder."""
 
+import errno
 import hashlib
 import json
 import os
@@ -50,6 +51,13 @@ def named(path: Path) -> Iterator[None]:
         if error.filename is None or Path(error.filename).match(_PART.format("*")):
             error.filename = str(path)
         raise
+
+
+def regular(path: Path) -> Path:
+    """Return the path of a file, unless something else is there: opening a pipe would wait forever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
 
 
 def append_line(file: IO[bytes], content: Json) -> None:
@@ -152,7 +160,7 @@ def read_json(path: Path) -> Json | None:
     if not path.exists():
         return None
     try:
-        return unsealed(json.loads(path.read_bytes()))
+        return unsealed(json.loads(regular(path).read_bytes()))
     except (ValueError, RecursionError) as error:
         raise StrongTicketError(f"{path} is damaged or not JSON ({error}); move it away and run again.") from None
 

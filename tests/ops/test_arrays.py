@@ -1,6 +1,7 @@
 """Numbers as callers have them: what is taken, with which type, and what is refused in one line."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from strongticket.ops.arrays import as_tensor
+from strongticket.ops.arrays import as_tensor, load_npy
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,24 @@ def test_anything_else_is_refused_in_one_line(value: Any, dtype: torch.dtype, go
         as_tensor("x", value, dtype)
     assert str(refused.value).startswith("x must be a tensor, an array or a list of ")
     assert "\n" not in str(refused.value)
+
+
+def npy(header: bytes) -> bytes:
+    """A `.npy` file of three zeros with this header."""
+    return b"\x93NUMPY\x01\x00v\x00" + header.ljust(117) + b"\n" + bytes(24)
+
+
+GOOD = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"
+
+
+def test_npy_files_are_read(tmp_path: Path) -> None:
+    (file := tmp_path / "a.npy").write_bytes(npy(GOOD))
+    assert load_npy(file).tolist() == load_npy(file, mmap_mode="r").tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("header", [GOOD[:-9], GOOD.replace(b"False,", b"False 0"), b"{b" + GOOD[1:], b"(" * 90, b""])
+def test_a_damaged_npy_file_is_a_value_error(header: bytes, tmp_path: Path) -> None:
+    # NumPy itself raises a TokenError, a SyntaxError, a TypeError and others here.
+    (file := tmp_path / "a.npy").write_bytes(npy(header))
+    with pytest.raises(ValueError, match=r"^a\.npy is not a \.npy file \("):
+        load_npy(file)

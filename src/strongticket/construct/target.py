@@ -1,14 +1,13 @@
 """Target models and samples on disk."""
 
 from pathlib import Path
-from tokenize import TokenError
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from strongticket.errors import MissingExtraError, StrongTicketError
+from strongticket.ops.arrays import load_npy
 
 _WEIGHTS = "model.safetensors"
 _SAVE = "safetensors.torch.save_file(model.state_dict(), 'target.safetensors')"
@@ -38,9 +37,9 @@ def load_samples(path: Path) -> Tensor:
             raise StrongTicketError(f"{path}: samples must be one tensor; the file has {len(tensors)}.")
         return next(iter(tensors.values()))
     try:
-        array = np.load(path, allow_pickle=False)
+        array = load_npy(path)
         if np.iscomplexobj(array):
             raise TypeError
         return torch.from_numpy(np.asarray(array, dtype=np.float64))
-    except (ValueError, TypeError, EOFError, TokenError, BadZipFile) as error:
+    except (ValueError, TypeError) as error:
         raise StrongTicketError(f"{path}: samples must be a .npy file of numbers, or a .safetensors file.") from error

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,13 +23,14 @@ from strongticket.data.text_files import Advance, read_pieces
 from strongticket.data.tokenizer import BYTES, Codec, Tokenizer, find_tokenizer
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json, lock_file, named
+from strongticket.files import Json, canonical_json, lock_file, named, regular
+from strongticket.ops.arrays import load_npy
 
 DESCRIPTION = "tokens.json"
 FORMAT = 1
 
-# The errors that damaged files can cause; NumPy raises the last one for a truncated header.
-_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError, TokenError)
+# The errors that damaged files can cause.
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError)
 
 # The text files of each split.
 Files = Mapping[str, Sequence[Path]]
@@ -122,7 +122,7 @@ def open_entry(folder: Path, splits: Sequence[str], *, key: str | None = None) -
         key: the hash of what the entry must have been made from, if known.
     """
     try:
-        about = json.loads((folder / DESCRIPTION).read_bytes())
+        about = json.loads(regular(folder / DESCRIPTION).read_bytes())
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']!r:.40} is not the {FORMAT} this release reads")
         if key is not None and about["key"] != key:
@@ -237,7 +237,7 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
 
 
 def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
-    tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    tokens = load_npy(regular(path), mmap_mode="r")
     if tokens.ndim != 1 or tokens.dtype != token_dtype(vocabulary) or len(tokens) != about["tokens"]:
         raise ValueError(f"{path.name} does not hold {about['tokens']} tokens")
     if hashlib.sha256(tokens.data).hexdigest() != about["sha256"]:

@@ -27,6 +27,7 @@ from strongticket.files import (
     discard,
     lock,
     read_json,
+    regular,
     sealed,
     sweep,
     unsealed,
@@ -154,7 +155,7 @@ def _claimed(path: Path) -> Iterator[None]:
     """Lock a run until its row is kept; a second process gets a `BusyError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     claim = path.with_name(f"{path.name}.claim")
-    with open(claim, "ab") as file:
+    with open(regular(claim), "ab") as file:
         lock(file, path)
         try:
             yield
@@ -242,7 +243,7 @@ def _read(path: Path) -> list[Json]:
 
 
 def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
+    return regular(path).read_bytes().splitlines() if path.exists() else []
 
 
 def _row(line: bytes, number: int, path: Path) -> Json:

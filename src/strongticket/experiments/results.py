@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, append_line, lock, read_json, sealed, unsealed, write_json
+from strongticket.files import Json, append_line, lock, read_json, regular, sealed, unsealed, write_json
 from strongticket.settings import other_settings
 
 RESULT, RUN, PARTIAL = "result.json", "run.json", "partial.jsonl"
@@ -44,7 +44,7 @@ class ResultFolder:
             tell: called with a message if lines are damaged.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / PARTIAL, "a+b", buffering=0) as file:
+        with open(regular(self.path / PARTIAL), "a+b", buffering=0) as file:
             lock(file, self.path)
             yield Partial(file, self.config, self._check, tell)
 

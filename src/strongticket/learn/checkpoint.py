@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import atomic_write
+from strongticket.files import atomic_write, regular
 
 MARK = b"sha256.1"
 _ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
@@ -52,7 +52,9 @@ def read(path: Path, device: torch.device, check: Callable[[Mapping[str, Any]], 
         DamagedError: the file is not a checkpoint, or `check` raised anything but a StrongTicketError.
     """
     try:
-        state: Any = torch.load(io.BytesIO(_verified(path.read_bytes())), map_location=device, weights_only=True)
+        state: Any = torch.load(
+            io.BytesIO(_verified(regular(path).read_bytes())), map_location=device, weights_only=True
+        )
         if not isinstance(state, dict):
             raise ValueError("it holds something else")
         check(state)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, append_line, lock, read_json, sealed, write_json
+from strongticket.files import Json, append_line, lock, read_json, regular, sealed, write_json
 from strongticket.learn import checkpoint
 from strongticket.learn.rules.rule import as_rule
 from strongticket.settings import other_settings
@@ -83,7 +83,7 @@ class RunFolder:
             yield
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / METRICS, "ab") as file:
+        with open(regular(self.path / METRICS), "ab") as file:
             lock(file, self.path)
             if not (self.path / CONFIG).exists():
                 write_json(self.path / CONFIG, self.config)
@@ -110,7 +110,7 @@ class RunFolder:
     def _lines(self) -> list[tuple[Json, int]]:
         """Return the content of each complete line, and its length."""
         path = self.path / METRICS
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        lines = regular(path).read_bytes().splitlines(keepends=True) if path.exists() else []
         try:
             rows = [(json.loads(line), len(line)) for line in lines if line.endswith(b"\n")]
             if any(type(row["step"]) is not int for row, _ in rows):

@@ -1,9 +1,14 @@
 """Numbers as callers pass them: torch tensors, NumPy arrays, Python lists, plain numbers."""
 
+from pathlib import Path
+from typing import Any, Literal
+
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from strongticket.errors import first_line
 
 Array = Tensor | ArrayLike
 
@@ -42,3 +47,16 @@ def as_tensor(
         plain = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
         return torch.from_numpy(plain).to(device or "cpu")
     return torch.from_numpy(array.astype(str(dtype).removeprefix("torch."))).to(device or "cpu")
+
+
+def load_npy(path: Path, mmap_mode: Literal["r"] | None = None) -> NDArray[Any]:
+    """Read an array from a `.npy` file; a ValueError if it is not one, an OSError if it cannot be read."""
+    try:
+        array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses the header as Python, which can raise anything
+        raise ValueError(f"{path.name} is not a .npy file ({first_line(error)})") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path.name} is not a .npy file but an archive")
+    return array

@@ -24,6 +24,7 @@ from strongticket.files import (
     discard,
     lock,
     read_json,
+    regular,
     sweep,
     write_json,
 )
@@ -57,7 +58,7 @@ class Checkpoint:
             yield self
             return
         self._folder.mkdir(exist_ok=True)
-        with open(self._folder / _LOCK, "ab") as file:
+        with open(regular(self._folder / _LOCK), "ab") as file:
             lock(file, self._folder)
             self._check_settings(self._folder / _SETTINGS)
             try:
@@ -72,7 +73,7 @@ class Checkpoint:
         if self._folder is None:
             return None
         try:
-            data = (self._folder / f"{piece.name}.npz").read_bytes()
+            data = regular(self._folder / f"{piece.name}.npz").read_bytes()
             if data[-_DIGEST:] != self._digest(piece.name, data[:-_DIGEST]):
                 raise ValueError("wrong SHA-256")
             with np.load(io.BytesIO(data[:-_DIGEST]), allow_pickle=False) as file:
