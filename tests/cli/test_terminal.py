@@ -1,6 +1,8 @@
 """What commands print in terminals of any width."""
 
+import ast
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from strongticket.charts.terminal import show as show_section
 from strongticket.charts.terminal import show_table
 from strongticket.cli import construct
 from strongticket.cli.show import render
-from strongticket.cli.terminal import bar, print_parts
+from strongticket.cli.terminal import bar, echo, print_json, print_parts
 from strongticket.report.decode import decode_section
 from strongticket.report.find import find
 from strongticket.report.rules import rules_section
@@ -80,3 +82,27 @@ def test_bench_and_compare_keep_their_digits_in_a_narrow_terminal(width: int) ->
     compared = json.loads((RESULTS / "pretrained" / "result.json").read_bytes())["runs"][0]["compare"]
     for table in construct._comparison_tables(compared):
         check_whole(show_table(table, width), width)
+
+
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\x7f\r\u202eb"
+
+
+def test_what_is_printed_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    echo(f"{HOSTILE}\tc\nd")
+    echo(HOSTILE, err=True)
+    print_json({HOSTILE: [HOSTILE]})
+    out, err = capsys.readouterr()
+    assert out.startswith("a\\x1b]0;owned\\x07\\x9b31m\\x7f\\r\\u202eb\tc\nd\n")
+    assert not re.search(r"[^\n\t -~]", out + err)
+    assert json.loads(out[out.index("{") :]) == {HOSTILE: [HOSTILE]}
+
+
+def test_commands_print_in_one_place() -> None:
+    """Only `echo`, `print_json` and `tell` print text, so that no command can forget control characters."""
+    files = [*(ROOT / "src/strongticket/cli").glob("*.py")]
+    for file in files:
+        tree = ast.parse(file.read_text())
+        calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        printing = {"print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write", "sys.stderr.write"}
+        assert file.name == "terminal.py" or not printing & {*calls}, file
+    assert len(files) > 10

@@ -10,7 +10,7 @@ from tests.command import Run
 from tests.language_tickets import LENGTH, language_ticket, recorded_ticket
 
 from strongticket import StrongTicketError
-from strongticket.cli.language import harmless
+from strongticket.cli.terminal import spelled_out
 from strongticket.data.text import load_text
 from strongticket.data.tokenizer import find_tokenizer
 from strongticket.learn import evaluate
@@ -100,7 +100,7 @@ def test_generate_writes_prompt_and_text(run: Run, ticket_file: Path) -> None:
     assert run(*arguments).stdout == done.stdout
     assert run(*arguments[:-1], 6).stdout != done.stdout
     told = json.loads(run(*arguments, "--json").stdout)
-    assert done.stdout == "The river né" + harmless(told["text"]) + "\n"
+    assert done.stdout == "The river né" + spelled_out(told["text"]) + "\n"
     assert (told["tokens"], told["run"], told["weight_bytes"] // 1000) == (30, "dense", 492)
     assert told["tokens_per_second"] > 0 < told["first_token_seconds"]
     assert told["peak_bytes"] > 10**7

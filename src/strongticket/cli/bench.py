@@ -9,7 +9,7 @@ import typer
 from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, with_settings
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, echo
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def subset_sum_command(
     except ValueError as error:
         bad_usage(error)
     for peer in missing:
-        typer.echo(peer.missing, err=True)
+        echo(peer.missing, err=True)
     options["peers"] = tuple(name for name in options["peers"] if all(peer.installed for peer in choose([name])))
     settings = _settings(SubsetSumSettings, options)
     steps = subset_sum.count_steps(settings)
@@ -79,7 +79,7 @@ def subset_sum_command(
             }
         )
     elif as_markdown:
-        typer.echo(render.comparison_markdown(comparisons))
+        echo(render.comparison_markdown(comparisons))
     else:
         _print_comparisons(comparisons, settings, drawn)
 
@@ -230,7 +230,7 @@ def _show(section: "Section", out: Path, name: str) -> None:
 
     draw(section, out / name)
     print_parts(show(section, console().width))
-    typer.echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
+    echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
 
 
 def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
@@ -285,7 +285,7 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
     from strongticket.report.speed import sums_chart
 
     if find_spec("matplotlib") is None:
-        typer.echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
+        echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
         return None
     made = typed(Made, environment(settings.device))
     rows = [Timed(row, made) for comparison in comparisons for row in comparison.measurements]
@@ -302,14 +302,14 @@ def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSetti
 
     print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:
-        typer.echo(
+        echo(
             f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
             f"no answer is worse than the reference's or a peer's."
         )
         for note in comparison.notes:
-            typer.echo(note)
+            echo(note)
     if drawn:
-        typer.echo(f"figure: {drawn}")
+        echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

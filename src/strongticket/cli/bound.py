@@ -9,7 +9,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, set_signature
-from strongticket.cli.terminal import bad_usage, say_error
+from strongticket.cli.terminal import bad_usage, echo, say_error
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -161,7 +161,7 @@ def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words:
             kind = {"of": of} if of else {}
             print_json({**kind, **given, moved: move if math.isfinite(move) else None, "error": error})
         else:
-            typer.echo(f"{moved.replace('_', ' ')} at most {move:.6g}: outputs move by at most {error:.6g}")
+            echo(f"{moved.replace('_', ' ')} at most {move:.6g}: outputs move by at most {error:.6g}")
 
     set_signature(command, options)
     bound_app.command(name, cls=Command, help=words, epilog=f"Example: strongticket bound {name} {example}")(command)
@@ -245,10 +245,10 @@ def given(
         raise typer.Exit(1)
     widths = ", ".join(f"{name.replace('_', ' ')} {width}" for name, width in answer.found.widths.items())
     best = answer.found.failures
-    typer.echo(f"With {answer.found.items} items {best.count} of {best.sources} failed: {widths}.")
+    echo(f"With {answer.found.items} items {best.count} of {best.sources} failed: {widths}.")
     if best.high > failure:
-        typer.echo(f"The true share may be up to {best.high:.2g}; more --sources narrow it down.")
-    typer.echo(f"For all targets with weights of norm at most 1 the theorem needs {answer.theorem_items} items.")
+        echo(f"The true share may be up to {best.high:.2g}; more --sources narrow it down.")
+    echo(f"For all targets with weights of norm at most 1 the theorem needs {answer.theorem_items} items.")
 
 
 def _bound_of(name: str, given: dict[str, Any]) -> "Bound | Stack":
@@ -296,24 +296,22 @@ def _answer(
 
 def _print_answer(stack: "Stack", variant: str | None, error: float, widths: list[dict[str, int]]) -> None:
     named = stack.statement if variant is None else f"{stack.statement}, {variant} widths"
-    typer.echo(f"{named}, inputs of norm at most {stack.input_norm:g}")
+    echo(f"{named}, inputs of norm at most {stack.input_norm:g}")
     for number, (part, own) in enumerate(zip(stack.parts, widths, strict=True), start=1):
         for line in part.requirements:
             label = line.name if len(widths) == 1 else f"{number}: {line.name}"
-            typer.echo(f"  {label:<18}{own[line.name]:>12,}   {own[line.name] // line.blocks:,} items per sum")
+            echo(f"  {label:<18}{own[line.name]:>12,}   {own[line.name] // line.blocks:,} items per sum")
     failure = stack.failure(widths)
-    typer.echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g}")
+    echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g}")
     sums = sum(line.sums for part in stack.parts for line in part.requirements)
-    typer.echo(
+    echo(
         f"Note: the probability is over the draw of the random weights: exp(-items / C), added up over all {sums:,} "
         "subset sums."
     )
     for note in stack.notes:
-        typer.echo(f"Note: {note}")
+        echo(f"Note: {note}")
     constants = ", ".join(f"{C:g} for {name}" for name, C in stack.constants.items())
-    typer.echo(
-        f"Note: the constant C is assumed: {constants}. Its true value is not known (docs/theory.md, section 6)."
-    )
+    echo(f"Note: the constant C is assumed: {constants}. Its true value is not known (docs/theory.md, section 6).")
 
 
 def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:

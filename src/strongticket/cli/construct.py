@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage, say_stopped, tell
+from strongticket.cli.terminal import bad_usage, echo, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -120,23 +120,23 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     except StrongTicketError as error:
         if not describe:
             raise
-        typer.echo(f"# {error}\n# This is a draft, made from what the model does; check it against the model's source.")
-        typer.echo(words.skeleton(skeleton), nl=False)
+        echo(f"# {error}\n# This is a draft, made from what the model does; check it against the model's source.")
+        echo(words.skeleton(skeleton), nl=False)
         return
     target = Target(skeleton, what, parts)
     if describe:
-        typer.echo(f"family {target.model_type}, parts {parts}, {target.family.kind}")
+        echo(f"family {target.model_type}, parts {parts}, {target.family.kind}")
         for line in words.describe(target):
-            typer.echo(line)
+            echo(line)
         return
     pieces = [piece for part in target.pieces(items, 0, device=device).values() for piece in part]
     predicted = predict(pieces)
     check_memory(predicted, device, workers)
     seconds = seconds_of(pieces) / workers
-    typer.echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
-    typer.echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
-    typer.echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
-    typer.echo(f"extra memory: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part")
+    echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
+    echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
+    echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
+    echo(f"extra memory: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part")
 
 
 def _duration(seconds: float) -> str:
@@ -191,9 +191,9 @@ def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    typer.echo(f"{out}: {summary['file_bytes']:,} bytes, {ticket.numel:,} random weights, {summary['kept']:,} kept")
-    typer.echo(f"identity {ticket.identity}")
-    typer.echo(
+    echo(f"{out}: {summary['file_bytes']:,} bytes, {ticket.numel:,} random weights, {summary['kept']:,} kept")
+    echo(f"identity {ticket.identity}")
+    echo(
         f"{summary['unreachable']:,} entries out of reach; worst entry off by {summary['worst_entry']:.1e}, "
         f"{summary['worst_reached']:.1e} among those in reach"
     )
@@ -242,7 +242,7 @@ def compare(
         print_json(result)
         return
     for line in _comparison_lines(result):
-        typer.echo(line)
+        echo(line)
     for table in _comparison_tables(result):
         print_table(table)
 

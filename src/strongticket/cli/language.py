@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, echo, tell
 
 if TYPE_CHECKING:
     from strongticket.learn.evaluate import Evaluation
@@ -152,7 +152,7 @@ def generate(
     words = tokenizer_of(ticket, model.config.vocabulary, tokenizer)
     begin = words.encode(prompt or EMPTY_PROMPT)
     if len(begin) > model.config.context:
-        typer.echo(
+        echo(
             f"The prompt has {len(begin):,} tokens; the model sees the last {model.config.context:,} of them.", err=True
         )
     made = generate_tokens(model, begin, tokens=tokens, temperature=temperature, top_k=top_k or None, seed=seed)
@@ -162,12 +162,12 @@ def generate(
         memory = {"weight_bytes": weight_bytes(model), "peak_bytes": peak_memory(place)}
         print_json({**written, "run": chosen, **pace.as_json(), **memory})
         return
-    typer.echo(prompt, nl=False)
+    echo(prompt, nl=False)
     for piece in pieces:
-        typer.echo(harmless(piece), nl=False)
-    typer.echo()
+        echo(piece, nl=False)
+    echo()
     where = "GPU memory" if place == "cuda" else "the process"
-    typer.echo(
+    echo(
         f"{pace}, run {'from bits' if chosen == 'bits' else 'dense'}: weights {_size(weight_bytes(model))}, "
         f"{where} {_size(peak_memory(place))} at most.",
         err=True,
@@ -179,22 +179,13 @@ def _size(count: int) -> str:
 
 
 def _print_evaluation(result: "Evaluation") -> None:
-    typer.echo(f"loss            {result.loss:.6f} nats per token")
-    typer.echo(f"perplexity      {result.perplexity:.4g}")
-    typer.echo(f"bits per byte   {result.bits_per_byte:.4f}")
-    typer.echo(f"tokens          {result.tokens:,} of {result.data} {result.split}, in sequences of {result.length:,}")
+    echo(f"loss            {result.loss:.6f} nats per token")
+    echo(f"perplexity      {result.perplexity:.4g}")
+    echo(f"bits per byte   {result.bits_per_byte:.4f}")
+    echo(f"tokens          {result.tokens:,} of {result.data} {result.split}, in sequences of {result.length:,}")
     if result.recorded_loss is None:
-        typer.echo("recorded loss   none for this text and length")
+        echo("recorded loss   none for this text and length")
     else:
         verdict = "reproduced" if result.reproduced else "NOT reproduced"
         difference = result.loss - result.recorded_loss
-        typer.echo(f"recorded loss   {result.recorded_loss:.6f}, {verdict} (difference {difference:.1e})")
-
-
-def harmless(text: str) -> str:
-    """Spell out control characters, since a model may write any byte and some control the terminal."""
-    return text.translate(_CONTROL)
-
-
-# All but tab and line end.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+        echo(f"recorded loss   {result.recorded_loss:.6f}, {verdict} (difference {difference:.1e})")

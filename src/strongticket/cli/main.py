@@ -18,7 +18,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import say_error, tell
+from strongticket.cli.terminal import echo, say_error, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"strongticket {__version__}")
+        echo(f"strongticket {__version__}")
         raise typer.Exit
 
 
@@ -78,7 +78,7 @@ def options(
     Run without a command, it shows five things to do first.
     """
     if context.invoked_subcommand is None:
-        typer.echo(FIRST)
+        echo(FIRST)
 
 
 def show(
@@ -148,15 +148,15 @@ def verify(
         outcome = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(outcome | ({"samples": found.as_json()} if found else {}))
     elif failures:
-        typer.echo(f"{file}: {len(failures)} failed")
+        echo(f"{file}: {len(failures)} failed")
         for failure in failures:
-            typer.echo(f"  {failure}")
+            echo(f"  {failure}")
     else:
         held = f", holds for {target}" if target is not None else ""
         draws = f" from {ticket.drawn:,} draws" if ticket.drawn > ticket.numel else ""
-        typer.echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated{draws}, identity {ticket.identity}")
+        echo(f"{file}: ok{held}, {ticket.numel:,} weights regenerated{draws}, identity {ticket.identity}")
         if found:
-            typer.echo(f"{samples}: {found}")
+            echo(f"{samples}: {found}")
     if failures:
         raise typer.Exit(1)
 
@@ -180,9 +180,7 @@ def export(
     if as_json:
         print_json(describe(ticket))
     else:
-        typer.echo(
-            f"{to / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {to / DESCRIPTION}"
-        )
+        echo(f"{to / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {to / DESCRIPTION}")
 
 
 def _load(file: Path) -> "Ticket":

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from strongticket.cli.options import AsJson
+from strongticket.cli.terminal import echo
 from strongticket.errors import StrongTicketError
 
 
@@ -22,7 +23,6 @@ def report(
     The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
     """
     from strongticket.cli.terminal import print_json
-    from strongticket.errors import printable
     from strongticket.progress import count_bar
     from strongticket.report import write_report
 
@@ -36,11 +36,11 @@ def report(
         print_json(summary)
     elif sections:
         for title in sections:
-            typer.echo(f"  {printable(title)}")
+            echo(f"  {title}")
         for left in summary["left_out"]:
-            typer.echo(f"  left out: {printable(left['file'])} {printable(left['reason'])}")
+            echo(f"  left out: {left['file']} {left['reason']}")
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
-        typer.echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
+        echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:
         raise StrongTicketError(
             f"{out} has nothing to show: no result or ticket that can be shown was found; the page says why."

@@ -19,7 +19,7 @@ from strongticket.cli.options import (
     refuse_unused,
     with_settings,
 )
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, echo
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
 from strongticket.experiments.options import ON_TEXT, VARIANT, Options
@@ -179,14 +179,14 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     except KeyboardInterrupt:
         say_stopped()
     for line in warnings:
-        typer.echo(line, err=True)
+        echo(line, err=True)
     if not as_json:
         print_parts(show(figure.section(result), console().width))
         if result.get("missing"):
-            typer.echo(_missing_line(result["missing"], how.work is not None, only))
-        typer.echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")
+            echo(_missing_line(result["missing"], how.work is not None, only))
+        echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")
         if isinstance(before, dict) and before.get("config") != result["config"]:
-            typer.echo(
+            echo(
                 "These files showed other models, seeds or another schedule before. All runs are kept: repeat the "
                 "earlier command to draw them again."
             )

@@ -8,7 +8,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, echo, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
@@ -238,19 +238,19 @@ def _run_seeds(
 
 def _report(folder: Path, result: dict[str, Any]) -> None:
     found, nonzero = result.get("found") or {}, result["nonzero"]
-    typer.echo(
+    echo(
         f"{folder}: best validation loss {result['best_validation_loss']:.4f} at step {result['best_step']}, "
         f"final {result['final_validation_loss']:.4f}; {nonzero['all']:,} nonzero parameters, "
         f"{nonzero['without_embeddings']:,} without embeddings"
     )
     if "unwritable" in found:
-        typer.echo(f"{folder}: no ticket was written: {found['unwritable']}")
+        echo(f"{folder}: no ticket was written: {found['unwritable']}")
     elif (name := found.get("ticket") or found.get("weights")) is None:
-        typer.echo(f"{folder}: only the numbers were kept (--no-keep); to run again, choose another --out.")
+        echo(f"{folder}: only the numbers were kept (--no-keep); to run again, choose another --out.")
     elif not (file := folder / name).exists():
-        typer.echo(f"{file}: no longer there; to run again, choose another --out.")
+        echo(f"{file}: no longer there; to run again, choose another --out.")
     else:
         # Runs of earlier releases did not record this.
         kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
         more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
-        typer.echo(f"{file}: {file.stat().st_size:,} bytes{more}")
+        echo(f"{file}: {file.stat().st_size:,} bytes{more}")

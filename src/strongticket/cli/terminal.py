@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 
 
 STOPPED = "Stopped; the same command resumes."
+# All control characters but tab and line end, and those that reorder the text around them.
+_HOSTILE = (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SPELLED = {code: chr(code).encode("unicode_escape").decode() for code in _HOSTILE}
+_SPELLED_IN_JSON = {code: f"\\u{code:04x}" for code in _HOSTILE}
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text with control characters spelled out: names come from files, and models may write any byte.
+
+    Commands print with this alone; tables go through `print_parts`, whose cells are spelled out, too.
+    """
+    typer.echo(spelled_out(str(text)), err=err, nl=nl)
+
+
+def spelled_out(text: str) -> str:
+    """Escape the characters that control a terminal; lines and tabs stay."""
+    return text.translate(_SPELLED)
 
 
 def console() -> Console:
@@ -32,7 +49,7 @@ def print_parts(parts: "Iterable[RichTable | str]") -> None:
     stdout = console()
     for part in parts:
         if isinstance(part, str):
-            typer.echo(part)
+            echo(part)
         else:
             stdout.print(part)
 
@@ -59,7 +76,7 @@ def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:
 
 def print_json(content: object) -> None:
     """Print one JSON value for machines."""
-    typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+    typer.echo(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False).translate(_SPELLED_IN_JSON))
 
 
 def say_error(message: object) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import typer
-
+from strongticket.cli.terminal import echo
 from strongticket.experiments.figure import Progress as Begin
 from strongticket.learn.run import Moment, Watch
 from strongticket.learn.watched import describe, run_bar
@@ -32,7 +31,7 @@ def watched_runs(title: str) -> Iterator[tuple[Begin, Watch, Callable[[str], Non
             bar.update(task, description=f"{step}, {run}, {describe(moment)}")
             lines.note(*count, f"{run}, {step}, {describe(moment, densities=False)}")
             if bar.disable and moment.validated == moment.steps:
-                typer.echo(f"{title}: {run}, {step}, {describe(moment)}", err=True)
+                echo(f"{title}: {run}, {step}, {describe(moment)}", err=True)
 
         def say(line: str) -> None:
             bar.console.print(f"{title}: {line}", highlight=False, markup=False, soft_wrap=True)
