@@ -31,13 +31,17 @@ def slow_rows(n: int, rows: int) -> dict[str, Tensor]:
     slow |= {f"powers of {base}": (base**place).expand(rows, n).clone() for base in (2.0, 1.5, 1.1, 0.9)}
     slow["random, then equal"] = torch.where(place < n // 2, normal, 0.3)
     slow["equal, then random"] = torch.where(place < n // 2, 0.3, normal)
+    slow["1, then tiny"] = torch.where(place < n // 2, 1.0, 1e-8 * normal)
+    slow["one huge"] = torch.where(place == n // 2, 1e15, normal)
+    slow["two huge, cancelling"] = torch.where(place == 0, 1e12, torch.where(place == n - 1, -1e12, normal))
     return slow
 
 
 def targets_for(items: Tensor) -> Iterator[Tensor]:
-    """Targets (rows,): the sum of every other item, one just beside it, and one a little farther."""
+    """Targets (rows,): the sum of every other item, one just beside it, one a little farther, and half of all."""
     for beside in (0.0, 1e-12, 1e-3):
         yield items[:, ::2].sum(dim=1) + beside * items.abs().amax(dim=1)
+    yield items.sum(dim=1) / 2
 
 
 def check(targets: Tensor, items: Tensor) -> None:
