@@ -70,6 +70,14 @@ def test_chunks_in_any_order_make_the_whole(shape: list[int], cuts: list[int], k
     torch.testing.assert_close(joined.view(shape), whole, rtol=0, atol=0)
 
 
+def test_memory_can_be_reused() -> None:
+    memory = torch.full((8,), 7.0)
+    drawn = rng.random_chunk(9, "t", 3, 8, out=memory)
+    assert drawn.data_ptr() == memory.data_ptr()
+    assert drawn.equal(rng.random_chunk(9, "t", 3, 8))
+    assert memory[5:].tolist() == [7, 7, 7]
+
+
 def test_a_stream_is_of_the_first_draw_unless_told_otherwise() -> None:
     streams = [rng.stream_of(0, "w"), *(rng.stream_of(0, "w", draw) for draw in (0, 1, 2**32 - 1))]
     assert streams[0] == streams[1]
