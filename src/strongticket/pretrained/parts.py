@@ -3,24 +3,30 @@
 A part's `input` bounds its inputs from the model's own numbers; the certificate holds for inputs within that bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.bounds.certificate import Envelope, LinearNorms, propagate_feedforward
 from strongticket.bounds.upward import Up, up_sqrt
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.linear import layer_matrices
 from strongticket.construct.norms import largest_row_norm, spectral_norm
+from strongticket.construct.plan import Product
+from strongticket.construct.product import Pruned
+from strongticket.construct.source import Init
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.pretrained.layer import Affine, Layer, numbers
-from strongticket.pretrained.pieces import LinearPiece, Piece, ReluPiece, Solved
+from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import BySigns, RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
 from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
+INIT: Init = "theory"
 
 # Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
@@ -219,8 +225,6 @@ class Part:
 class LinearMap(Part):
     """One linear map, replaced by the product of two random matrices (Lemma 7)."""
 
-    piece: ClassVar[type[LinearPiece]] = LinearPiece
-
     def read(self, layer: Layer) -> Affine:
         """Return its numbers."""
         return layer.linear_map(self.at)
@@ -240,7 +244,15 @@ class LinearMap(Part):
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
         """Return one piece for the whole map."""
-        return [self.piece(name=f"{layer.name}.{self.name}", weight=numbers(self.read(layer).weight), **settings)]
+        name, weight = f"{layer.name}.{self.name}", numbers(self.read(layer).weight)
+        product, factors = self._product(name, weight.shape, settings["items"]), Factors(weight)
+        return [Piece(name=name, products={"map": product}, factors={"map": factors}, norms=_norms, **settings)]
+
+    def _product(self, name: str, shape: Sequence[int], items: int) -> Product:
+        """Describe two random matrices for a map (out, in)."""
+        d_out, d_in = shape
+        first, second = layer_matrices(f"{name}.", d_in, d_out, items * d_in, INIT)
+        return Product(blocked=first, free=second)
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
         """Return its own bias."""
@@ -256,7 +268,7 @@ class LinearMap(Part):
         """Replace it by the product, or by both random matrices."""
         (piece,), like = pieces, weight_of(layer.module(self.at))
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
-        product = piece.products()["map"]
+        product = piece.products["map"]
         if mode == "literal":
             names = [matrix.name for matrix in piece.matrices()]
             layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
@@ -269,8 +281,15 @@ class LinearMap(Part):
 class ReluPair(LinearMap):
     """One linear map, replaced by two random layers with a ReLU between them (Lemma 2)."""
 
-    piece = ReluPiece
-
     def describe(self, layer: Layer) -> dict[str, Json]:
         """Return nothing: this is the default for maps of an MLP."""
         return {}
+
+    def _product(self, name: str, shape: Sequence[int], items: int) -> Product:
+        """Describe two layers: half of their units carry positive inputs, which leaves about `items` per sum."""
+        return relu_product(name, shape, 2 * items * shape[1], INIT)
+
+
+def _norms(targets: Mapping[str, Tensor], pruned: Mapping[str, Pruned]) -> dict[str, float]:
+    """Compute the norms of the map and of its error."""
+    return {"norm": spectral_norm(targets["map"]), "error": pruned["map"].norm()}
