@@ -255,6 +255,10 @@ class Mixed(Input):
             squares += longest * longest
         return up_sqrt((squares * math.ceil(self._n_heads(layer) / len(values))).value).value
 
+    def in_words(self) -> str:
+        """Name what it mixes."""
+        return "mixtures of values"
+
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Return the rows of the values."""
         path, size = self.heads.maps[2], self.heads.head_size(layer)

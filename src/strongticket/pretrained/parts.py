@@ -50,6 +50,10 @@ class Input:
     def check(self, config: Any) -> None:
         """Refuse a model for which the bound would not hold."""
 
+    def in_words(self) -> str:
+        """Name it for people."""
+        return "the model's inputs"
+
     def made_at(self, layer: Layer) -> str:
         """Return the place, from the backbone, of the module whose outputs are the inputs, unchanged; "" if none."""
         return ""
@@ -98,6 +102,10 @@ class Norm(Input):
         path = self._path(layer)
         return path.tensors(layer, name) if isinstance(path, Input) else layer.norm(path).named(name)
 
+    def in_words(self) -> str:
+        """Name it by its path."""
+        return f"the output of {self.at}" + (f" (the first layer: {self.first})" if self.first else "")
+
     def made_at(self, layer: Layer) -> str:
         """Return its own place."""
         path = self._path(layer)
@@ -141,6 +149,10 @@ class Behind(Input):
             said = f"activation {', '.join(names)!r} may increase norms" if names else "activation is not named"
             raise StrongTicketError(f"the MLP's {said}; supported are {', '.join(_SHRINKING)}. Use --what attention.")
 
+    def in_words(self) -> str:
+        """Name the map."""
+        return "the previous map's activated output"
+
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Return the map; of two that are multiplied, the first."""
         rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
@@ -171,6 +183,11 @@ class Part:
     name: str
     at: str
     input: Input
+
+    @property
+    def in_mlp(self) -> bool:
+        """Whether it is left out of attention tickets."""
+        return self.name.startswith("mlp")
 
     def linear(self) -> "Sequence[LinearMap]":
         """Return the linear maps it is made of, as separate parts."""

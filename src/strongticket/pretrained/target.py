@@ -50,7 +50,7 @@ class Target:
         if not self.n_layers:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
         for group in what.split("+"):
-            if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts.values()):
+            if not any(part.in_mlp == (group == "mlp") for _, part in self.parts.values()):
                 raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
 
     def pieces(
