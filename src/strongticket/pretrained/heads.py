@@ -20,10 +20,9 @@ from strongticket.construct.attention import head_products
 from strongticket.construct.certify import describe_head, head_norms
 from strongticket.construct.product import Pruned, PrunedHead
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.layer import Affine, Layer, numbers
-from strongticket.pretrained.parts import INIT, Input, LinearMap, Mode, Part, largest_output
+from strongticket.pretrained.parts import INIT, Input, LinearMap, Mode, Part, PartSettings, largest_output
 from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import (
     RandomHeads,
@@ -34,6 +33,7 @@ from strongticket.pretrained.random_maps import (
     multiply_out,
     weight_of,
 )
+from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
 # The names that attention modules use for the width of one head, of all heads, and for the factor on their scores.
@@ -102,7 +102,7 @@ class Heads(Part):
             named |= self.memory.tensors(layer, f"{self.name}.memory_norm")
         return named | super().tensors(layer)
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Describe how the numbers are split into heads."""
         return {"n_heads": self._cut(layer)[0], "d_model": self._read(layer)[0].weight.shape[1]}
 
@@ -138,7 +138,7 @@ class Heads(Part):
         bias, _ = self._output_bias(layer)
         return {} if bias is None else {"output_bias": bias}
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Combine the norms of all heads."""
         bias, rounding = self._output_bias(layer)
         size = float(bias.norm()) * (1 + 1e-12) if bias is not None else 0.0

@@ -5,7 +5,7 @@ A part's `input` bounds its inputs from the model's own numbers; the certificate
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,10 @@ from strongticket.construct.plan import Product
 from strongticket.construct.product import Pruned
 from strongticket.construct.source import Init
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.pretrained.layer import Affine, Layer, numbers
 from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import BySigns, RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
+from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
@@ -170,6 +170,14 @@ def _largest_entry(map: Affine, input_norm: float) -> Up:
     return Up(input_norm) * largest_row_norm(map.weight) + bias
 
 
+class PartSettings(TypedDict, total=False):
+    """What a ticket's architecture says about parts: the first layer's heads, and which are linear maps."""
+
+    n_heads: int
+    d_model: int
+    linear: list[str]
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of every layer; each method takes the layer it is in.
@@ -209,7 +217,7 @@ class Part:
         """Return by name all of the model's numbers that masks and certificate depend on."""
         return self.input.tensors(layer, f"{self.name.rpartition('.')[0] or self.name}_norm")
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Return its settings for a ticket's architecture, the same for all layers."""
         return {}
 
@@ -221,7 +229,7 @@ class Part:
         """Return the biases that a ticket keeps unchanged; their names follow the part's own."""
         raise NotImplementedError
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Bound its error on inputs of at most that norm, from its solved pieces; return details too."""
         raise NotImplementedError
 
@@ -255,7 +263,7 @@ class LinearMap(Part):
         # Maps of an MLP have always been hashed without this prefix.
         return self.read(layer).named(self.name.removeprefix("mlp.")) | super().tensors(layer)
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """List it as linear: there is no ReLU between its two matrices."""
         return {"linear": [self.name]}
 
@@ -276,7 +284,7 @@ class LinearMap(Part):
         bias = self.read(layer).bias
         return {} if bias is None else {"bias": bias}
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Multiply the error's norm by the input's."""
         norms = LinearNorms(**solved[0].norms)
         return propagate_feedforward(Envelope(input_norm), [norms]).error, {"norm": norms.norm}
@@ -298,7 +306,7 @@ class LinearMap(Part):
 class ReluPair(LinearMap):
     """One linear map, replaced by two random layers with a ReLU between them (Lemma 2)."""
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Return nothing: this is the default for maps of an MLP."""
         return {}
 
