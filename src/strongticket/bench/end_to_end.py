@@ -106,7 +106,7 @@ def _read(heads: Any, bias: Tensor, ticket: Ticket) -> tuple[MergedAttention, di
     """Return the target's heads, merged, and the ticket's errors on them."""
     targets, pruned = [head.targets() for head in heads], {}
     for j, (head, target) in enumerate(zip(heads, targets, strict=True)):
-        for name, product in head.products().items():
+        for name, product in head.products.items():
             error = multiply_out(ticket, product, "cpu") - target[name]
             pruned[f"head.{j}.{name}"] = Pruned((), error, torch.zeros_like(error), [])
     qk, vo = (torch.stack([target[name] for target in targets]) for name in ("qk", "vo"))

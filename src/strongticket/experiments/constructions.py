@@ -31,6 +31,8 @@ class Constructions(Generic[C]):
     # From the configuration, the targets and the rows of all tasks to the rest of the result.
     summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
     sources_per_task: int  # of one target and width
+    # From the columns of its sources to the worst error and the certificate of each.
+    outcomes: Callable[[dict[str, list[Json]]], tuple[list[float], list[float]]] = worst_and_certified
 
     def variant(self, config: Json) -> Variant | None:
         """Name the settings that differ from the figure's defaults, or from those of a quick look if that is nearer."""
@@ -68,7 +70,7 @@ class Constructions(Generic[C]):
                 tell()
                 together = [task for task in tasks if task.shares_width(left[place])]
                 if all(task.name in partial.rows for task in together):
-                    how.row(in_words(left[place], [partial.rows[task.name] for task in together]))
+                    how.row(self.in_words(left[place], [partial.rows[task.name] for task in together]))
 
             tell()
             for _ in run_tasks(self.run_task, left, workers=how.workers, dask=how.dask, progress=keep):
@@ -90,13 +92,12 @@ class Constructions(Generic[C]):
             folder.finish(result, run | {"command": command_line(), **environment()})
         return result
 
-
-def in_words(task: Task[C], rows: Sequence[Json]) -> str:
-    """Summarize one width of any figure in a line, to be read while the others run."""
-    worst, certified = worst_and_certified(sources_of(rows, task.target["index"], task.width))
-    place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
-    units = "equal blocks" if task.assignment == "equal" else "adaptive units"
-    return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
+    def in_words(self, task: Task[C], rows: Sequence[Json]) -> str:
+        """Summarize one width in a line, to be read while the others run."""
+        worst, certified = self.outcomes(sources_of(rows, task.target["index"], task.width))
+        place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
+        units = "equal blocks" if task.assignment == "equal" else "adaptive units"
+        return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
 
 
 def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
+from strongticket.experiments.maps import describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, decay_at, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
@@ -30,7 +31,6 @@ from strongticket.models.attention import MergedAttention
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 rounding shows
-SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
 BESIDE = 0.03  # of the median: the predicted slope is drawn here, where the median does not hide it
 
@@ -106,19 +106,12 @@ def run_task(task: Task[Config]) -> Json:
         errors = tasks.token_errors(found, expected, x)
         rows.append({**tasks.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
         if maps is None and task.first == 0:
-            maps = _maps(found, x)
+            maps = sample_maps(found, x)
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows), "maps": maps}
 
 
 def _inputs(config: Config, target: Target) -> Tensor:
     return with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
-
-
-def _maps(attention: MergedAttention, x: Tensor) -> Json:
-    """Return a few attention maps as rounded lists."""
-    with torch.inference_mode():
-        maps = attention.weights(x[:SAMPLE_MAPS])[:, 0].tolist()
-    return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps]
 
 
 def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
@@ -131,7 +124,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
         "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
         "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
-        "target_maps": [_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
+        "target_maps": [sample_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
         "widths": points,
     }
 
@@ -421,4 +414,6 @@ def _make_target(config: Config, index: int) -> Json:
     return make_target(config.target, config.seed, index)
 
 
-FIGURE = Figure("fig4", Constructions(configure, _make_target, run_task, summarize_rows, sources_per_task=25), describe)
+FIGURE = Figure(
+    "fig4", Constructions(configure, _make_target, run_task, summarize_rows, 25), describe, more=(describe_maps,)
+)

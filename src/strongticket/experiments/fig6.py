@@ -27,6 +27,7 @@ from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
+from strongticket.tickets.details import Details
 
 D_MODEL = 2
 PARTS = ("query", "key", "value", "output")
@@ -217,7 +218,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
     return {"target": target, "mean": fit("mean"), "median": fit("median")}
 
 
-def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
+def _unreachable_by_block(details: Details, n_blocks: int) -> list[int]:
     """Count entries out of reach in the first 1, 2, ... blocks."""
     listed = details["unreachable"]
     assert listed["count"] == len(listed["worst"]), "the list must hold every entry out of reach"
@@ -384,4 +385,11 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
     return ", ".join(number(fit and fit["delta"]) for fit in fits) + order_of(fits)
 
 
-FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10), describe)
+def _outcomes(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
+    """Return each source's worst error and certificate with the largest number of blocks."""
+    return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+
+
+FIGURE = Figure(
+    "fig6", Constructions(configure, make_target, run_task, summarize_rows, 10, outcomes=_outcomes), describe
+)

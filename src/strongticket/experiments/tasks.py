@@ -141,10 +141,5 @@ def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[
 
 
 def worst_and_certified(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
-    """Return each source's worst error and its certificate, for any figure."""
-    if "token_worst" in sources:
-        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
-        return [max(*token, *every) for token, every in columns], sources["certificate"]
-    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
-        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+    """Return each source's worst error and its certificate, if a figure keeps one of each."""
     return sources["worst"], sources["certificate"]
