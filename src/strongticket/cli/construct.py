@@ -98,7 +98,7 @@ def construct(
         means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial, "workers": workers}
         try:
             with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
-                ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
+                ticket = construct_pretrained(loaded, **settings, **means, progress=advance, warn=tell)
             ticket.save(out)
         except KeyboardInterrupt:
             say_stopped()

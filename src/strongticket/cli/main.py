@@ -163,7 +163,7 @@ def verify(
 
 def export(
     file: TicketFile,
-    to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
+    out: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a ticket's masked weights as plain safetensors.
@@ -176,12 +176,12 @@ def export(
 
     ticket = _load(file)
     with rate_bar("writing weights", ticket.numel) as advance:
-        export_ticket(ticket, to, advance)
+        export_ticket(ticket, out, advance)
     if as_json:
         print_json(describe(ticket))
     else:
         typer.echo(
-            f"{to / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {to / DESCRIPTION}"
+            f"{out / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {out / DESCRIPTION}"
         )
 
 
@@ -224,7 +224,7 @@ _add(construct, "construct --model FOLDER --items 20 --out a.ticket")
 _add(compare, "compare --model FOLDER --ticket a.ticket --text b.txt")
 _add(show, "show attention.ticket")
 _add(verify, "verify attention.ticket --target model.safetensors")
-_add(export, "export attention.ticket --to attention/")
+_add(export, "export attention.ticket --out attention/")
 _add(report, "report results --out report.html")
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")

@@ -172,7 +172,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     warnings: list[str] = []
     try:
         with watched_runs(figure.name) as (begin, watch, say):
-            how = replace(how, progress=begin, watch=watch, row=say, tell=warnings.append)
+            how = replace(how, progress=begin, watch=watch, row=say, warn=warnings.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}

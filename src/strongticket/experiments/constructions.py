@@ -53,7 +53,7 @@ class Constructions(Generic[C]):
         if (finished := folder.finished()) is not None:
             return finished
         start = time.perf_counter()
-        with folder.partial(how.tell) as partial:
+        with folder.partial(how.warn) as partial:
             if partial.targets is None:
                 how.progress(0, 1, "making the target")
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])

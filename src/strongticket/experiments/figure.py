@@ -39,7 +39,7 @@ class How:
     row: Callable[[str], object] = lambda line: None  # called with a line about each width once it is finished
     watch: "Watch" = lambda moment: None  # called during a run on text
     # Called with a warning, for example that the new figure has fewer runs than the one it replaces.
-    tell: Callable[[str], object] = warnings.warn
+    warn: Callable[[str], object] = warnings.warn
 
 
 ALONE = How()

@@ -84,7 +84,7 @@ class TextRuns(Plan[Choice]):
             }
         )
         if fewer := fewer_runs(read_json(folder / RESULT), result):
-            how.tell(fewer)
+            how.warn(fewer)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RESULT, sealed(result))
         write_json(folder / RUN, _made_by([row["run"] for row in finished]))

@@ -64,9 +64,9 @@ def hide(
         (0.25, True)
     """
     stream_of(seed, "")  # refuses an invalid seed
+    check_module(model)
     policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
-    check_module(model)
     tensors = tensors_of(model, groups, cache(partial(probe_of, model, inputs)))
     check_tensors(model, tensors, policy)
     gained, places, densities = _gained(model, policy), places_of(model), _densities(tensors, policy)

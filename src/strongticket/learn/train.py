@@ -21,7 +21,7 @@ from strongticket.learn.step import Step, StepConfig
 class Task(ABC):
     """What a run learns from, and what it is measured by."""
 
-    tokens_a_step: int | None = None  # if batches are text
+    tokens_per_step: int | None = None  # if batches are text
     advice: str  # what to try if a loss is not finite
 
     @abstractmethod

@@ -53,7 +53,7 @@ def construct_pretrained(
     checkpoint: str | PathLike[str] | None = None,
     inputs: Inputs | None = None,
     progress: Progress | None = None,
-    tell: Callable[[str], object] = warnings.warn,
+    warn: Callable[[str], object] = warnings.warn,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
@@ -78,7 +78,7 @@ def construct_pretrained(
             the ticket is saved.
         inputs: inputs of the model's backbone, for models for which random ones cannot be made.
         progress: called with the number of sums just done.
-        tell: called with a message if something in `checkpoint` is damaged and must be done again.
+        warn: called with a message if something in `checkpoint` is damaged and must be done again.
 
     Returns:
         A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
@@ -110,7 +110,7 @@ def construct_pretrained(
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
-        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, tell).open() as kept,
+        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, warn).open() as kept,
         # It depends only on the seed and the shapes, so it is computed alongside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):
