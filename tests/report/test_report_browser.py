@@ -457,8 +457,10 @@ def test_a_phone_shows_everything_whole(visit: Visit, full_page: Path) -> None:
     )
     assert cut == []
     # Names of points are drawn after all lines, which would cross them.
-    order = visit.section("fig7").locator(".plot svg .halo, .plot svg path.line").evaluate_all(
-        "all => all.map(e => e.matches('.halo'))"
+    order = (
+        visit.section("fig7")
+        .locator(".plot svg .halo, .plot svg path.line")
+        .evaluate_all("all => all.map(e => e.matches('.halo'))")
     )
     assert True in order
     assert order == sorted(order)
