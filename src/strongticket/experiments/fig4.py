@@ -22,7 +22,7 @@ from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.maps import describe_maps, sample_maps
+from strongticket.experiments.maps import Maps, describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, decay_at, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
@@ -47,6 +47,12 @@ class Config(SourceConfig):
     inputs: int = 10_000  # of the test split
 
 
+class Rows(tasks.Rows):
+    """What a task found, and if it has the first source, its attention maps."""
+
+    maps: Maps | None
+
+
 class Point(curves.Width):
     """One target's sources of one width."""
 
@@ -57,7 +63,7 @@ class Point(curves.Width):
     unreachable_sources: float  # shares of sources with any entry out of reach, and of all entries
     unreachable_entries: float
     mean_from_unreachable: float  # how much of the mean error comes from these sources
-    maps: Json
+    maps: Maps
 
 
 class Slope(TypedDict):
@@ -93,7 +99,7 @@ def configure(options: Options) -> Config:
     return following(Config(target=target), options, coordinates=D_MODEL, **quick)
 
 
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Prune each source into the target and measure it."""
     target = Target.from_json(task.target)
     merged, x = target.attention.merged().requires_grad_(False), _inputs(task.config, target)
@@ -114,7 +120,7 @@ def _inputs(config: Config, target: Target) -> Tensor:
     return with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
     """Gather the chunks, describe each width, and fit each target's curves."""
     entries = ENTRIES * config.target.n_heads
     points = [_describe_width(t["index"], n, entries, rows) for t in targets for n in config.widths]
@@ -129,7 +135,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(target: int, width: int, entries: int, rows: Sequence[Json]) -> Point:
+def _describe_width(target: int, width: int, entries: int, rows: Sequence[Rows]) -> Point:
     sources = tasks.sources_of(rows, target, width)
     count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
     missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)

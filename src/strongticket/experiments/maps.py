@@ -4,15 +4,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strongticket.charts.parts import Maps, Section, Table, number
+from strongticket.charts import parts
+from strongticket.charts.parts import Section, Table, number
 from strongticket.experiments import curves
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
 SAMPLES, DIGITS = 3, 6
+Maps = list[list[list[float]]]  # (inputs, T, T)
 
 
-def sample_maps(attention: MergedAttention, x: Tensor) -> list[list[list[float]]]:
+def sample_maps(attention: MergedAttention, x: Tensor) -> Maps:
     """Return the first head's attention maps of a few inputs as rounded lists."""
     with torch.inference_mode():
         maps = attention.weights(x[:SAMPLES])[:, 0].tolist()
@@ -29,7 +31,7 @@ def describe_maps(result: Json) -> Section:
     gaps = [np.abs(np.subtract(each, theirs, dtype=np.float64)).max(axis=(1, 2)) for each in maps]
     closer = gaps[-1].max() < gaps[0].max()
     grows = "As the network grows, its ticket looks where the target looks"
-    block = Maps(
+    block = parts.Maps(
         title=grows if closer else "Attention of the target, of the ticket, and their difference",
         caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
         "source at each width. Weights are stored to six digits; the difference, ticket − target, is in "

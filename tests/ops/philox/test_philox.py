@@ -1,5 +1,4 @@
 import hashlib
-from types import SimpleNamespace
 
 import make_normal_table
 import numpy as np
@@ -61,7 +60,7 @@ def test_numba_equals_reference_bit_for_bit(distribution: str, start: int, count
 def test_the_cuda_kernel_equals_reference_bit_for_bit(
     distribution: str, start: int, count: int, off: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel))
+    monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
     monkeypatch.setattr(cuda, "_MOST_BLOCKS", 3)
     monkeypatch.setattr(cuda, "_THREADS", 32)
     expected, actual = np.empty(count, np.float32), torch.full((off + count + 4,), 7.0)
