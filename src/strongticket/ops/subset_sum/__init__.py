@@ -31,7 +31,7 @@ def subset_sum(
 
     Any number of rows may go into one call, and any number of threads may call at once; each call uses as many threads
     as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process,
-    unless another thread was in its first call at the fork: numba's lock for compiling is then never released.
+    but may wait forever if another thread was in its first call, compiling, when the process forked.
 
     Args:
         targets: $w$, shape (rows,): a tensor, an array or a list, float32 or float64. One number is the target of
