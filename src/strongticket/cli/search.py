@@ -8,7 +8,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, print_json, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
@@ -203,7 +203,6 @@ def _run_seeds(
     as_json: bool,
     budget: int | None,
 ) -> None:
-    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
     from strongticket.learn.folder import RESULT

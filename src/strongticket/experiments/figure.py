@@ -74,6 +74,7 @@ class Figure(Generic[C]):
     name: str
     plan: Plan[C]
     describe: Callable[[Json], Section]
+    more: tuple[Callable[[Json], Section], ...] = ()  # further sections of a report, not drawn on their own
 
     def section(self, result: Json) -> Section:
         """Describe a result; title and name tell a variant from the figure, and the caption lists its settings."""

@@ -113,7 +113,7 @@ class TextTask(Task):
         """Measure the loss on the other texts."""
         return {name: self._loss_on(model, tokens) for name, tokens in self._also.items()}
 
-    def metadata(self, best: Snapshot | None) -> Mapping[str, Json]:
+    def metadata(self, best: Snapshot | None) -> Mapping[str, object]:
         """Return what `evaluate` and `generate` need."""
         assert best is not None
         config = self._config

@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from strongticket.files import Json
 from strongticket.learn.hidden import Snapshot
 from strongticket.learn.learner import Learner
 from strongticket.learn.optimizers import Updates
@@ -41,7 +40,7 @@ class Task(ABC):
         """Return further measurements of the best state."""
         return {}
 
-    def metadata(self, best: Snapshot | None) -> Mapping[str, Json] | None:
+    def metadata(self, best: Snapshot | None) -> Mapping[str, object] | None:
         """Return what a ticket records of the run."""
         return None
 

@@ -17,7 +17,6 @@ from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import (
     BusyError,
-    Json,
     atomic_write,
     canonical_json,
     difference,
@@ -44,7 +43,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: Path | None, settings: dict[str, Json], warn: Callable[[str], object] = warnings.warn
+        self, folder: Path | None, settings: dict[str, object], warn: Callable[[str], object] = warnings.warn
     ) -> None:
         self._warn = warn
         self._folder, self._settings = folder, settings
