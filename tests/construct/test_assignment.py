@@ -133,12 +133,12 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     quotas = np.full(slots, units // slots)
     # So near that all fit, or that most fit nowhere near.
     wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, generator.choice([0.5, 0.05]), np.float32)
-    slot = exchange.share_out(own, quotas, wanted, near, signs)
+    slot = exchange.share_out(own, quotas, wanted, near, signs.value)
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
     if kind == "linear":
         assert (counts == quotas).all(), "every unit fits every slot, if not well"
-    total = exchange.exchange(own, free, slot, target, wanted, near, signs, 1.0, 50)
-    first, last = (exchange.predicted_squares(own, free, s, target, signs, 1.0) for s in (before, slot))
+    total = exchange.exchange(own, free, slot, target, wanted, near, signs.value, 1.0, 50)
+    first, last = (exchange.predicted_squares(own, free, s, target, signs.value, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
     assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date are those made anew"
     assert (np.bincount(slot[slot >= 0], minlength=slots) == counts).all()
