@@ -15,7 +15,7 @@ from torch import Tensor
 
 import strongticket
 from strongticket.construct import exchange
-from strongticket.construct.assignment import _rounds_per_slot, assign
+from strongticket.construct.assignment import _filled, _rounds_per_slot, assign
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import plan_linear
@@ -137,10 +137,11 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
     if kind == "linear":
         assert (counts == quotas).all(), "every unit fits every slot, if not well"
-    total = exchange.exchange(own, free, slot, target, wanted, near, signs.value, 1.0, 50)
-    first, last = (exchange.predicted_squares(own, free, s, target, signs.value, 1.0) for s in (before, slot))
+    by_unit = np.ascontiguousarray(free.T)
+    total = exchange.exchange(own, free, by_unit, slot, target, wanted, near, signs.value, 1.0, 50)
+    first, last = (exchange.predicted_squares(own, by_unit, s, target, signs.value, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
-    assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date are those made anew"
+    assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date equal those computed again"
     assert (np.bincount(slot[slot >= 0], minlength=slots) == counts).all()
 
 
@@ -168,6 +169,14 @@ def test_every_release_chooses_the_same(kind: str) -> None:
         found = ways(kind, target, items, seed=inputs)[1]
         told += [(way.how, way.owners.tolist()) for way in found]
     assert hashlib.sha256(repr(told).encode()).hexdigest() == FIRST_CHOICES[kind]
+
+
+@given(quotas=st.lists(st.integers(0, 9), min_size=1, max_size=9), spare=st.integers(0, 60))
+def test_spare_units_go_to_the_slots_with_the_fewest(quotas: list[int], spare: int) -> None:
+    expected = np.array(quotas)
+    for _ in range(spare):
+        expected[np.argmin(expected)] += 1
+    assert _filled(np.array(quotas), spare).tolist() == expected.tolist()
 
 
 def test_rounds_grow_as_the_sums_do() -> None:
@@ -232,12 +241,13 @@ def test_the_prediction_is_right_on_average() -> None:
     made, items, d = product("linear", (96, 96), 16 * 96), 16, 96
     target = uniform(d, d, seed=0, scale=1.0)
     pruned = made.prune(target, seed=0, assignment="equal")
-    own, free = made.blocked.draw(0, None).T.numpy(), made.free.draw(0, None).contiguous().numpy()
+    own, free = made.blocked.draw(0, None).T.numpy(), made.free.draw(0, None).T.contiguous().numpy()
     columns, slot = target.T.contiguous().numpy(), np.repeat(np.arange(d), items)
-    middle, reach, variance, _ = exchange.sums_of_slots(own, free, slot, d, 0, 1.0)
+    sums, _ = exchange.sums_of_slots(own, free, slot, d, 0, 1.0)
+    middle, reach, variance = sums.transpose(1, 0, 2)
     predicted = np.empty((d, d))
     for s in range(d):
-        exchange._squares(middle[s], reach[s], variance[s], columns[s], 0.25**items, predicted[s])
+        exchange.squares_of_slot(sums, columns, 0.25**items, s, predicted[s])
     off = np.abs(columns - middle)
     x = np.log(predicted / (variance * 0.25**items))
     ratios = []

@@ -93,35 +93,39 @@ def assign(
         )
     from strongticket.construct import exchange  # numba is slow to import
 
-    drawn = blocked.draw(seed, device)  # (coordinates, units)
-    own, second = drawn.T.cpu().numpy(), weights.cpu().numpy()
+    drawn, second = blocked.draw(seed, device).cpu(), weights.cpu()
+    # The second matrix both ways round: all weights of a unit together, and all weights to an output.
+    own, by_unit = drawn.T.numpy(), second.T.contiguous().numpy()
     # Items are measured in units of the largest possible one, so that nothing depends on the scale of the matrices.
     unit = blocked.scale * free.scale
     wanted_sums = (target.detach().cpu() * (divisor / unit)).clamp(-_OUT_OF_REACH, _OUT_OF_REACH)
     columns = wanted_sums.T.repeat_interleave(signs.slots, dim=0).contiguous().numpy()  # (slots, free coordinates)
-    quotas = _quotas(columns, blocked.units)
-    wanted = _wanted_weights(columns, quotas, blocked.scale)
+    largest = np.abs(columns).max(axis=1)
+    quotas = _quotas(largest, blocked.units)
+    wanted = _wanted_weights(largest, quotas, blocked.scale)
     near = (wanted / 2 + (_NEAR + _NEAR_OF_FEW / slots) * blocked.scale).astype(np.float32)
 
     slot = exchange.share_out(own, quotas, wanted, near, signs.value)
     rounds = max(_MIN_ROUNDS, slots * _rounds_per_slot(blocked.units // slots))
-    found = exchange.exchange(own, second, slot, columns, wanted, near, signs.value, unit, rounds)
-    equal_slot = slots_of(equal, torch.from_numpy(own)[torch.arange(len(own), device="cpu"), equal], signs).numpy()
-    known = exchange.predicted_squares(own, second, equal_slot, columns, signs.value, unit)
-    chosen = torch.from_numpy(slot) // signs.slots
+    found = exchange.exchange(own, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds)
+    chosen, in_blocks = (
+        Assigned(owners, drawn.gather(0, owners.clamp(min=0)[None])[0], how)
+        for owners, how in ((torch.from_numpy(slot) // signs.slots, "adaptive"), (equal, "equal"))
+    )
+    equal_slot = slots_of(equal, in_blocks.own, signs).numpy()
+    known = exchange.predicted_squares(own, by_unit, equal_slot, columns, signs.value, unit)
     lead = math.inf if columns.size <= _SOLVED_BOTH else _DECISIVE
-    ways = [(chosen, "adaptive")] if found <= lead * known else []
-    ways += [(equal, "equal")] if known <= lead * found else []
-    units = torch.arange(blocked.units, device=drawn.device)
-    return [Assigned(owners, drawn[owners.clamp(min=0).to(drawn.device), units], how) for owners, how in ways]
+    ways = [chosen] if found <= lead * known else []
+    ways += [in_blocks] if known <= lead * found else []
+    return [way._replace(own=way.own.to(weights.device)) for way in ways]
 
 
-def _quotas(columns: F64, units: int) -> I64:
+def _quotas(largest: F64, units: int) -> I64:
     """Divide units evenly, with more for a slot whose largest target would otherwise be out of reach."""
-    slots = len(columns)
+    slots = len(largest)
     even = units // slots
     # Of n items u v with u = 1, the positive ones add up to n / 4 on average; allow half as many again.
-    needed = np.minimum(np.ceil(6 * np.abs(columns).max(axis=1)) + 4, _MOST_ITEMS).astype(np.int64)
+    needed = np.minimum(np.ceil(6 * largest) + 4, _MOST_ITEMS).astype(np.int64)
     most = max(even, int(needed.max()))
     while True:
         quotas: I64 = np.maximum(np.minimum(needed, most), even - _GIVEN_AWAY)
@@ -131,17 +135,26 @@ def _quotas(columns: F64, units: int) -> I64:
         most -= 1
     if spare < 0:
         quotas, spare = np.full(slots, even), units - even * slots
-    # The rest goes to the slots with the fewest units, one at a time.
-    for _ in range(spare):
-        quotas[np.argmin(quotas)] += 1
-    return quotas
+    return _filled(quotas, spare)
 
 
-def _wanted_weights(columns: F64, quotas: I64, scale: float) -> F32:
+def _filled(quotas: I64, spare: int) -> I64:
+    """Add spare units one at a time, each to the first of the slots with the fewest."""
+    ordered = np.sort(quotas)
+    before = np.cumsum(ordered) - ordered
+    # Those that are reached before the units run out; slot i is, once all smaller ones have grown to its size.
+    reached = int(np.count_nonzero(ordered * np.arange(len(ordered)) - before <= spare))
+    level, rest = divmod(spare + int(ordered[:reached].sum()), reached)
+    filled: I64 = np.maximum(quotas, level)
+    filled[np.flatnonzero(filled == level)[:rest]] += 1
+    return filled
+
+
+def _wanted_weights(largest: F64, quotas: I64, scale: float) -> F32:
     """Choose the size of each slot's weights so that its sums spread as far as its largest target requires."""
     # For n items u v with v uniform on [-1, 1], each kept with probability 1/2, the standard deviation of the sums is
     # u sqrt(n / 12).
-    sizes = np.abs(columns).max(axis=1) * _SPREAD * np.sqrt(12 / quotas)
+    sizes = largest * _SPREAD * np.sqrt(12 / quotas)
     wanted: F32 = (np.minimum(sizes, 1.0) * scale).astype(np.float32)
     return wanted
 

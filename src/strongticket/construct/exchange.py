@@ -110,94 +110,126 @@ def _who_makes_room(own: F32, wanted: F32, near: F32, slot: I64, count: I64, roo
 
 @njit(nogil=True, cache=True)
 def _usable(u: float, s: int, signs: int) -> bool:
-    if signs == EITHER_SIGN:
-        return True
-    return u > 0 if signs == POSITIVE or s % 2 == 0 else u < 0
+    """Return whether a weight has the sign that slot s takes."""
+    return (signs == EITHER_SIGN) | ((u < 0) if (signs == OWN_SIGN) & (s % 2 == 1) else (u > 0))
+
+
+# Whole arrays and the number of a row are passed below, not rows: counting references to views takes longer than the
+# arithmetic.
 
 
 @njit(nogil=True, cache=True)
-def sums_of_slots(own: F32, free: F32, slot: I64, slots: int, signs: int, divisor: float) -> tuple[F64, F64, F64, I64]:
-    r"""Return $\mu$, R and V of every sum, (slots, outputs) each, and the number of units per slot."""
-    outputs, units = free.shape
+def sums_of_slots(own: F32, by_unit: F32, slot: I64, slots: int, signs: int, divisor: float) -> tuple[F64, I64]:
+    r"""Return $\mu$, R and V of every sum, (slots, 3, outputs), and the number of units per slot."""
+    units, outputs = by_unit.shape
     per = 2 if signs == OWN_SIGN else 1
-    middle, reach, variance = np.empty((slots, outputs)), np.empty((slots, outputs)), np.empty((slots, outputs))
-    count, u = np.zeros(slots, np.int64), np.zeros(units)
+    sums, count = np.zeros((slots, 3, outputs)), np.zeros(slots, np.int64)
     for k in range(units):
-        if slot[k] >= 0:
-            count[slot[k]] += 1
-            u[k] = np.float64(own[k, slot[k] // per]) / divisor
-    row = np.empty((slots, 3))
-    for i in range(outputs):
-        row[:] = 0.0
-        for k in range(units):
-            s = slot[k]
-            if s >= 0:
-                a = u[k] * free[i, k]
-                row[s, 0] += a
-                row[s, 1] += abs(a)
-                row[s, 2] += a * a
-        for s in range(slots):
-            middle[s, i], reach[s, i], variance[s, i] = row[s, 0] / 2, row[s, 1] / 2, row[s, 2] / 4
-    return middle, reach, variance, count
+        s = slot[k]
+        if s < 0:
+            continue
+        count[s] += 1
+        u = np.float64(own[k, s // per]) / divisor
+        for i in range(outputs):
+            a = u * by_unit[k, i]
+            sums[s, 0, i] += a
+            sums[s, 1, i] += abs(a)
+            sums[s, 2, i] += a * a
+    sums[:, :2] /= 2
+    sums[:, 2] /= 4
+    return sums, count
 
 
 @njit(nogil=True, cache=True)
-def _squares(middle: F64, reach: F64, variance: F64, target: F64, scale: float, out: F64) -> None:
-    """Predict the squared errors of one slot; for an entry out of reach, at least the square of its miss."""
-    for i in range(target.size):
-        off = abs(target[i] - middle[i])
-        v, r = max(variance[i], 1e-300), reach[i]
-        square, missed = off * off, max(off - r, 0.0)
-        t2 = min(square / max(r * r, 1e-300), 1.0)
-        # 2 D(t) / t^2, by its series
-        x = square / v * (1 + t2 * (1 / 6 + t2 * (1 / 15 + t2 * (1 / 28 + t2 / 45))))
-        e = 1 + min(x, 256.0) / 256
-        e *= e
-        e *= e
-        e *= e
-        e *= e
-        e *= e
-        e *= e
-        e *= e
-        e *= e
-        out[i] = v * e * scale if off < r else v + missed * missed
+def _square(middle: float, reach: float, variance: float, target: float, scale: float) -> float:
+    """Predict the squared error of a sum; for one out of reach, at least the square of its miss."""
+    off, v = abs(target - middle), max(variance, 1e-300)
+    square, missed = off * off, max(off - reach, 0.0)
+    t2 = min(square / max(reach * reach, 1e-300), 1.0)
+    # 2 D(t) / t^2, by its series
+    x = square / v * (1 + t2 * (1 / 6 + t2 * (1 / 15 + t2 * (1 / 28 + t2 / 45))))
+    e = 1 + min(x, 256.0) / 256
+    e *= e
+    e *= e
+    e *= e
+    e *= e
+    e *= e
+    e *= e
+    e *= e
+    e *= e
+    return v * e * scale if off < reach else v + missed * missed
 
 
 @njit(nogil=True, cache=True)
 def _total(values: F64) -> float:
     total = 0.0
-    for value in values:
-        total += value
+    for i in range(values.size):
+        total += values[i]
     return total
 
 
 @njit(nogil=True, cache=True)
-def predicted_squares(own: F32, free: F32, slot: I64, target: F64, signs: int, divisor: float) -> float:
+def squares_of_slot(sums: F64, target: F64, scale: float, s: int, squares: F64) -> float:
+    """Predict the squared errors of slot s; return their total."""
+    for i in range(squares.size):
+        squares[i] = _square(sums[s, 0, i], sums[s, 1, i], sums[s, 2, i], target[s, i], scale)
+    return _total(squares)
+
+
+@njit(nogil=True, cache=True)
+def _after_exchange(
+    sums: F64,
+    target: F64,
+    scale: float,
+    s: int,
+    by_unit: F32,
+    leaving: int,
+    u: float,
+    coming: int,
+    new_u: float,
+    squares: F64,
+) -> float:
+    """Predict the total of slot s after one unit has replaced another; u is a unit's weight to the slot."""
+    for i in range(squares.size):
+        a, b = u * by_unit[leaving, i], new_u * by_unit[coming, i]
+        middle, reach = sums[s, 0, i] + (b - a) / 2, sums[s, 1, i] + (abs(b) - abs(a)) / 2
+        squares[i] = _square(middle, reach, sums[s, 2, i] + (b * b - a * a) / 4, target[s, i], scale)
+    return _total(squares)
+
+
+@njit(nogil=True, cache=True)
+def _exchange(sums: F64, s: int, by_unit: F32, leaving: int, u: float, coming: int, new_u: float) -> None:
+    """Update the sums of slot s: one unit has replaced another."""
+    for i in range(sums.shape[2]):
+        a, b = u * by_unit[leaving, i], new_u * by_unit[coming, i]
+        sums[s, 0, i] += (b - a) / 2
+        sums[s, 1, i] += (abs(b) - abs(a)) / 2
+        sums[s, 2, i] += (b * b - a * a) / 4
+
+
+@njit(nogil=True, cache=True)
+def predicted_squares(own: F32, by_unit: F32, slot: I64, target: F64, signs: int, divisor: float) -> float:
     """Predict the sum of all squared errors."""
     slots, outputs = target.shape
-    middle, reach, variance, count = sums_of_slots(own, free, slot, slots, signs, divisor)
+    sums, count = sums_of_slots(own, by_unit, slot, slots, signs, divisor)
     cost, squares = np.empty(slots), np.empty(outputs)
     for s in range(slots):
-        _squares(middle[s], reach[s], variance[s], target[s], 0.25 ** count[s], squares)
-        cost[s] = _total(squares)
+        cost[s] = squares_of_slot(sums, target, 0.25 ** count[s], s, squares)
     return _total(cost)
 
 
 @njit(nogil=True, cache=True)
-def _exchanged(
-    middle: F64, reach: F64, variance: F64, out: float, leaving: F64, into: float, coming: F64, after: F64
-) -> None:
-    """Compute a slot's sums, (3, outputs), after one unit has replaced another."""
-    for i in range(leaving.size):
-        a, b = out * leaving[i], into * coming[i]
-        after[0, i] = middle[i] + (b - a) / 2
-        after[1, i] = reach[i] + (abs(b) - abs(a)) / 2
-        after[2, i] = variance[i] + (b * b - a * a) / 4
-
-
-@njit(nogil=True, cache=True)
 def exchange(
-    own: F32, free: F32, slot: I64, target: F64, wanted: F32, near: F32, signs: int, divisor: float, rounds: int
+    own: F32,
+    free: F32,
+    by_unit: F32,
+    slot: I64,
+    target: F64,
+    wanted: F32,
+    near: F32,
+    signs: int,
+    divisor: float,
+    rounds: int,
 ) -> float:
     """Exchange units of the worst slots with others while the predicted squared errors fall; return their sum.
 
@@ -208,6 +240,7 @@ def exchange(
     Args:
         own: weights (units, coordinates).
         free: weights (outputs, units).
+        by_unit: the same, (units, outputs).
         slot: each unit's slot; changed in place.
         target: (slots, outputs).
         wanted: the size of weight each slot wants.
@@ -217,10 +250,9 @@ def exchange(
         divisor: every item is divided by it.
         rounds: the most rounds to run.
     """
-    units = own.shape[0]
     slots, outputs = target.shape
-    per = 2 if signs == OWN_SIGN else 1
-    middle, reach, variance, count = sums_of_slots(own, free, slot, slots, signs, divisor)
+    per, units = 2 if signs == OWN_SIGN else 1, slot.size
+    sums, count = sums_of_slots(own, by_unit, slot, slots, signs, divisor)
     members = np.empty((slots, count.max()), np.int64)
     count[:] = 0
     for k in range(units):
@@ -228,15 +260,12 @@ def exchange(
             members[slot[k], count[slot[k]]] = k
             count[slot[k]] += 1
     scale, cost, failed = 0.25**count, np.empty(slots), np.zeros(slots, np.int64)
-    squares, leaving, coming = np.empty(outputs), np.empty(outputs), np.empty(outputs)
-    here, there = np.empty((3, outputs)), np.empty((3, outputs))
-    best_here, best_there = np.empty((3, outputs)), np.empty((3, outputs))
+    squares = np.empty(outputs)
     for s in range(slots):
-        _squares(middle[s], reach[s], variance[s], target[s], scale[s], squares)
-        cost[s] = _total(squares)
-    looked_at = min(units, _LOOKED_AT)
-    candidates, pulls = np.empty(looked_at, np.int64), np.empty(looked_at)
-    first = 0
+        cost[s] = squares_of_slot(sums, target, scale[s], s, squares)
+    pulls, candidates, top = np.empty(min(units, _LOOKED_AT)), np.empty(_WEIGHED, np.int64), np.empty(_WEIGHED)
+    # Minus infinity for a slot that cannot use a unit; the last is for units without a slot, -1.
+    refused, first = np.full(slots + 1, -np.inf), 0
     for _ in range(rounds):
         s = -1
         for x in range(slots):
@@ -244,47 +273,51 @@ def exchange(
                 s = x
         if s < 0:
             break
-        _squares(middle[s], reach[s], variance[s], target[s], scale[s], squares)
+        squares_of_slot(sums, target, scale[s], s, squares)
         worst = np.argmax(squares)
-        sign = np.float64(1.0 if target[s, worst] > middle[s, worst] else -1.0)
-        place = _pulls_least(own[:, s // per], free[worst], members[s, : count[s]], sign, failed[s])
+        sign = np.float64(1.0 if target[s, worst] > sums[s, 0, worst] else -1.0)
+        place = _pulls_least(own, free, members, count[s], s // per, s, worst, sign, failed[s])
         if place < 0:
             failed[s] = _PATIENCE
             continue
         k = members[s, place]
-        found = 0
-        for step in range(looked_at):
-            other = (first + step) % units
-            t = slot[other]
-            if t < 0 or t == s:
-                continue
-            u, x = own[other, s // per], own[k, t // per]
-            fits = abs(abs(u) - wanted[s]) <= near[s] and abs(abs(x) - wanted[t]) <= near[t]
-            if fits and _usable(u, s, signs) and _usable(x, t, signs):
-                candidates[found], pulls[found] = other, sign * u * free[worst, other]
-                found += 1
-        first = (first + looked_at) % units
-        leaving[:] = free[:, k]
+        for t in range(slots):
+            u = own[k, t // per]
+            fits = (abs(abs(u) - wanted[t]) <= near[t]) & _usable(u, t, signs) & (t != s)
+            refused[t] = 0.0 if fits else -np.inf
+        # The next units, from the beginning again after the last.
+        ahead = min(pulls.size, units - first)
+        for part, start in ((pulls[:ahead], first), (pulls[ahead:], 0)):
+            some = slice(start, start + part.size)
+            # A copy, so that the weights lie together.
+            _pull(
+                own[some, s // per].copy(),
+                free[worst, some],
+                slot[some],
+                refused,
+                wanted[s],
+                near[s],
+                signs,
+                s,
+                sign,
+                part,
+            )
+        found = _strongest(pulls, candidates, top)
         u_here = own[k, s // per] / divisor
         least, best, best_cost_here, best_cost_there = 0.0, -1, 0.0, 0.0
-        for _ in range(min(found, _WEIGHED)):
-            at = np.argmax(pulls[:found])
-            other, pulls[at] = candidates[at], -np.inf
+        for at in range(found):
+            other = (first + candidates[at]) % units
             t = slot[other]
-            coming[:] = free[:, other]
-            _exchanged(middle[s], reach[s], variance[s], u_here, leaving, own[other, s // per] / divisor, coming, here)
-            _squares(here[0], here[1], here[2], target[s], scale[s], squares)
-            cost_here = _total(squares)
+            new = own[other, s // per] / divisor
+            cost_here = _after_exchange(sums, target, scale[s], s, by_unit, k, u_here, other, new, squares)
             if cost_here >= cost[s] + cost[t] + least:
                 continue
-            u_there, x_there = own[other, t // per] / divisor, own[k, t // per] / divisor
-            _exchanged(middle[t], reach[t], variance[t], u_there, coming, x_there, leaving, there)
-            _squares(there[0], there[1], there[2], target[t], scale[t], squares)
-            cost_there = _total(squares)
+            u, new = own[other, t // per] / divisor, own[k, t // per] / divisor
+            cost_there = _after_exchange(sums, target, scale[t], t, by_unit, other, u, k, new, squares)
             gained = cost_here + cost_there - cost[s] - cost[t]
             if gained < least:
                 least, best, best_cost_here, best_cost_there = gained, other, cost_here, cost_there
-                best_here[:], best_there[:] = here, there
+        first = (first + pulls.size) % units
         if best < 0:
             failed[s] += 1
             continue
@@ -293,22 +326,66 @@ def exchange(
             if members[t, x] == best:
                 members[t, x] = k
         members[s, place] = best
+        _exchange(sums, s, by_unit, k, u_here, best, own[best, s // per] / divisor)
+        _exchange(sums, t, by_unit, best, own[best, t // per] / divisor, k, own[k, t // per] / divisor)
         slot[k], slot[best], cost[s], cost[t] = t, s, best_cost_here, best_cost_there
-        middle[s], reach[s], variance[s] = best_here[0], best_here[1], best_here[2]
-        middle[t], reach[t], variance[t] = best_there[0], best_there[1], best_there[2]
         failed[s] = 0
     return _total(cost)
 
 
 @njit(nogil=True, cache=True)
-def _pulls_least(own: F32, free: F32, members: I64, sign: float, passed: int) -> int:
-    """Find the unit that pulls an entry most in the wrong direction, after skipping `passed` of them; -1 if none."""
-    taken = np.zeros(members.size, np.bool_)
-    for _ in range(min(passed + 1, members.size)):
+def _pulls_least(
+    own: F32, free: F32, members: I64, count: int, j: int, s: int, worst: int, sign: float, passed: int
+) -> int:
+    """Find the unit of slot s that pulls an entry most in the wrong direction after `passed` others; -1 if none."""
+    least, place = -np.inf, -1
+    for _ in range(passed + 1):
+        before, before_place = least, place
         least, place = np.inf, -1
-        for x in range(members.size):
-            pull = sign * own[members[x]] * free[members[x]]
-            if not taken[x] and pull < least:
+        for x in range(count):
+            k = members[s, x]
+            pull = sign * own[k, j] * free[worst, k]
+            if pull < least and (pull > before or (pull == before and x > before_place)):
                 least, place = pull, x
-        taken[place] = True
-    return place if passed < members.size else -1
+        if place < 0:
+            break
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _pull(
+    own: F32,
+    free: F32,
+    slot: I64,
+    refused: F64,
+    wanted: float,
+    near: float,
+    signs: int,
+    s: int,
+    sign: float,
+    pulls: F64,
+) -> None:
+    """Compute how much units would pull an entry of slot s: minus infinity for those that do not fit."""
+    for x in range(pulls.size):
+        fits = (abs(abs(own[x]) - wanted) <= near) & _usable(own[x], s, signs)
+        pulls[x] = sign * own[x] * free[x] if fits else -np.inf
+    for x in range(pulls.size):
+        pulls[x] += refused[slot[x]]
+
+
+@njit(nogil=True, cache=True)
+def _strongest(pulls: F64, found: I64, top: F64) -> int:
+    """Find the units that pull most; return how many. Of equals, the first wins."""
+    count, least = 0, -np.inf
+    for x in range(pulls.size):
+        pull = pulls[x]
+        if pull > least:
+            count = min(count + 1, top.size)
+            at = count - 1
+            while at > 0 and top[at - 1] < pull:
+                found[at], top[at] = found[at - 1], top[at - 1]
+                at -= 1
+            found[at], top[at] = x, pull
+            if count == top.size:
+                least = top[-1]
+    return count
