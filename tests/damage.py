@@ -158,7 +158,7 @@ def _searches(folder: Path) -> Iterator[Kind]:
     folder.mkdir()
     text = load_text("sample", cache=folder / "cache")
     text = replace(text, splits={name: replace(each, tokens=each.tokens[:500]) for name, each in text.splits.items()})
-    means = Means(share=Share(0, 1, CPU), checkpoint_seconds=0.0, tell=lambda line: None)
+    means = Means(share=Share(0, 1, CPU), checkpoint_seconds=0.0, warn=lambda line: None)
 
     def stop(moment: Moment) -> None:
         if moment.step == 12:

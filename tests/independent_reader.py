@@ -21,6 +21,7 @@ TABLE_SHA256 = "dfd1abb06d4919b810143a942daa87d3a59b1bc5f3c3322dfa9084646d56aeed
 TABLE_BYTES = 16_384
 
 MAX_HEADER = 8_388_608
+MAX_PARTS = 524_288
 MAX_ELEMENTS = 2**40
 DENSE_WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
@@ -272,6 +273,7 @@ def read_header(data: bytes) -> tuple[Json, int]:
     end = 8 + length
     require(length <= MAX_HEADER and end <= len(data), "bad header length")
     text = data[8:end].rstrip(b" ")
+    require(sum(text.count(part) for part in (b",", b"[", b"{")) <= MAX_PARTS, "too many commas and opening brackets")
     require(length == (len(text) + 7) // 8 * 8, "bad header padding")
     table = parse_canonical(text, "header")
     require(isinstance(table, dict), "the header must be an object")

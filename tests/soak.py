@@ -133,7 +133,9 @@ def _content(path: Path) -> object:
         return None
     if path.suffix == ".jsonl":
         timed, lines = {"run", "tokens_per_second", "sha256"}, path.read_bytes().splitlines()
-        return [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
+        found = [{key: value for key, value in json.loads(line).items() if key not in timed} for line in lines]
+        # Processes that share the runs of a figure write their rows as they finish; figures take them in plan order.
+        return sorted(found, key=json.dumps) if path.name == "rows.jsonl" else found
     return path.read_bytes()
 
 
@@ -454,7 +456,16 @@ class Soak:
 
 def _difference(found: Mapping[str, object], expected: Mapping[str, object]) -> str:
     names = sorted(found.keys() | expected.keys())
-    return f"differs in {[name for name in names if found.get(name, '') != expected.get(name, '')]}"
+    differing = [name for name in names if found.get(name, "") != expected.get(name, "")]
+    sizes = [f"{name} ({_size(found, name)}, not {_size(expected, name)})" for name in differing]
+    return f"differs in {', '.join(sizes)}"
+
+
+def _size(content: Mapping[str, object], name: str) -> str:
+    part = content.get(name)
+    if isinstance(part, list):
+        return f"{len(part)} lines"
+    return f"{len(part)} bytes" if isinstance(part, bytes) else "no file"
 
 
 @contextmanager

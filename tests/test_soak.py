@@ -61,7 +61,7 @@ def names_no_file(folder: Path) -> None:
     ("call", "faults", "said"),
     [
         (writes_whole_files, [fault for fault in FAULTS if fault != "full disk"], None),
-        (writes_halves, ["kill -9"], "differs in ['first']"),
+        (writes_halves, ["kill -9"], "differs in first ("),
         (tells_nobody, ["kill -9", "SIGTERM"], "LookupError: what is this?"),
         (names_no_file, ["read-only folders"], "names no file"),
     ],

@@ -146,6 +146,29 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_ctrl_c_while_an_object_is_deleted_is_not_lost() -> None:
+    """Python prints and forgets it: a search that was compiling a kernel ran on to its end."""
+    script = """
+import signal, time
+from strongticket.cli import main as cli
+from strongticket.__main__ import main
+
+class Deleted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def run():
+    Deleted()
+    time.sleep(60)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.main = run
+main()
+"""
+    done = python(script)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 INTERRUPTED_IN_A_STRING = """
 from strongticket.cli import main as cli
 from strongticket.__main__ import main

@@ -39,7 +39,7 @@ class Cluster:
 
     address: str  # for example "tcp://10.0.0.1:8786"
     timeout: float = TIMEOUT_SECONDS  # seconds without a finished task or a sign of life from any worker
-    tell: Callable[[str], object] = warnings.warn  # called every ten seconds of waiting with the reason
+    warn: Callable[[str], object] = warnings.warn  # called every ten seconds of waiting with the reason
 
 
 @functools.cache
@@ -151,7 +151,7 @@ class _Patience:
         if now - self._heard >= limit:
             raise StrongTicketError(f"waited {limit:g} s for the Dask cluster at {address}: {missing}. {AGAIN}")
         if now - max(self._reported, self._heard) >= TELL_SECONDS:
-            self._cluster.tell(f"waiting for the Dask cluster at {address}: {missing} ({now - self._heard:.0f} s)")
+            self._cluster.warn(f"waiting for the Dask cluster at {address}: {missing} ({now - self._heard:.0f} s)")
             self._reported = now
         self._next = min(now + self._pause, self._heard + limit)
 

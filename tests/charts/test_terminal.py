@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table as RichTable
 
-from strongticket.charts.parts import Comparison, Mark, Row, Section, Table
-from strongticket.charts.terminal import HEIGHT, WIDTH, show, show_table, text_plot
+from strongticket.charts.parts import Chart, Comparison, Mark, Row, Section, Series, Table
+from strongticket.charts.terminal import HEIGHT, WIDTH, marks_of, show, show_table, text_plot
 from strongticket.experiments.figure import load_figure
 from tests.narrow import check_whole
 
@@ -49,7 +50,7 @@ def test_committed_figures_have_a_plot(name: str) -> None:
     plots = [part for part in show(section, 80) if isinstance(part, str) and part.startswith(section.title)][1:]
     assert plots
     for text in plots:
-        assert all(mark in text for mark in "*o+")
+        assert all(mark in text for mark in ("123" if name in ("fig5", "fig6") else "*o"))
         assert "−" not in text
 
 
@@ -94,3 +95,24 @@ def test_any_table_is_whole_or_says_what_it_leaves_out(
     flat = " ".join(str(said[0]).split()) if said else ""
     assert flat == (f"Not shown in {width} columns: {'; '.join(left_out)}." if left_out else "")
     assert all(name in left_out for name in minor) or not set(left_out) - set(minor), "minor ones go first"
+
+
+def test_a_line_has_the_same_mark_in_every_plot() -> None:
+    found: dict[str, set[str]] = {}
+    for name in ("fig4", "theorem3", "scans"):
+        result = json.loads((RESULTS / name / "result.json").read_text("utf-8"))
+        chart = next(block for block in load_figure(name).describe(result).blocks if isinstance(block, Chart))
+        lines = [line for line in chart.views[0].series if not line.follows]
+        marks = marks_of(lines)
+        assert len(set(marks)) == len(lines)
+        for line, mark in zip(lines, marks, strict=True):
+            found.setdefault(f"{line.colour} {line.dash}", set()).add(mark)
+    assert found["s1 solid"] == {"x"}  # adaptive units
+    assert found["mean solid"] == {"o"}
+    assert found["ink dotted"] == {"."}
+
+
+def test_ordered_lines_have_ordered_marks() -> None:
+    line = Series(name="n", points=[(1, 1)])
+    assert marks_of([replace(line, name=f"n = {n}", ramp=n / 3) for n in range(4)]) == "1234"
+    assert len(set(marks_of([line] * 12))) == 12

@@ -141,7 +141,7 @@ def test_show_verify_and_export_know_codes_and_owners(run: Run, tmp_path: Path) 
     told = run("verify", golden / "codes.ticket").stdout
     assert "ok, 139,818 weights regenerated from 142,893 draws" in told, "three draws more of one tensor"
     for name in ("codes", "owners"):
-        assert run("export", golden / f"{name}.ticket", "--to", tmp_path / name).returncode == 0
+        assert run("export", golden / f"{name}.ticket", "--out", tmp_path / name).returncode == 0
         exported = load_file(tmp_path / name / "weights.safetensors")
         for tensor, weights in Ticket.load(golden / f"{name}.ticket").materialize().items():
             assert torch.equal(exported[tensor], weights)
@@ -288,7 +288,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
 
 
 def test_export_writes_plain_weights(run: Run, ticket_file: Path, tmp_path: Path) -> None:
-    done = run("export", ticket_file, "--to", tmp_path / "out")
+    done = run("export", ticket_file, "--out", tmp_path / "out")
     assert done.returncode == 0
     weights = load_file(tmp_path / "out" / "weights.safetensors")
     ticket = small_ticket()
@@ -328,7 +328,7 @@ def test_errors_have_a_traceback_for_those_who_ask(run: Run, monkeypatch: pytest
 
 
 def test_export_into_an_unwritable_place_is_one_line(run: Run, ticket_file: Path) -> None:
-    done = run("export", ticket_file, "--to", "/proc/no-such-place")
+    done = run("export", ticket_file, "--out", "/proc/no-such-place")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1

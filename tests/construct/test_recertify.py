@@ -19,6 +19,22 @@ from strongticket.tickets.content import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention
 from tests.small_tickets import edited, small_ticket
 
+# Listed so that nothing is constructed while tests are collected, by every process.
+KINDS = (
+    "linear",
+    "linear with bias",
+    "sequence",
+    "matrix",
+    "layer",
+    "feedforward",
+    "uneven",
+    "attention",
+    "merged",
+    "smaller",
+    "torch",
+    "transformer",
+)
+
 
 @cache
 def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
@@ -30,26 +46,27 @@ def constructed() -> dict[str, tuple[st.Ticket, dict[str, torch.Tensor]]]:
     matrix, layer = draw(2, 3, seed=5), nn.Linear(3, 2)
     sequence = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     widths = {"key_width": 48, "value_width": 48}
-    return {
-        "linear": (st.construct_linear(matrix, hidden_width=48), {"weight": matrix}),
-        "linear with bias": (st.construct_linear(layer, hidden_width=48), layer.state_dict()),
-        "sequence": (st.construct_feedforward(sequence, hidden_width=48), sequence.state_dict()),
-        "matrix": (st.construct_feedforward(matrix, hidden_width=48), {"weight": matrix}),
-        "layer": (st.construct_feedforward(layer, hidden_width=48), layer.state_dict()),
-        "feedforward": (st.construct_feedforward(network, hidden_width=48), network.state_dict()),
-        "uneven": (st.construct_feedforward(network, hidden_width=(48, 60)), network.state_dict()),
-        "attention": (st.construct_attention(attention, **widths), attention.state_dict()),
-        "merged": (st.construct_attention(attention.merged(), **widths), attention.merged().state_dict()),
-        "smaller": (st.construct_attention(attention, blocks="smaller", **widths), attention.state_dict()),
-        "torch": (st.construct_attention(torch_attention, **widths), torch_attention.state_dict()),
-        "transformer": (
+    made = [
+        (st.construct_linear(matrix, hidden_width=48), {"weight": matrix}),
+        (st.construct_linear(layer, hidden_width=48), layer.state_dict()),
+        (st.construct_feedforward(sequence, hidden_width=48), sequence.state_dict()),
+        (st.construct_feedforward(matrix, hidden_width=48), {"weight": matrix}),
+        (st.construct_feedforward(layer, hidden_width=48), layer.state_dict()),
+        (st.construct_feedforward(network, hidden_width=48), network.state_dict()),
+        (st.construct_feedforward(network, hidden_width=(48, 60)), network.state_dict()),
+        (st.construct_attention(attention, **widths), attention.state_dict()),
+        (st.construct_attention(attention.merged(), **widths), attention.merged().state_dict()),
+        (st.construct_attention(attention, blocks="smaller", **widths), attention.state_dict()),
+        (st.construct_attention(torch_attention, **widths), torch_attention.state_dict()),
+        (
             st.construct_transformer(transformer, hidden_width=48, **widths),
             transformer.state_dict(),
         ),
-    }
+    ]
+    return dict(zip(KINDS, made, strict=True))
 
 
-@pytest.mark.parametrize("name", constructed())
+@pytest.mark.parametrize("name", KINDS)
 def test_certificate_comes_out_the_same_from_the_file(name: str) -> None:
     ticket, target = constructed()[name]
     loaded = st.Ticket.from_bytes(ticket.to_bytes())
@@ -201,7 +218,7 @@ def test_no_tensor_of_the_target_is_passed_over() -> None:
     assert "the ticket has no dense tensor bias, but the target has one" in failure
 
 
-@pytest.mark.parametrize("name", constructed())
+@pytest.mark.parametrize("name", KINDS)
 def test_a_target_with_one_more_tensor_is_another_one(name: str) -> None:
     ticket, target = constructed()[name]
     target = {**target, "extra": torch.ones(1)}

@@ -49,7 +49,7 @@ def test_each_point_has_the_best_schedule_that_was_tried_and_all_its_seeds() -> 
 
 def test_every_run_of_the_plan_sees_the_same_tokens_and_has_one_name() -> None:
     runs = frontier.plan(frontier.FIGURE.plan.configure(Options()))
-    assert {run.steps * run.tokens_a_step for run in runs} == {1600 * 32 * 1024}
+    assert {run.steps * run.tokens_per_step for run in runs} == {1600 * 32 * 1024}
     assert {frontier.kind_of(run.as_json()) for run in runs} == set(frontier.KINDS)
     kinds: dict[str, set[str]] = {}
     for run in runs:

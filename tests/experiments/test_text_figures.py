@@ -61,7 +61,7 @@ def test_the_paper_schedule_is_the_papers() -> None:
     config = schedules.paper("small")
     assert (config.steps, config.sequences, config.length, config.warmup) == (50 * 227, 512, 1024, 227)
     assert (config.lr, config.final_lr, config.policy.density) == (1e-4, 1e-5, 0.3)
-    assert 5.9e9 < config.steps * config.tokens_a_step < 6e9
+    assert 5.9e9 < config.steps * config.tokens_per_step < 6e9
 
 
 def test_figure_7_finds_the_effect_that_was_put_in(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def go_on(stopped: Path, text: Text, folder: Path, damage: Callable[[Path], obje
     shutil.copytree(stopped / "stopped", folder)
     damage(folder)
     told: list[str] = []
-    run(TINY, text, folder, Means(share=Share(0, 1, CPU), tell=told.append))
+    run(TINY, text, folder, Means(share=Share(0, 1, CPU), warn=told.append))
     for name in ("best.ticket", "result.json"):
         assert (folder / name).read_bytes() == (stopped / "whole" / name).read_bytes(), name
     assert sorted(path.name for path in folder.glob("checkpoint*")) == []

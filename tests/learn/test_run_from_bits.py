@@ -27,6 +27,7 @@ from strongticket import DenseTensor, Frozen, FullMask, PackedMask, RandomTensor
 from strongticket.learn.generate import generate_tokens
 from strongticket.learn.hide import hide
 from strongticket.learn.policy import Policy
+from strongticket.models import gpt2_step
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.models.gpt2_decoder import Decoder
 from strongticket.models.gpt2_layers import LayeredGPT2
@@ -97,15 +98,23 @@ def test_tokens_from_bits_are_those_of_the_dense_network() -> None:
 
 @pytest.mark.parametrize("resident", ["planes", "mask"])
 @pytest.mark.parametrize("changes", [{}, {"activation": "relu", "bias": False, "tied": False, "output_gain": 3.0}])
-def test_a_compiled_step_gives_the_logits_of_the_layers(changes: dict[str, Any], resident: Resident) -> None:
+def test_a_compiled_step_gives_the_logits_of_the_layers_on_any_number_of_threads(
+    changes: dict[str, Any], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = {"biases": "trained", "norms": "trained"} if not changes else {"qk_scale": 2.0}
     model = packed(signed_ticket(lambda: nano(**({"bias": True} | changes)), **policy)).build(
         run="bits", resident=resident
     )
     assert OneToken.fits(model)  # type: ignore[arg-type]
     compiled, layers = Decoder(model, room=30), Decoder(model, room=30, static=True)  # type: ignore[arg-type]
+    on_threads = {threads: Decoder(model, room=30) for threads in (2, 5)}  # type: ignore[arg-type]
     for tokens in ([5, 6, 7], *([token] for token in range(20))):
-        torch.testing.assert_close(compiled.feed(tokens), layers.feed(tokens), rtol=1e-4, atol=1e-5)
+        monkeypatch.setattr(gpt2_step, "threads_for", lambda work, least: 1)
+        logits = compiled.feed(tokens)
+        torch.testing.assert_close(logits, layers.feed(tokens), rtol=1e-4, atol=1e-5)
+        for threads, decoder in on_threads.items():
+            monkeypatch.setattr(gpt2_step, "threads_for", lambda work, least, threads=threads: threads)
+            assert torch.equal(decoder.feed(tokens), logits)
 
 
 def test_scales_of_columns_take_the_way_of_the_layers() -> None:

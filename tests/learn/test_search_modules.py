@@ -202,7 +202,7 @@ def test_what_cannot_work_is_refused_and_the_module_left_alone(
 
 
 def test_a_function_that_makes_a_module_is_not_one() -> None:
-    with pytest.raises(ValueError, match=r"^a search needs a torch\.nn\.Module; got a function\.$"):
+    with pytest.raises(ValueError, match=r"^a search needs a torch\.nn\.Module; got the function vision_t"):
         st.search(vision_transformer, [IMAGE_BATCH], loss=classify)  # type: ignore[arg-type]
 
 
@@ -216,3 +216,10 @@ def test_a_model_without_a_loss_needs_one() -> None:
         st.search(vision_transformer(), [(IMAGES,)])
     with pytest.raises(ValueError, match="scalar loss; got a NoneType"):
         st.search(hugging_face_gpt2(), [{"input_ids": TOKENS}])
+
+
+@pytest.mark.parametrize(("steps", "title"), [(None, "search, one pass over the batches: "), (2, "search: ")])
+def test_progress_says_that_a_search_is_one_pass(steps: int | None, title: str, capfd: pytest.CaptureFixture) -> None:
+    batches = [(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long))] * 2
+    st.search(nn.Linear(2, 2), batches, steps=steps, progress=True)
+    assert capfd.readouterr().err.startswith(f"{title}step 2 of 2")

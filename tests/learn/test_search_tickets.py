@@ -126,7 +126,7 @@ def test_running_means_come_back() -> None:
 def test_show_verify_and_export(make: Maker, tmp_path: Path) -> None:
     hidden = hide(make(), Policy(embeddings="trained"), seed=3)
     hidden.to_ticket({"loss": 5.0}).save(file := tmp_path / "found.ticket")
-    for command in (["show"], ["show", "--all"], ["verify"], ["export", "--to", str(tmp_path / "plain")]):
+    for command in (["show"], ["show", "--all"], ["verify"], ["export", "--out", str(tmp_path / "plain")]):
         result = CliRunner().invoke(app, [command[0], str(file), *command[1:]])
         assert result.exit_code == 0, result.output
     shown = json.loads(CliRunner().invoke(app, ["show", str(file), "--json"]).stdout)

@@ -1,5 +1,6 @@
 import hashlib
 import math
+import os
 import subprocess
 import sys
 from fractions import Fraction
@@ -70,6 +71,14 @@ def test_chunks_in_any_order_make_the_whole(shape: list[int], cuts: list[int], k
     torch.testing.assert_close(joined.view(shape), whole, rtol=0, atol=0)
 
 
+def test_memory_can_be_reused() -> None:
+    memory = torch.full((8,), 7.0)
+    drawn = rng.random_chunk(9, "t", 3, 8, out=memory)
+    assert drawn.data_ptr() == memory.data_ptr()
+    assert drawn.equal(rng.random_chunk(9, "t", 3, 8))
+    assert memory[5:].tolist() == [7, 7, 7]
+
+
 def test_a_stream_is_of_the_first_draw_unless_told_otherwise() -> None:
     streams = [rng.stream_of(0, "w"), *(rng.stream_of(0, "w", draw) for draw in (0, 1, 2**32 - 1))]
     assert streams[0] == streams[1]
@@ -131,25 +140,30 @@ def test_devices_without_a_kernel_are_refused() -> None:
 
 
 def test_import_is_cheap_and_needs_no_optional_package() -> None:
-    """Beyond torch, all public names take little of a core and pull in neither Numba nor any extra.
+    """Beyond torch, all public names take at most 0.3 s of a core and pull in neither Numba nor any extra.
 
-    The goal is 0.3 s; measured on a quiet core are 0.30 to 0.37 s, and up to 0.53 s on a busy one.
+    0.1 s were measured, and 0.2 s with the collection of torch's garbage that any import after torch may cause.
+    Python compiles the source in the first run; where it may not keep the result, an import takes 0.35 s.
     """
     script = """
-import sys, time
+import gc, sys, time
 import torch
+gc.freeze()
 before = time.process_time()
 from strongticket import *
 seconds = time.process_time() - before
 heavy = {"numba", "scipy", "matplotlib", "safetensors", "transformers", "typer", "rich", "dask"} & set(sys.modules)
 print(seconds, *heavy)
 """
-    runs = [
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(3)
-    ]
-    answers = [run.stdout.split() for run in runs]
-    assert answers[0][1:] == []
-    assert min(float(answer[0]) for answer in answers) < 0.6
+    keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+    def seconds() -> float:
+        done = subprocess.run([sys.executable, "-c", script], env=keeping, capture_output=True, text=True, check=True)
+        taken, *heavy = done.stdout.split()
+        assert heavy == []
+        return float(taken)
+
+    assert any(seconds() < 0.3 for _ in range(5))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

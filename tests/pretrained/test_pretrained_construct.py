@@ -16,7 +16,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
 from strongticket.pretrained.checkpoint import Checkpoint
-from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
+from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.pretrained.target import Target
 from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
 
@@ -188,10 +188,11 @@ def test_pieces_are_small_to_send() -> None:
 
     model = randomize(make_bert(hidden_size=128, num_attention_heads=8, num_hidden_layers=1))
     piece = Target(model).pieces(20, 0)["layer.0.attention"][0]
-    assert isinstance(piece, HeadPiece)
     numbers = 4 * 16 * 128 + 16
     assert len(pickle.dumps(piece)) < 4 * numbers + 2000
-    assert np.shares_memory(piece.query, model.encoder.layer[0].attention.self.query.weight.detach().numpy())
+    assert np.shares_memory(
+        piece.factors["qk"].left, model.encoder.layer[0].attention.self.query.weight.detach().numpy()
+    )
 
 
 def test_dask_with_a_worker_killed_on_the_way_gives_the_same_ticket(

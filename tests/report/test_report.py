@@ -151,7 +151,7 @@ def test_pretrained_comparisons_make_a_section(tmp_path: Path, out: Path) -> Non
         (tmp_path / f"attention-{items}.json").write_text(json.dumps(told if items == 8 else wrapped))
     page, summary = page_of(tmp_path, out=out)
     assert summary["sections"] == ["A pretrained model inside a random network"]
-    assert f"worst {number(1 - told['cosine']['min'])}" in page
+    assert f"worst {number(1 - told['cosine']['min'])}" in page.replace("\xa0", " ")
     assert "layer.1.attention" in page
     assert re.findall(r"<td>attention</td><td[^>]*>(.*?)</td>", page) == ["8", "12"]
     assert summary["left_out"] == []

@@ -446,6 +446,26 @@ def test_long_tables_and_origins_are_folded(visit: Visit, full_page: Path) -> No
     assert section.bounding_box()["height"] < 6000
 
 
+def test_a_phone_shows_everything_whole(visit: Visit, full_page: Path) -> None:
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    table = visit.open(full_page).section("ablation").locator("figure.comparison").first
+    assert sum(row.is_visible() for row in table.locator("tbody tr").all()) == 10
+    cut = visit.page.evaluate(
+        "[...document.querySelectorAll('.plot text')].filter(e => e.checkVisibility()).filter(e => {"
+        " const t = e.getBoundingClientRect(), f = e.closest('figure').getBoundingClientRect();"
+        " return t.left < f.left || t.right > f.right || t.bottom > f.bottom; }).map(e => e.textContent)"
+    )
+    assert cut == []
+    # Names of points are drawn after all lines, which would cross them.
+    order = (
+        visit.section("fig7")
+        .locator(".plot svg .halo, .plot svg path.line")
+        .evaluate_all("all => all.map(e => e.matches('.halo'))")
+    )
+    assert True in order
+    assert order == sorted(order)
+
+
 @pytest.mark.parametrize("width", [1280, 820])
 def test_contents_are_seen_whole_and_mark_where_one_is(visit: Visit, full_page: Path, width: int) -> None:
     visit.page.set_viewport_size({"width": width, "height": 900})

@@ -121,15 +121,15 @@ def test_curves_are_those_of_the_files(visit: Visit, page: tuple[Path, dict[str,
     section = visit.open(page[0]).section("searches")
     shown = json.loads(section.locator("script[type='application/json']").text_content())["views"]
     result = json.loads((runs / "scaled" / "seed-0" / "result.json").read_bytes())
-    tokens_a_step = SCALED.tokens_a_step
+    tokens_per_step = SCALED.tokens_per_step
     (validation,) = [series for series in shown[1]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
     # What is there before the first step would squeeze all else into a corner: only the table has it.
-    assert validation["points"] == [[step * tokens_a_step, loss] for step, loss in result["curve"] if step]
+    assert validation["points"] == [[step * tokens_per_step, loss] for step, loss in result["curve"] if step]
     numbers = section.locator("details.numbers tbody tr").all_text_contents()
     assert any(line.startswith("nano, scale 2.38 (auto), seed 00") for line in numbers)
     metrics = [json.loads(line) for line in (runs / "scaled" / "seed-0" / "metrics.jsonl").read_text().splitlines()]
     (training,) = [series for series in shown[2]["series"] if series["name"] == "nano, scale 2.38 (auto), seed 0"]
-    assert training["points"] == [[row["step"] * tokens_a_step, row["loss"]] for row in metrics if "loss" in row]
+    assert training["points"] == [[row["step"] * tokens_per_step, row["loss"]] for row in metrics if "loss" in row]
 
 
 def test_hover_reads_training_and_validation_and_a_legend_entry_hides_both(

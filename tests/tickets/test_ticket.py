@@ -249,7 +249,7 @@ def test_no_thread_of_a_writer_waits_for_the_compiler() -> None:
 
 
 def test_a_hundred_million_weights_save_and_load_in_seconds_and_little_memory(tmp_path: Path) -> None:
-    """On one core; the peak of resident memory may rise by four times the packed 12.5 MB; 2.6 to 3.5 were measured."""
+    """On one core, in at most twice the packed 12.5 MB of resident memory: the mask itself and its code."""
     script = f"""
 import re, time
 import numpy as np, torch
@@ -258,28 +258,28 @@ torch.set_num_threads(1)
 n = 100_000_000
 small = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=PackedMask.random((1_000_000,), 0.3, seed=0))])
 small.save(r"{tmp_path}/warm.ticket"); Ticket.load(r"{tmp_path}/warm.ticket")
-# Each bit of each byte is set with probability 0.3, made in pieces so that making it leaves no high-water mark.
+# Each bit of each byte is set with probability 0.25, made in pieces so that making it leaves no high-water mark.
 bits = np.empty(n // 8, np.uint8)
 rng = np.random.default_rng(0)
 for i in range(0, bits.size, 125_000):
-    bits[i:i + 125_000] = np.packbits(rng.random(1_000_000, dtype=np.float32) < 0.3)
+    bits[i:i + 125_000] = np.packbits(rng.random(1_000_000, dtype=np.float32) < 0.25)
 def peak():
     # Not ru_maxrss, which a process inherits from the one that starts it.
     return int(re.search("VmHWM: *\\t* *([0-9]+)", open("/proc/self/status").read())[1]) * 1024
 base = peak() - bits.nbytes
 ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=PackedMask((n,), bits, copy=False))])
-t = time.perf_counter(); ticket.save(r"{tmp_path}/a.ticket"); save = time.perf_counter() - t
+t = time.process_time(); ticket.save(r"{tmp_path}/a.ticket"); save = time.process_time() - t
 after_save = peak() - base
 del ticket, bits
-t = time.perf_counter(); Ticket.load(r"{tmp_path}/a.ticket"); load = time.perf_counter() - t
+t = time.process_time(); Ticket.load(r"{tmp_path}/a.ticket"); load = time.process_time() - t
 print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     save, load, save_memory, load_memory = map(float, run.stdout.split())
     assert save < 5
     assert load < 5
-    assert save_memory <= 4
-    assert load_memory <= 4
+    assert save_memory <= 2
+    assert load_memory <= 2
 
 
 @pytest.mark.parametrize(

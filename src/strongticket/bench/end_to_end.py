@@ -20,7 +20,7 @@ from strongticket.construct.norms import row_norms, spectral_norm
 from strongticket.construct.places import Place, through_attention, through_norm
 from strongticket.construct.product import Pruned
 from strongticket.environment import environment
-from strongticket.files import Json, write_json
+from strongticket.files import write_json
 from strongticket.models.attention import MergedAttention
 from strongticket.pretrained.attaching import attach
 from strongticket.pretrained.load import load_model, load_tokenizer
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def follow(model: nn.Module, ticket: Ticket, batch: dict[str, Tensor]) -> Iterator[dict[str, Json]]:
+def follow(model: nn.Module, ticket: Ticket, batch: dict[str, Tensor]) -> Iterator[dict[str, object]]:
     """Yield the bound in each layer."""
     real, own = batch["attention_mask"].bool(), Target(copy.deepcopy(model).float())
     outputs = [
@@ -106,7 +106,7 @@ def _read(heads: Any, bias: Tensor, ticket: Ticket) -> tuple[MergedAttention, di
     """Return the target's heads, merged, and the ticket's errors on them."""
     targets, pruned = [head.targets() for head in heads], {}
     for j, (head, target) in enumerate(zip(heads, targets, strict=True)):
-        for name, product in head.products().items():
+        for name, product in head.products.items():
             error = multiply_out(ticket, product, "cpu") - target[name]
             pruned[f"head.{j}.{name}"] = Pruned((), error, torch.zeros_like(error), [])
     qk, vo = (torch.stack([target[name] for target in targets]) for name in ("qk", "vo"))
@@ -129,7 +129,7 @@ def _largest_jacobian(tokens: Tensor, up: nn.Linear, down: nn.Linear) -> float:
     return max(spectral_norm(down.weight @ (slope[:, None] * up.weight)) for slope in slopes)
 
 
-def table(layers: list[dict[str, Json]]) -> str:
+def table(layers: list[dict[str, object]]) -> str:
     """Format the layers as a Markdown table."""
     keys = [key for key in layers[0] if key != "layer"]
     lines = [f"| layer | {' | '.join(keys)} |", f"| ---: |{' ---: |' * len(keys)}"]

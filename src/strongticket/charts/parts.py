@@ -284,16 +284,19 @@ def sentence(text: str) -> str:
 
 
 def changes(name: str, points: Sequence[tuple[float, float]], x: str) -> str:
-    """Say how a line changes from its first point to its last.
+    """Say how a line changes from its first point to its last; a longer name of `x` is a unit.
 
     Example:
         >>> changes("the error", [(8, 0.5), (16, 0.25)], "n")
         'The error falls from 0.5 to 0.25 between n = 8 and 16'
+        >>> changes("the error", [(8, 0.5), (16, 0.25)], "items")
+        'The error falls from 0.5 to 0.25 between 8 and 16 items'
     """
     (first, before), (last, after) = points[0], points[-1]
     goes = "falls" if after < before else "rises" if after > before else "stays"
     way = f"from {number(before)} to {number(after)}" if after != before else f"at {number(after)}"
-    return sentence(f"{name} {goes} {way} between {x} = {number(first)} and {number(last)}")
+    where = f"{x} = {number(first)} and {number(last)}" if len(x) == 1 else f"{number(first)} and {number(last)} {x}"
+    return sentence(f"{name} {goes} {way} between {where}")
 
 
 def minus(text: str) -> str:

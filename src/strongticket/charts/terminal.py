@@ -10,12 +10,14 @@ from typing import Literal
 from rich.table import Table as RichTable
 
 from strongticket.charts.narrow import fit
-from strongticket.charts.parts import Chart, Comparison, Section, Table, View
+from strongticket.charts.parts import Chart, Colour, Comparison, Section, Series, Table, View
 from strongticket.errors import printable
 
 WIDTH, HEIGHT = 64, 14  # of a plot's canvas, where the terminal is wide enough
 LEAST_WIDTH = 20
 MARKS = "*o+x#@%&"
+# Lines of one colour on the page have one mark in every plot; a second line of that colour gets one that is left.
+_MARKS: dict[Colour, str] = {"median": "*", "mean": "o", "miss": "+", "s0": "o", "s1": "x", "s2": "+", "s3": "*"}
 _LEFT = 9  # characters for the vertical axis
 _LOWERED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _PLAIN = str.maketrans({"−": "-", "–": "-", "’": "'", "\xa0": " "})
@@ -84,9 +86,31 @@ def view_plot(title: str, view: View, width: int) -> str:
     log = view.y_scales[0] == "log"
     scales = " and ".join(name for name, used in (("x", view.x_scale == "log"), ("y", log)) if used)
     heading = f"{title}; {view.name.lower()}" + (f"; {scales} on a log scale" if scales else "")
-    series = {series.name: series.points for series in view.series if not series.follows}
+    lines = [series for series in view.series if not series.follows]
+    series = {line.name: line.points for line in lines}
     across = min(WIDTH, max(LEAST_WIDTH, width - _LEFT - 2))
-    return _plain_lines(text_plot(heading, series, view.x, across, log_x=view.x_scale == "log", log_y=log))
+    marks = marks_of(lines)
+    return _plain_lines(text_plot(heading, series, view.x, across, marks, log_x=view.x_scale == "log", log_y=log))
+
+
+def marks_of(lines: Sequence[Series]) -> str:
+    """Choose a character for each line: digits if they are ordered, `.` and `-` for lines without points, or by colour.
+
+    Example:
+        >>> mean = Series(name="mean", points=[(1, 1)], colour="mean")
+        >>> marks_of([mean, replace(mean, name="bound", dash="dotted", marks=False)])
+        'o.'
+    """
+    marks = ""
+    for line in lines:
+        if line.ramp is not None:
+            wanted = "123456789"
+        elif not line.marks:
+            wanted = "." if line.dash == "dotted" else "-=~"
+        else:
+            wanted = _MARKS.get(line.colour, "")
+        marks += next(mark for mark in f"{wanted}{MARKS}-=~.123456789" if mark not in marks)
+    return marks
 
 
 def _plain_lines(text: str) -> str:
@@ -98,6 +122,7 @@ def text_plot(
     series: Mapping[str, Points],
     x: str,
     width: int = WIDTH,
+    marks: str = MARKS,
     *,
     log_x: bool = False,
     log_y: bool = True,
@@ -111,6 +136,7 @@ def text_plot(
         series: points by name.
         x: what the horizontal axis is.
         width: of the canvas, in characters.
+        marks: a character for each series.
         log_x: whether the horizontal scale is logarithmic.
         log_y: whether the vertical one is.
 
@@ -129,7 +155,7 @@ def text_plot(
     across = _axis([a for a, _ in everything], width, log_x)
     up = _axis([b for _, b in everything], HEIGHT, log_y)
     canvas = [[" "] * width for _ in range(HEIGHT)]
-    for mark, points in reversed(list(zip(MARKS, shown.values(), strict=False))):
+    for mark, points in reversed(list(zip(marks, shown.values(), strict=False))):
         for a, b in points:
             canvas[HEIGHT - 1 - up(b)][across(a)] = mark
     heights = [b for _, b in everything]
@@ -139,7 +165,7 @@ def text_plot(
     gap = width - len(low) - len(high)
     ends = [f"{low}{(x if len(x) <= gap - 2 else '').center(gap)}{high}"]
     ends += [] if len(x) <= gap - 2 else [line.center(width).rstrip() for line in textwrap.wrap(x, width)]
-    names = [f"{mark} {name}" for mark, name in zip(MARKS, shown, strict=False)]
+    names = [f"{mark} {name}" for mark, name in zip(marks, shown, strict=False)]
     heading = textwrap.wrap(title, _LEFT + 2 + width) or [""]
     below = [f"{'':>{_LEFT}}  {line}" for line in (*ends, *_legend(names, width))]
     return "\n".join([*heading, *lines, f"{'':>{_LEFT}} +{'-' * width}", *below])

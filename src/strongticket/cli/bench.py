@@ -9,14 +9,13 @@ import typer
 from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, with_settings
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, console, print_json, print_parts, print_table, say_error, say_stopped
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
-    from strongticket.bench.pensia import Outcome
     from strongticket.bench.subset_sum import Comparison
     from strongticket.charts.parts import Section
-    from strongticket.report.records import Decoding, RuleRun, SearchSteps, SubsetSums
+    from strongticket.report.records import RuleRun
 
 T = TypeVar("T")
 
@@ -54,7 +53,6 @@ def subset_sum_command(
     """
     from strongticket.bench import render, subset_sum
     from strongticket.bench.peers import choose
-    from strongticket.cli.terminal import print_json
 
     try:
         missing = [peer for peer in choose(options["peers"]) if not peer.installed]
@@ -65,7 +63,7 @@ def subset_sum_command(
     options["peers"] = tuple(name for name in options["peers"] if all(peer.installed for peer in choose([name])))
     settings = _settings(SubsetSumSettings, options)
     steps = subset_sum.count_steps(settings)
-    comparisons = _run(subset_sum.run, settings, steps, lambda found: found.measurements, out, as_json)
+    comparisons = _run(subset_sum.run, settings, steps, out, as_json, lambda found: found.measurements)
     drawn = _draw(comparisons, figure or out / f"subset-sum-{settings.device}.png", settings)
     if as_json:
         print_json(
@@ -93,16 +91,10 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     one-off compilation.
     """
     from strongticket.bench import pensia, render
-    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(PensiaSettings, options)
-    (outcome,) = _run(
-        lambda settings, progress: [pensia.run(settings, progress=progress)],
-        settings,
-        2,
-        lambda found: [found],
-        out,
-        as_json,
+    ((outcome,),) = _run(
+        lambda settings, progress: [[pensia.run(settings, progress=progress)]], settings, 2, out, as_json
     )
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
@@ -122,10 +114,9 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     On cuda, steps are compiled, in bfloat16, and have 4 micro-batches of 32 x 1024 tokens.
     """
     from strongticket.bench import render, search
-    from strongticket.cli.terminal import print_json, print_table
 
     settings = _settings(SearchSettings, options)
-    found = _run(search.run, settings, search.count_steps(settings), lambda rows: rows, out, as_json)
+    found = _run(search.run, settings, search.count_steps(settings), out, as_json)
     measured = [row for rows in found for row in rows]
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in measured]})
@@ -139,9 +130,7 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
 @with_settings(RulesSettings)
 def rules_command(
     quick: Annotated[bool, typer.Option("--quick", help="All rules for 40 steps on the smallest network.")] = False,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl and the figure.")] = Path(
-        "results/rules"
-    ),
+    out: Out = Path("results/rules"),
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -153,7 +142,6 @@ def rules_command(
     """
     from strongticket.bench import rules
     from strongticket.bench.measure import append_row
-    from strongticket.cli.terminal import print_json, say_stopped
     from strongticket.progress import step_bar
     from strongticket.report.find import find
     from strongticket.report.rules import rules_section
@@ -193,9 +181,7 @@ def rules_command(
 @with_settings(DecodeSettings)
 def decode_command(
     quick: Annotated[bool, typer.Option("--quick", help="The smallest network, two engines, few tokens.")] = False,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for results.jsonl and the figure.")] = Path(
-        "results/decode"
-    ),
+    out: Out = Path("results/decode"),
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -205,7 +191,6 @@ def decode_command(
     Nothing is timed until our logits match those of float64.
     """
     from strongticket.bench import decode
-    from strongticket.cli.terminal import print_json
     from strongticket.report.decode import decode_section
     from strongticket.report.find import find
 
@@ -213,7 +198,7 @@ def decode_command(
         few = {"prompt": 16, "context": 8, "tokens": 2, "repeats": 3}
         options |= {"models": ("nano",), "engines": ("bits", "float32"), "threads": (1,), **few}
     settings = _settings(DecodeSettings, options)
-    found = _run(decode.run, settings, decode.count_steps(settings), lambda rows: rows, out, as_json)
+    found = _run(decode.run, settings, decode.count_steps(settings), out, as_json)
     measured = [row for rows in found for row in rows]
     if as_json:
         print_json({"ok": True, "rows": [row._asdict() for row in measured]})
@@ -226,7 +211,6 @@ def _show(section: "Section", out: Path, name: str) -> None:
     """Draw a section into a folder, and print it."""
     from strongticket.charts.picture import draw
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console, print_parts
 
     draw(section, out / name)
     print_parts(show(section, console().width))
@@ -246,16 +230,15 @@ def _run(
     run: Callable[..., Iterable[T]],
     settings: SubsetSumSettings | PensiaSettings | SearchSettings | DecodeSettings,
     steps: int,
-    rows_of: "Callable[[T], Iterable[SubsetSums | SearchSteps | Outcome | Decoding]]",
     out: Path,
     as_json: bool,
+    rows_of: Callable[[T], Any] = lambda rows: rows,
 ) -> list[T]:
     """Measure; if a setting or an answer is wrong, end the command without printing a speed.
 
     Rows are written as they finish, so that Ctrl-C loses only unfinished ones.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
-    from strongticket.cli.terminal import print_json, say_error
     from strongticket.progress import step_bar
 
     found = []
@@ -298,7 +281,6 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
 
 def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
     from strongticket.bench import render
-    from strongticket.cli.terminal import print_table
 
     print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
     for comparison in comparisons:

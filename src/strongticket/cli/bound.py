@@ -9,7 +9,7 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, set_signature
-from strongticket.cli.terminal import bad_usage, say_error
+from strongticket.cli.terminal import bad_usage, print_json, print_table, say_error
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -144,7 +144,6 @@ def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words:
 
     def command(**given: Any) -> None:
         from strongticket import bounds
-        from strongticket.cli.terminal import print_json
 
         as_json, move, tol, of = given.pop("as_json"), given.pop(moved), given.pop("tol"), given.pop("of", None)
         if (move is None) == (tol is None):
@@ -216,7 +215,6 @@ def given(
     from dataclasses import asdict
 
     from strongticket.charts.parts import table_of
-    from strongticket.cli.terminal import print_json, print_table
     from strongticket.construct.target import load_target
     from strongticket.construct.width_for import MOST_ITEMS, target_of, width_for
     from strongticket.progress import count_bar
@@ -272,7 +270,6 @@ def _answer(
 ) -> None:
     """Print widths for a tolerance, or the error for widths; exit with 1 if they guarantee nothing."""
     from strongticket.bounds import Stack
-    from strongticket.cli.terminal import print_json
 
     stack = bound if isinstance(bound, Stack) else Stack(statement=bound.statement, parts=(bound,))
     widths = _widths(stack, tol, texts)

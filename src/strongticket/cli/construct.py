@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
-from strongticket.cli.terminal import bad_usage, say_stopped, tell
+from strongticket.cli.terminal import bad_usage, print_json, print_table, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def construct(
         means: dict[str, Any] = {"device": device, "dask": cluster, "checkpoint": partial, "workers": workers}
         try:
             with rate_bar("subset sums", sum(piece.sums for pieces in work for piece in pieces)) as advance:
-                ticket = construct_pretrained(loaded, **settings, **means, progress=advance, tell=tell)
+                ticket = construct_pretrained(loaded, **settings, **means, progress=advance, warn=tell)
             ticket.save(out)
         except KeyboardInterrupt:
             say_stopped()
@@ -171,7 +171,6 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
 
 
 def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
-    from strongticket.cli.terminal import print_json
 
     assert ticket.certificate is not None
     details = ticket.certificate.details
@@ -220,7 +219,6 @@ def compare(
     certificate.
     """
     chosen_device(device)
-    from strongticket.cli.terminal import print_json, print_table
     from strongticket.pretrained.compare import check_reads_text
     from strongticket.pretrained.compare import compare as run_comparison
     from strongticket.pretrained.load import load_model, load_tokenizer

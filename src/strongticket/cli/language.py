@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, print_json, tell
 
 if TYPE_CHECKING:
     from strongticket.learn.evaluate import Evaluation
@@ -63,7 +63,6 @@ def evaluate(
     compared: exit status 1 if they differ.
     """
     place = chosen_device(device)
-    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.data.token_cache import is_entry
     from strongticket.learn.evaluate import evaluate_ticket
@@ -134,7 +133,6 @@ def generate(
     constants run from their bits, several times as fast as from floats.
     """
     place = chosen_device(device)
-    from strongticket.cli.terminal import print_json
     from strongticket.environment import peak_memory
     from strongticket.learn.evaluate import faster_run, load_model
     from strongticket.learn.generate import EMPTY_PROMPT, Pace, decode_stream, generate_tokens

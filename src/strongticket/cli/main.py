@@ -18,7 +18,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import say_error, tell
+from strongticket.cli.terminal import console, print_json, print_parts, say_error, tell
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def show(
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
-    from strongticket.cli.terminal import console, print_json, print_parts
     from strongticket.tickets.summary import summarize
 
     summary = summarize(_load(file), file)
@@ -124,7 +123,6 @@ def verify(
     certificate is computed again. With --samples the error on these inputs is bounded, too; through several blocks that
     says far more than the certificate for all inputs. Exits with 1 and a list of failures if anything does not hold.
     """
-    from strongticket.cli.terminal import print_json
     from strongticket.progress import doing, rate_bar
 
     unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
@@ -163,25 +161,24 @@ def verify(
 
 def export(
     file: TicketFile,
-    to: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
+    out: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a ticket's masked weights as plain safetensors.
 
     For programs that know nothing of tickets; a JSON file of names and shapes is written with them.
     """
-    from strongticket.cli.terminal import print_json
     from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
 
     ticket = _load(file)
     with rate_bar("writing weights", ticket.numel) as advance:
-        export_ticket(ticket, to, advance)
+        export_ticket(ticket, out, advance)
     if as_json:
         print_json(describe(ticket))
     else:
         typer.echo(
-            f"{to / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {to / DESCRIPTION}"
+            f"{out / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {out / DESCRIPTION}"
         )
 
 
@@ -224,7 +221,7 @@ _add(construct, "construct --model FOLDER --items 20 --out a.ticket")
 _add(compare, "compare --model FOLDER --ticket a.ticket --text b.txt")
 _add(show, "show attention.ticket")
 _add(verify, "verify attention.ticket --target model.safetensors")
-_add(export, "export attention.ticket --to attention/")
+_add(export, "export attention.ticket --out attention/")
 _add(report, "report results --out report.html")
 app.add_typer(bound_app, name="bound")
 app.add_typer(bench_app, name="bench")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from strongticket.cli.options import AsJson
+from strongticket.cli.terminal import print_json
 from strongticket.errors import StrongTicketError
 
 
@@ -21,7 +22,6 @@ def report(
 
     The page shows what is found in DIR. It is a single file, opens in any browser and needs no network.
     """
-    from strongticket.cli.terminal import print_json
     from strongticket.errors import printable
     from strongticket.progress import count_bar
     from strongticket.report import write_report

@@ -19,7 +19,7 @@ from strongticket.cli.options import (
     refuse_unused,
     with_settings,
 )
-from strongticket.cli.terminal import bad_usage
+from strongticket.cli.terminal import bad_usage, console, print_json, print_parts, say_stopped
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
 from strongticket.experiments.options import ON_TEXT, VARIANT, Options
@@ -88,7 +88,6 @@ def reproduce(
 
     Ctrl-C keeps what is done; the same command resumes. The numbers do not depend on --workers or --dask.
     """
-    from strongticket.cli.terminal import print_json
     from strongticket.experiments.figure import How, load_figure
     from strongticket.parallel import available_cores
 
@@ -161,7 +160,6 @@ def _flag(name: str) -> str:
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
     """Make one figure, print it, and return a summary."""
     from strongticket.charts.terminal import show
-    from strongticket.cli.terminal import console, print_parts, say_stopped
     from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
@@ -172,7 +170,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     warnings: list[str] = []
     try:
         with watched_runs(figure.name) as (begin, watch, say):
-            how = replace(how, progress=begin, watch=watch, row=say, tell=warnings.append)
+            how = replace(how, progress=begin, watch=watch, row=say, warn=warnings.append)
             result = reproduce_figure(figure, config, out, how)
     except NothingToDrawError as error:
         return {"folder": str(folder), "runs": 0, "error": str(error)}

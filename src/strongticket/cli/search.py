@@ -8,9 +8,9 @@ import typer
 
 from strongticket.cli.help_page import Command
 from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
-from strongticket.cli.terminal import bad_usage, tell
+from strongticket.cli.terminal import bad_usage, print_json, tell
 from strongticket.environment import command_line
-from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_AN_EPOCH, RunConfig
+from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules import RULES
 from strongticket.models.gpt2_sizes import gpt2_config
@@ -58,7 +58,7 @@ def search(
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Epochs of {STEPS_AN_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
+            min=1, help=f"Epochs of {STEPS_PER_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
         ),
     ] = None,
     device: Annotated[str | None, device_option(MACHINE)] = None,
@@ -147,7 +147,7 @@ def _recommended(
     chosen = recommend(budget, strong=scales == "none")
     asked = {name: settings[name] for name in given & settings.keys() - {"scales"}}
     if epochs is not None:
-        asked["steps"] = epochs * STEPS_AN_EPOCH
+        asked["steps"] = epochs * STEPS_PER_EPOCH
     tell(f"{chosen['name']}: loss {chosen['loss']:.3f} in {chosen['bytes']:,} bytes on the frontier's text.")
     length = gpt2_config(chosen["settings"]["size"]).context
     return config_of(chosen, {"length": length, "precision": _precision(device), **asked})
@@ -179,11 +179,11 @@ def _refuse_settings_of(rule: str) -> None:
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:
     """Make a run's settings from the options; those not given follow from the others."""
     given = {name: value for name, value in settings.items() if value is not None}
-    steps = given.get("steps", (epochs or EPOCHS) * STEPS_AN_EPOCH)
+    steps = given.get("steps", (epochs or EPOCHS) * STEPS_PER_EPOCH)
     found = {
         "length": gpt2_config(given["size"]).context,
         "steps": steps,
-        "warmup": min(STEPS_AN_EPOCH, steps // 10),
+        "warmup": min(STEPS_PER_EPOCH, steps // 10),
         "final_lr": given["lr"] / 10,
         "precision": _precision(device),
         **given,
@@ -203,7 +203,6 @@ def _run_seeds(
     as_json: bool,
     budget: int | None,
 ) -> None:
-    from strongticket.cli.terminal import print_json
     from strongticket.data.text import load_text
     from strongticket.experiments.results import naming
     from strongticket.learn.folder import RESULT
@@ -220,7 +219,7 @@ def _run_seeds(
             text = load_text(data[0], tokenizer=data[1], progress=progress)
         one_thread_for_small(config.weights(text.tokenizer.vocabulary), share.device)
         for seed in seeds:
-            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), tell=tell, **means)
+            folder, own = out / f"seed-{seed}", Means(share=share, command=command_line(), warn=tell, **means)
             with watched(f"{config.size} {config.mode}, seed {seed}", share.rank == 0) as watch:
                 result = run(replace(config, seed=seed), text, folder, own, watch=watch)
             results.append({"folder": str(folder), "seed": seed, **{k: v for k, v in result.items() if k != "curve"}})

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from strongticket.construct.source import check_target
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.arrays import Array, as_tensor
+from strongticket.tickets.details import Details, HeadDetails, Unreachable
 from strongticket.tickets.tensors import Certificate
 
 # This many of the worst unreachable entries are listed, which takes under a megabyte; all are counted.
@@ -97,7 +98,7 @@ def feedforward(
     """Certify a ReLU network layer by layer."""
     norms = _layer_norms(network, layers)
     error = propagate_feedforward(Envelope(input_norm), norms).error
-    details: dict[str, object] = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
+    details: Details = {"layers": [{"norm": n.norm, "error_norm": n.error} for n in norms]}
     return _certificate(error, input_norm, target_sha256, details, layers)
 
 
@@ -111,7 +112,7 @@ def attention(
         inputs = Envelope(input_norm)
         return propagate_attention(inputs, norms, variant=variant, d_model=merged.vo.shape[1]).error
 
-    details: dict[str, object] = {"heads": [describe_head(head) for head in norms.heads]}
+    details: Details = {"heads": [describe_head(head) for head in norms.heads]}
     details["paper_error"] = _finite(error("paper"))
     return _certificate(error("tight"), input_norm, target_sha256, details, heads)
 
@@ -125,7 +126,7 @@ def transformer(blocks: list[PrunedBlock], input_norm: float, target_sha256: str
     d_model = blocks[0].attention.merged.vo.shape[1]
     tight = propagate_transformer(Envelope(input_norm), norms, d_model=d_model)
     paper = propagate_transformer(Envelope(input_norm), norms, variant="paper", d_model=d_model)
-    details: dict[str, object] = {
+    details: Details = {
         "blocks": [
             {
                 "error": _finite(envelope.error),
@@ -182,7 +183,7 @@ def _layer_norms(network: FeedForward, layers: Mapping[str, Pruned]) -> list[Lin
     ]
 
 
-def describe_head(head: HeadNorms) -> dict[str, float]:
+def describe_head(head: HeadNorms) -> HeadDetails:
     """List a head's norms for the certificate's details."""
     return {
         "qk_error": head.qk_error,
@@ -194,7 +195,7 @@ def describe_head(head: HeadNorms) -> dict[str, float]:
 
 
 def _certificate(
-    error: float, input_norm: float, target_sha256: str, details: dict[str, object], products: Mapping[str, Pruned]
+    error: float, input_norm: float, target_sha256: str, details: Details, products: Mapping[str, Pruned]
 ) -> Certificate:
     if not math.isfinite(error):
         raise ValueError("the certificate overflows float64: the target's norms are too large.")
@@ -206,11 +207,10 @@ def _certificate(
 
 def as_stored(certificate: Certificate) -> Certificate:
     """Round errors and norms up to six digits: the last digits depend on the machine and would make files differ."""
-    details = {name: _rounded(value) for name, value in certificate.details.items()}
-    return replace(certificate, error=up_digits(certificate.error), details=details)
+    return replace(certificate, error=up_digits(certificate.error), details=_rounded(certificate.details))
 
 
-def _rounded(value: object) -> object:
+def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -218,7 +218,7 @@ def _rounded(value: object) -> object:
     return up_digits(value) if isinstance(value, float) else value
 
 
-def describe_assignment(ways: Mapping[str, str]) -> dict[str, object]:
+def describe_assignment(ways: Mapping[str, str]) -> Details:
     """List which products have adaptive units and which kept equal blocks; empty if none is adaptive."""
     if not any(way == "adaptive" for way in ways.values()):
         return {}
@@ -226,7 +226,7 @@ def describe_assignment(ways: Mapping[str, str]) -> dict[str, object]:
     return {"assignment": {"adaptive": len(ways) - len(kept), "equal": kept}}
 
 
-def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> dict[str, object]:
+def describe_unreachable(missed: Sequence[tuple[str, Miss]], count: int | None = None) -> Unreachable:
     """Count the entries that no subset reaches, and list the worst; `count` replaces the number if more are known."""
     return {
         "count": len(missed) if count is None else count,

@@ -17,12 +17,12 @@ from strongticket.construct.linear import plan_linear
 from strongticket.construct.plan import Plan, Wanted
 from strongticket.construct.product import Miss, Pruned
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
 from strongticket.tickets.build import check_blocks
 from strongticket.tickets.content import digest_of_tensors
+from strongticket.tickets.details import Details
 from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.tensors import Certificate, DenseTensor
 from strongticket.tickets.ticket import Ticket
@@ -257,7 +257,7 @@ def _check_settings(place: str, said: object, made: object) -> None:
 
 def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
     """Compare all products with the target; find how far off the entries are that are listed as out of reach."""
-    said: Mapping[str, Json] = ticket.certificate.details if ticket.certificate else {"unreachable": {"worst": []}}
+    said: Details = ticket.certificate.details if ticket.certificate else {"unreachable": {"count": 0, "worst": []}}
     examined = {}
     for name, wanted in plan.products.items():
         found = _compare(ticket, wanted)
@@ -273,7 +273,7 @@ def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Prun
     return examined
 
 
-def _said_to_be_missed(said: Mapping[str, Json], product: str) -> list[tuple[int, int]]:
+def _said_to_be_missed(said: Details, product: str) -> list[tuple[int, int]]:
     listed = (miss for miss in said["unreachable"]["worst"] if miss["matrix"] == product)
     return [(as_count("row", miss["row"]), as_count("column", miss["column"])) for miss in listed]
 

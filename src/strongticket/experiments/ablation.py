@@ -69,7 +69,7 @@ def _batch(factor: int) -> Change:
 
 
 def _steps(config: RunConfig) -> str:
-    return f"{config.steps:,} steps of {round(config.tokens_a_step / 1000):,}k tokens"
+    return f"{config.steps:,} steps of {round(config.tokens_per_step / 1000):,}k tokens"
 
 
 def _warmup(factor: float) -> Change:

@@ -12,7 +12,7 @@ from strongticket.environment import command_line, environment
 from strongticket.experiments.figure import How, Options, Variant
 from strongticket.experiments.options import VARIANT
 from strongticket.experiments.results import ResultFolder
-from strongticket.experiments.tasks import SourceConfig, Task, cut, sources_of, worst_and_certified
+from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, cut, sources_of, worst_and_certified
 from strongticket.files import Json, as_json
 from strongticket.parallel import run_tasks
 from strongticket.settings import filled
@@ -27,10 +27,12 @@ class Constructions(Generic[C]):
 
     configure: Callable[[Options], C]
     make_target: Callable[[C, int], Json]  # from the configuration and an index
-    run_task: Callable[[Task[C]], Json]  # a pure function, importable by name
+    run_task: Callable[[Task[C]], Rows]  # a pure function, importable by name
     # From the configuration, the targets and the rows of all tasks to the rest of the result.
-    summarize: Callable[[C, Sequence[Json], Sequence[Json]], dict[str, Json]]
+    summarize: Callable[[C, Sequence[Json], Sequence[Any]], dict[str, Json]]
     sources_per_task: int  # of one target and width
+    # From the columns of its sources to the worst error and the certificate of each.
+    outcomes: Callable[[Sources], tuple[list[float], list[float]]] = worst_and_certified
 
     def variant(self, config: Json) -> Variant | None:
         """Name the settings that differ from the figure's defaults, or from those of a quick look if that is nearer."""
@@ -51,7 +53,7 @@ class Constructions(Generic[C]):
         if (finished := folder.finished()) is not None:
             return finished
         start = time.perf_counter()
-        with folder.partial(how.tell) as partial:
+        with folder.partial(how.warn) as partial:
             if partial.targets is None:
                 how.progress(0, 1, "making the target")
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
@@ -63,12 +65,12 @@ class Constructions(Generic[C]):
             def tell() -> None:
                 how.progress(sum(task.name in partial.rows for task in tasks), len(tasks), "")
 
-            def keep(place: int, rows: Json) -> None:
+            def keep(place: int, rows: Rows) -> None:
                 partial.keep(left[place].name, as_json(rows))
                 tell()
                 together = [task for task in tasks if task.shares_width(left[place])]
                 if all(task.name in partial.rows for task in together):
-                    how.row(in_words(left[place], [partial.rows[task.name] for task in together]))
+                    how.row(self.in_words(left[place], [partial.rows[task.name] for task in together]))
 
             tell()
             for _ in run_tasks(self.run_task, left, workers=how.workers, dask=how.dask, progress=keep):
@@ -90,13 +92,12 @@ class Constructions(Generic[C]):
             folder.finish(result, run | {"command": command_line(), **environment()})
         return result
 
-
-def in_words(task: Task[C], rows: Sequence[Json]) -> str:
-    """Summarize one width of any figure in a line, to be read while the others run."""
-    worst, certified = worst_and_certified(sources_of(rows, task.target["index"], task.width))
-    place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
-    units = "equal blocks" if task.assignment == "equal" else "adaptive units"
-    return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
+    def in_words(self, task: Task[C], rows: Sequence[Rows]) -> str:
+        """Summarize one width in a line, to be read while the others run."""
+        worst, certified = self.outcomes(sources_of(rows, task.target["index"], task.width))
+        place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
+        units = "equal blocks" if task.assignment == "equal" else "adaptive units"
+        return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
 
 
 def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:
@@ -113,7 +114,7 @@ def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:
             yield full, short
 
 
-def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, Json]:
+def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, object]:
     """Put the numbers of the first assignment, the paper's, at the top, and those of others under their names."""
     (_, first), *others = found.items()
     violations = sum(numbers["violations"] for numbers in found.values())

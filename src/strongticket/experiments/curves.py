@@ -7,6 +7,7 @@ from strongticket.charts.parts import SMALLEST, Colour, Dash, Series, View, abov
 from strongticket.experiments import bootstrap
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.statistics import Decay, Summary, decay_at
+from strongticket.experiments.tasks import Sources
 from strongticket.files import Json
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
@@ -33,7 +34,7 @@ class Width(TypedDict):
     target: int
     width: int
     violations: int  # of certificates
-    sources: dict[str, list[Json]]
+    sources: Sources
 
 
 W = TypeVar("W", bound=Width)

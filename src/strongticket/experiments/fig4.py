@@ -22,6 +22,7 @@ from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
+from strongticket.experiments.maps import Maps, describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, decay_at, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
@@ -30,7 +31,6 @@ from strongticket.models.attention import MergedAttention
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 rounding shows
-SAMPLE_MAPS, MAP_DIGITS = 3, 6
 AGREES = 0.1  # of the theory's rate: a measured one within this is called the same
 BESIDE = 0.03  # of the median: the predicted slope is drawn here, where the median does not hide it
 
@@ -47,6 +47,12 @@ class Config(SourceConfig):
     inputs: int = 10_000  # of the test split
 
 
+class Rows(tasks.Rows):
+    """What a task found, and if it has the first source, its attention maps."""
+
+    maps: Maps | None
+
+
 class Point(curves.Width):
     """One target's sources of one width."""
 
@@ -57,7 +63,7 @@ class Point(curves.Width):
     unreachable_sources: float  # shares of sources with any entry out of reach, and of all entries
     unreachable_entries: float
     mean_from_unreachable: float  # how much of the mean error comes from these sources
-    maps: Json
+    maps: Maps
 
 
 class Slope(TypedDict):
@@ -93,7 +99,7 @@ def configure(options: Options) -> Config:
     return following(Config(target=target), options, coordinates=D_MODEL, **quick)
 
 
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Prune each source into the target and measure it."""
     target = Target.from_json(task.target)
     merged, x = target.attention.merged().requires_grad_(False), _inputs(task.config, target)
@@ -106,7 +112,7 @@ def run_task(task: Task[Config]) -> Json:
         errors = tasks.token_errors(found, expected, x)
         rows.append({**tasks.describe_ticket(ticket), "error": errors.mean().item(), "worst": errors.max().item()})
         if maps is None and task.first == 0:
-            maps = _maps(found, x)
+            maps = sample_maps(found, x)
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows), "maps": maps}
 
 
@@ -114,14 +120,7 @@ def _inputs(config: Config, target: Target) -> Tensor:
     return with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
 
 
-def _maps(attention: MergedAttention, x: Tensor) -> Json:
-    """Return a few attention maps as rounded lists."""
-    with torch.inference_mode():
-        maps = attention.weights(x[:SAMPLE_MAPS])[:, 0].tolist()
-    return [[[round(weight, MAP_DIGITS) for weight in row] for row in each] for each in maps]
-
-
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
     """Gather the chunks, describe each width, and fit each target's curves."""
     entries = ENTRIES * config.target.n_heads
     points = [_describe_width(t["index"], n, entries, rows) for t in targets for n in config.widths]
@@ -131,12 +130,12 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
         "rounding": tasks.ROUNDING,
         "violations": sum(point["violations"] for point in points),
         "fits": [_fit_target(t["index"], curves.of_target(points, t["index"])) for t in targets],
-        "target_maps": [_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
+        "target_maps": [sample_maps(target.attention.merged(), _inputs(config, target)) for target in drawn],
         "widths": points,
     }
 
 
-def _describe_width(target: int, width: int, entries: int, rows: Sequence[Json]) -> Point:
+def _describe_width(target: int, width: int, entries: int, rows: Sequence[Rows]) -> Point:
     sources = tasks.sources_of(rows, target, width)
     count, unreachable, total = len(sources["seed"]), sources["unreachable"], math.fsum(sources["error"])
     missed = math.fsum(error for error, entries in zip(sources["error"], unreachable, strict=True) if entries)
@@ -421,4 +420,6 @@ def _make_target(config: Config, index: int) -> Json:
     return make_target(config.target, config.seed, index)
 
 
-FIGURE = Figure("fig4", Constructions(configure, _make_target, run_task, summarize_rows, sources_per_task=25), describe)
+FIGURE = Figure(
+    "fig4", Constructions(configure, _make_target, run_task, summarize_rows, 25), describe, more=(describe_maps,)
+)

@@ -23,7 +23,7 @@ from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import D_MODEL, Target, TargetConfig, make_target, token_output
-from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task
 from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
@@ -73,7 +73,7 @@ def configure(options: Options) -> Config:
     return following(Config(target=target), options, coordinates=D_MODEL, **fewer, inputs=64, all_tokens_inputs=16)
 
 
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Prune each source into the target and measure it at every length."""
     target = Target.from_json(task.target)
     merged = target.attention.merged().requires_grad_(False)
@@ -87,7 +87,7 @@ def run_task(task: Task[Config]) -> Json:
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
     """Gather the chunks and describe each width at each length."""
     lines = [_describe_width(config, t["index"], n, rows) for t in targets for n in config.widths]
     return {
@@ -124,9 +124,15 @@ def _measure_lengths(found: MergedAttention, inputs: list[Inputs]) -> dict[str, 
     return measured
 
 
-def _describe_width(config: Config, target: int, width: int, rows: Sequence[Json]) -> Line:
+def _outcomes(sources: Sources) -> tuple[list[float], list[float]]:
+    """Return each source's worst error at any length, and its certificate."""
+    columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
+    return [max(*token, *every) for token, every in columns], sources["certificate"]
+
+
+def _describe_width(config: Config, target: int, width: int, rows: Sequence[Rows]) -> Line:
     sources = tasks.sources_of(rows, target, width)
-    largest, certified = tasks.worst_and_certified(sources)
+    largest, certified = _outcomes(sources)
     return {
         "target": target,
         "width": width,
@@ -240,4 +246,6 @@ def _make_target(config: Config, index: int) -> Json:
     return make_target(config.target, config.seed, index)
 
 
-FIGURE = Figure("fig5", Constructions(configure, _make_target, run_task, summarize_rows, sources_per_task=10), describe)
+FIGURE = Figure(
+    "fig5", Constructions(configure, _make_target, run_task, summarize_rows, 10, outcomes=_outcomes), describe
+)

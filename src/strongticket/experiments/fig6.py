@@ -22,14 +22,15 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
+from strongticket.experiments.targets import read_attention
+from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, derive_seed
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
+from strongticket.tickets.details import Details
 
 D_MODEL = 2
-PARTS = ("query", "key", "value", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def make_target(config: Config, index: int) -> Json:
     for block in _blocks_of(target):
         assert isinstance(block.attention, Attention)
         assert isinstance(block.feedforward, FeedForward)
-        weights = {part: getattr(block.attention, part).detach() for part in PARTS}
+        weights = {part: weight.detach() for part, weight in block.attention.named_parameters()}
         weights["feedforward"] = block.feedforward.weights[0].detach()
         norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
         blocks.append({part: weight.tolist() for part, weight in weights.items()} | {"norms": norms})
@@ -120,18 +121,12 @@ def make_target(config: Config, index: int) -> Json:
 
 def read_target(content: Json) -> Transformer:
     """Read what `make_target` wrote."""
-
-    def matrix(weight: Json) -> Tensor:
-        return torch.tensor(weight, dtype=torch.float64)
-
-    blocks = [
-        Block(Attention(*(matrix(block[part]) for part in PARTS)), FeedForward([matrix(block["feedforward"])]))
-        for block in content["blocks"]
-    ]
-    return Transformer(blocks).requires_grad_(False)
+    networks = [FeedForward([torch.tensor(b["feedforward"], dtype=torch.float64)]) for b in content["blocks"]]
+    attentions = map(read_attention, content["blocks"])
+    return Transformer([*map(Block, attentions, networks)]).requires_grad_(False)
 
 
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Prune each source into the target and measure it after every block."""
     config, target = task.config, read_target(task.target)
     points = draw_angular("test", config.inputs, seed=config.seed).sequences(config.length)
@@ -168,7 +163,7 @@ def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
     return outputs
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
     """Gather the chunks, describe each width, and fit each target's curves."""
     points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
     return {
@@ -180,7 +175,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     }
 
 
-def _describe_width(target: int, width: int, rows: Sequence[Json]) -> Point:
+def _describe_width(target: int, width: int, rows: Sequence[Rows]) -> Point:
     sources = tasks.sources_of(rows, target, width)
     by_block = {name: [*zip(*sources[name], strict=True)] for name in ("error", "worst", "certificate", "unreachable")}
     certified, worst = ([value for values in sources[name] for value in values] for name in ("certificate", "worst"))
@@ -217,7 +212,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
     return {"target": target, "mean": fit("mean"), "median": fit("median")}
 
 
-def _unreachable_by_block(details: Json, n_blocks: int) -> list[int]:
+def _unreachable_by_block(details: Details, n_blocks: int) -> list[int]:
     """Count entries out of reach in the first 1, 2, ... blocks."""
     listed = details["unreachable"]
     assert listed["count"] == len(listed["worst"]), "the list must hold every entry out of reach"
@@ -384,4 +379,11 @@ def depths_in_words(fits: Sequence[Decay | None]) -> str:
     return ", ".join(number(fit and fit["delta"]) for fit in fits) + order_of(fits)
 
 
-FIGURE = Figure("fig6", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10), describe)
+def _outcomes(sources: Sources) -> tuple[list[float], list[float]]:
+    """Return each source's worst error and certificate with the largest number of blocks."""
+    return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+
+
+FIGURE = Figure(
+    "fig6", Constructions(configure, make_target, run_task, summarize_rows, 10, outcomes=_outcomes), describe
+)

@@ -39,7 +39,7 @@ class How:
     row: Callable[[str], object] = lambda line: None  # called with a line about each width once it is finished
     watch: "Watch" = lambda moment: None  # called during a run on text
     # Called with a warning, for example that the new figure has fewer runs than the one it replaces.
-    tell: Callable[[str], object] = warnings.warn
+    warn: Callable[[str], object] = warnings.warn
 
 
 ALONE = How()
@@ -74,6 +74,7 @@ class Figure(Generic[C]):
     name: str
     plan: Plan[C]
     describe: Callable[[Json], Section]
+    more: tuple[Callable[[Json], Section], ...] = ()  # further sections of a report, not drawn on their own
 
     def section(self, result: Json) -> Section:
         """Describe a result; title and name tell a variant from the figure, and the caption lists its settings."""

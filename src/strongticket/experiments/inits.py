@@ -167,7 +167,7 @@ def describe(result: Result) -> Section:
             chart,
             *losses.compare_pairs(
                 differences,
-                title="The effect of the scale for each way to draw the weights",
+                title=_at_theory(lines),
                 caption=f"Left of zero: the scale lowers the loss. {losses.caution(counts)}",
                 words=("weights", "model", "scale"),
                 axis="difference in best loss, nats per token",
@@ -182,6 +182,18 @@ def _message(lines: Sequence[Drawn]) -> str:
     low, high = (f"{float(end(point['deviation'] for point in best)):.2g}" for end in (min, max))
     size = low if low == high else f"{low} to {high}"
     return f"The loss is lowest at a standard deviation of Q and K of {size}"
+
+
+def _at_theory(lines: Sequence[Drawn]) -> str:
+    """Count the ways to draw for which the theory's scale lowers the mean loss."""
+    pairs = [
+        point[DIFFERENCE]
+        for line in lines
+        for point in line["points"]
+        if math.isclose(point["scale"], schedules.theory_scale(line["size"]), rel_tol=0.01)
+    ]
+    lower = sum(pair["mean"] < 0 for pair in pairs if pair)
+    return f"The theory’s scale lowers the mean loss for {lower} of {len(lines)} ways to draw the weights"
 
 
 def _lowest(line: Drawn) -> str:

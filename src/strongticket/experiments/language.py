@@ -139,7 +139,7 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
             continue
         # With a tenth to spare; without a similar run, only the set-up time is known.
         speed = rows.speed(config, machine)
-        needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_a_step / speed if speed else 0.0)
+        needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_per_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
         with suppress(BusyError), _claimed(path):  # leave runs of other processes to them

@@ -37,16 +37,16 @@ class ResultFolder:
         return result
 
     @contextmanager
-    def partial(self, tell: Callable[[str], object] = warnings.warn) -> Iterator["Partial"]:
+    def partial(self, warn: Callable[[str], object] = warnings.warn) -> Iterator["Partial"]:
         """Open the finished tasks and add to them; they stay on disk if the block fails.
 
         Args:
-            tell: called with a message if lines are damaged.
+            warn: called with a message if lines are damaged.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / PARTIAL, "a+b", buffering=0) as file:
             lock(file, self.path)
-            yield Partial(file, self.config, self._check, tell)
+            yield Partial(file, self.config, self._check, warn)
 
     def finish(self, result: Json, run: Json) -> None:
         """Write both files, the result last: while it is missing, the work counts as unfinished."""
@@ -80,7 +80,7 @@ class Partial:
     """
 
     def __init__(
-        self, file: IO[bytes], config: Json, check: Callable[[Json], None], tell: Callable[[str], object]
+        self, file: IO[bytes], config: Json, check: Callable[[Json], None], warn: Callable[[str], object]
     ) -> None:
         self._file = file
         self.targets: list[Json] | None = None
@@ -106,7 +106,7 @@ class Partial:
                 case _:
                     damaged += 1
         if damaged:
-            tell(f"{file.name}: {damaged} of {len(lines)} lines are damaged; their work is done again.")
+            warn(f"{file.name}: {damaged} of {len(lines)} lines are damaged; their work is done again.")
 
     def keep_targets(self, targets: list[Json]) -> None:
         """Keep the targets, whose training may have taken long."""

@@ -21,7 +21,7 @@ from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import draw_of_norm_one, draw_tokens
-from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
+from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, derive_seed
 from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import FeedForward
@@ -71,7 +71,7 @@ class Point(TypedDict):
     certificate: Summary
     shallow: Summary | None  # of L + 1 layers
     theorem: float  # the theorem's error bound, also above 1, where the theorem does not apply
-    sources: dict[str, list[Json]]
+    sources: Sources
 
 
 class Result(TypedDict):
@@ -106,7 +106,7 @@ def draw_target(scan: Scan, sizes: dict[Scan, float], seed: int) -> Attention | 
     return Attention(*(draw_of_norm_one(generator, H, d, d) for _ in range(4))).requires_grad_(False)
 
 
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Draw a target for each source, prune the source into it, and measure it."""
     scan: Scan = task.target["scan"]
     sizes = USUAL | {"units": task.width} | {scan: task.target["value"]}
@@ -161,7 +161,7 @@ def prune_shallow(target: FeedForward, items: int, seed: int) -> FeedForward:
     return FeedForward(layers).requires_grad_(False)
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
     """Describe each cell."""
     cells, violations = [], 0
     for cell in targets:

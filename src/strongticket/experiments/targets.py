@@ -40,6 +40,12 @@ class TargetConfig:
     longest: int = 256
 
 
+def read_attention(content: Json) -> Attention:
+    """Read an attention whose weights were written as lists."""
+    weights = [torch.tensor(content[part], dtype=torch.float64) for part in ("query", "key", "value", "output")]
+    return Attention(*weights).requires_grad_(False)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An attention and its regression token, both float64."""
@@ -50,8 +56,7 @@ class Target:
     @classmethod
     def from_json(cls, content: Json) -> "Target":
         """Read what `make_target` wrote."""
-        weights = [torch.tensor(content[part], dtype=torch.float64) for part in ("query", "key", "value", "output")]
-        return cls(Attention(*weights).requires_grad_(False), torch.tensor(content["token"], dtype=torch.float64))
+        return cls(read_attention(content), torch.tensor(content["token"], dtype=torch.float64))
 
     def input_norm(self) -> float:
         """Return the largest norm of a token: points lie on the unit circle, the regression token anywhere."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,15 @@ class SourceConfig:
 
 
 C = TypeVar("C", bound=SourceConfig)
+Sources = dict[str, list[Any]]  # columns with an entry for each source: its seed, its certificate and what was measured
+
+
+class Rows(TypedDict):
+    """What a task found."""
+
+    target: int
+    width: int
+    sources: Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def violated(certificate: float, worst: float) -> bool:
     return worst > certificate + ROUNDING
 
 
-def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
+def columns(rows: list[dict[str, object]]) -> Sources:
     """Turn rows with the same fields into one list per field.
 
     Example:
@@ -134,17 +143,12 @@ def columns(rows: list[dict[str, object]]) -> dict[str, list[Json]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def sources_of(rows: Sequence[Json], target: int, width: int) -> dict[str, list[Json]]:
+def sources_of(rows: Sequence[Rows], target: int, width: int) -> Sources:
     """Concatenate the columns of all chunks of one target and width."""
     parts = [row["sources"] for row in rows if (row["target"], row["width"]) == (target, width)]
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
-def worst_and_certified(sources: dict[str, list[Json]]) -> tuple[list[float], list[float]]:
-    """Return each source's worst error and its certificate, for any figure."""
-    if "token_worst" in sources:
-        columns = zip(sources["token_worst"], sources["all_tokens_worst"], strict=True)
-        return [max(*token, *every) for token, every in columns], sources["certificate"]
-    if sources["worst"] and isinstance(sources["worst"][0], list):  # by number of blocks: the deepest
-        return [errors[-1] for errors in sources["worst"]], [bounds[-1] for bounds in sources["certificate"]]
+def worst_and_certified(sources: Sources) -> tuple[list[float], list[float]]:
+    """Return each source's worst error and its certificate, if a figure keeps one of each."""
     return sources["worst"], sources["certificate"]

@@ -39,7 +39,7 @@ class TextRuns(Plan[Choice]):
     """A figure's work as a list of runs, each done once and kept as a row."""
 
     runs: Callable[[Choice], list[RunConfig]]  # all of them, in the order they should be done
-    summarize: Callable[[Sequence[Json]], dict[str, Json]]  # from finished rows to the rest of the result
+    summarize: Callable[[Sequence[Json]], Mapping[str, object]]  # from finished rows to the rest of the result
     # The default models, and how many seeds of each.
     usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
 
@@ -84,14 +84,14 @@ class TextRuns(Plan[Choice]):
             }
         )
         if fewer := fewer_runs(read_json(folder / RESULT), result):
-            how.tell(fewer)
+            how.warn(fewer)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RESULT, sealed(result))
         write_json(folder / RUN, _made_by([row["run"] for row in finished]))
         return result
 
 
-def _made_by(runs: Sequence[Json]) -> dict[str, Json]:
+def _made_by(runs: Sequence[Json]) -> dict[str, object]:
     """Summarize how a figure's runs were made: the machine of the latest, and the time and code of all."""
     in_order = sorted(runs, key=lambda run: str(run.get("date")))
     commits = dict.fromkeys(run["commit"] for run in in_order if run.get("commit"))

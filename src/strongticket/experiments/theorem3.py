@@ -22,14 +22,12 @@ from strongticket.experiments import curves, tasks
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import draw_of_norm_one, draw_tokens
-from strongticket.experiments.tasks import SourceConfig, Task, derive_seed
+from strongticket.experiments.targets import draw_of_norm_one, draw_tokens, read_attention
+from strongticket.experiments.tasks import Rows, SourceConfig, Task, derive_seed
 from strongticket.files import Json
-from strongticket.models.attention import Attention
 from strongticket.ops.subset_sum import Effort
 
 TOKENS = 5
-PARTS = ("query", "key", "value", "output")
 FEW = 0.05  # of sources: a width at which no more fail is called enough
 _COLOURS: dict[str, Colour] = {"equal blocks": "mean", "adaptive units": "s1"}
 
@@ -107,15 +105,9 @@ def make_target(config: Config, index: int) -> Json:
     return {"index": index, **{part: weight.tolist() for part, weight in weights.items()}}
 
 
-def read_target(content: Json) -> Attention:
-    """Read what `make_target` wrote."""
-    weights = [torch.tensor(content[part], dtype=torch.float64) for part in PARTS]
-    return Attention(*weights).requires_grad_(False)
-
-
-def run_task(task: Task[Config]) -> Json:
+def run_task(task: Task[Config]) -> Rows:
     """Prune each source into the target, and measure its worst error on the inputs."""
-    config, target = task.config, read_target(task.target)
+    config, target = task.config, read_attention(task.target)
     x = draw_tokens(config.inputs, TOKENS, config.d_model, config.input_norm, derive_seed(config.seed, "inputs"))
     expected, rows = target(x), []
     for source in task.sources():
@@ -125,7 +117,7 @@ def run_task(task: Task[Config]) -> Json:
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, Json]:
     """Count failures at each width, and compute the theorem's width."""
     points = [_count(config, target, n, rows) for target in targets for n in config.widths]
     sizes = {"d_model": config.d_model, "d_out": config.d_model, "n_heads": config.n_heads}
@@ -139,9 +131,9 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Json]
     return {"theorem": theorem, "violations": sum(point["violations"] for point in points), "chances": points}
 
 
-def _count(config: Config, target: Json, width: int, rows: Sequence[Json]) -> Point:
+def _count(config: Config, target: Json, width: int, rows: Sequence[Rows]) -> Point:
     sources = tasks.sources_of(rows, target["index"], width)
-    plan = plan_attention(read_target(target).merged(), width, width, config.init, config.blocks)
+    plan = plan_attention(read_attention(target).merged(), width, width, config.init, config.blocks)
     failures = asdict(count_failures(sources["certificate"], config.tol))
     return {
         "target": target["index"],

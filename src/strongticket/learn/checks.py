@@ -15,8 +15,30 @@ from strongticket.tickets.tensors import check_name, check_shape
 _NAMES_SHOWN = 3
 
 
+def check_is_module(model: object) -> None:
+    """Refuse what is not a module.
+
+    Example:
+        >>> check_is_module(nn.Linear)
+        Traceback (most recent call last):
+            ...
+        ValueError: a search needs a torch.nn.Module; got the class Linear. Create one: Linear(...).
+    """
+    if isinstance(model, nn.Module):
+        return
+    name = getattr(model, "__name__", "")
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        got = f"the class {name}. Create one: {name}(...)."
+    elif callable(model):
+        got = f"the function {name}. If it returns a module, call it; otherwise put it into one."
+    else:
+        got = f"{type(model).__name__}."
+    raise ValueError(f"a search needs a torch.nn.Module; got {got}")
+
+
 def check_module(model: nn.Module) -> None:
     """Refuse a module whose parameters are not plain numbers."""
+    check_is_module(model)
     for name, module in model.named_modules():
         if is_parametrized(module):
             raise ValueError(

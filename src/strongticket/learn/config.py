@@ -15,7 +15,7 @@ Mode = Literal["search", "dense"]
 Stored = Literal["float32", "bfloat16", "int8", "int4", "int3", "ternary", "binary"]
 Precision = Literal["float32", "bfloat16"]
 EPOCHS = 50
-STEPS_AN_EPOCH = 227  # of 512 sequences: WikiText-103 once, as the paper counts
+STEPS_PER_EPOCH = 227  # of 512 sequences: WikiText-103 once, as the paper counts
 MASKS, SCHEDULE, MACHINE = "What is masked, and how it is drawn (search only)", "Schedule", "Machine"
 
 
@@ -54,9 +54,9 @@ class RunConfig:
         panel=MACHINE,
         least=1,
     )
-    steps: int = setting(EPOCHS * STEPS_AN_EPOCH, "Steps, instead of --epochs.", panel=SCHEDULE, least=1, shown="")
+    steps: int = setting(EPOCHS * STEPS_PER_EPOCH, "Steps, instead of --epochs.", panel=SCHEDULE, least=1, shown="")
     warmup: int = setting(
-        STEPS_AN_EPOCH,
+        STEPS_PER_EPOCH,
         "Steps of linear warm-up.",
         panel=SCHEDULE,
         least=0,
@@ -67,7 +67,7 @@ class RunConfig:
     weight_decay: float = setting(0.01, "AdamW's weight decay, on scores or weights.", panel=SCHEDULE, least=0)
     clip: float | None = setting(None, "Scale larger gradients down to this norm.", panel=SCHEDULE, shown="none")
     validate_every: int = setting(
-        STEPS_AN_EPOCH, "Steps between validations.", panel=SCHEDULE, least=1, shown="one epoch"
+        STEPS_PER_EPOCH, "Steps between validations.", panel=SCHEDULE, least=1, shown="one epoch"
     )
     activation: Literal["gelu", "relu"] = setting("gelu", "Activation of the MLP.", panel=SCHEDULE)
     precision: Precision = setting("float32", "Precision of products.", panel=MACHINE, shown="bfloat16 on cuda")
@@ -99,7 +99,7 @@ class RunConfig:
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
 
     @property
-    def tokens_a_step(self) -> int:
+    def tokens_per_step(self) -> int:
         """The number of tokens in one step."""
         return self.sequences * self.length
 

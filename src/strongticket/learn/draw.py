@@ -41,7 +41,7 @@ def _query_key_scale(tensor: ModelTensor, policy: Policy) -> float:
         return policy.qk_scale
     if tensor.key_width is None:
         raise ValueError(
-            f"qk_scale='auto' needs the width of a head for {tensor.name}, which the module does not tell. "
+            f"qk_scale='auto' needs the width of a head for {tensor.name}, which the module does not say. "
             "Pass qk_scale as a number: the fourth root of that width, or 1."
         )
     # Two square roots round alike on every machine; a fourth root may not.

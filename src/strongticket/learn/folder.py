@@ -140,14 +140,14 @@ class RunFolder:
         self._newest_is_whole = True
 
     def load_checkpoint(
-        self, device: torch.device, check: Callable[[Mapping[str, Any]], object], tell: Callable[[str], object]
+        self, device: torch.device, check: Callable[[Mapping[str, Any]], object], warn: Callable[[str], object]
     ) -> Mapping[str, Any] | None:
         """Read the checkpoint, if there is one; if it is damaged, the previous one.
 
         Args:
             device: where its tensors go.
             check: raises a ValueError if the state does not fit the run.
-            tell: called with a line about any damage.
+            warn: called with a line about any damage.
         """
 
         def checked(state: Mapping[str, Any]) -> None:
@@ -172,7 +172,7 @@ class RunFolder:
                 continue
             if damage:
                 self._newest_is_whole = False
-                tell(f"{damage[0]} The run resumes from the previous checkpoint, {path.name}.")
+                warn(f"{damage[0]} The run resumes from the previous checkpoint, {path.name}.")
             return state
         if damage:
             raise StrongTicketError(f"{' '.join(damage)} Delete {'it' if len(damage) == 1 else 'both'} to start over.")

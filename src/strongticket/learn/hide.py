@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
-from strongticket.files import Json
 from strongticket.learn.checks import check_module, check_tensors
 from strongticket.learn.density import check_densities, densities_of
 from strongticket.learn.draw import weight_distribution
@@ -64,9 +63,9 @@ def hide(
         (0.25, True)
     """
     stream_of(seed, "")  # refuses an invalid seed
+    check_module(model)
     policy = policy or default_policy(model, groups)
     chosen = as_rule(policy.rule if rule is None else rule)
-    check_module(model)
     tensors = tensors_of(model, groups, cache(partial(probe_of, model, inputs)))
     check_tensors(model, tensors, policy)
     gained, places, densities = _gained(model, policy), places_of(model), _densities(tensors, policy)
@@ -236,7 +235,7 @@ class Joined(nn.Module):
         )
 
 
-def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, Json]:
+def _architecture(model: nn.Module, tensors: Sequence[ModelTensor]) -> dict[str, object]:
     """Describe the module for the ticket, before parametrizations change its classes."""
     if type(model) is GPT2:
         return {"family": "gpt2", "config": asdict(model.config)}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from strongticket.checks import as_real, as_seed
 from strongticket.environment import command_line
 from strongticket.files import Json, as_json
+from strongticket.learn.checks import check_is_module
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
 from strongticket.learn.hidden import Hidden
@@ -85,7 +86,7 @@ def search(
             `nn.CrossEntropyLoss()` or a function whose second argument is called `target` or `y`. By default the
             cross entropy of (x, y), or what the model returns when called with the batch (a tuple or list as
             arguments, a mapping as keywords): a scalar, or an output whose `loss` is one.
-        steps: by default one pass over the batches.
+        steps: by default one pass over the batches, which `progress=True` says.
         accumulate: batches per step; all of one size.
         lr: the highest learning rate; by default the rule's `default_lr`, which is 1e-3, but 0.1 for `bernoulli`. The
             paper's is 1e-4, for 11,350 steps.
@@ -137,6 +138,7 @@ def search(
     _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
     rule = as_rule(chosen.rule if rule is None else rule)
     lr, weight_decay = rule.default_lr if lr is None else lr, 0.01 if weight_decay is None else weight_decay
+    title = "search" if steps is not None else "search, one pass over the batches"
     steps = _step_count(batches, accumulate) if steps is None else steps
     config = SearchConfig(
         policy=chosen if density is None else replace(chosen, density=density),
@@ -192,7 +194,7 @@ def search(
         keep_checkpoint=True,
         command=command_line(),
     )
-    with _shown(progress is True and share.rank == 0) as show:
+    with _shown(progress is True and share.rank == 0, title) as show:
 
         def both(moment: Moment) -> None:
             show(moment)
@@ -202,13 +204,13 @@ def search(
     return hidden
 
 
-def _shown(wanted: bool) -> AbstractContextManager[Watch]:
+def _shown(wanted: bool, title: str) -> AbstractContextManager[Watch]:
     """Show a search while it runs, if wanted; the code of the bar is imported only then."""
     if not wanted:
         return nullcontext(lambda moment: None)
     from strongticket.learn.watched import watched
 
-    return watched("search", shown=True)
+    return watched(title, shown=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,8 +246,7 @@ class SearchConfig:
 
 def _check_given(model: object, batches: object, numbers: Mapping[str, object]) -> None:
     """Refuse what is of another type than a search needs."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"a search needs a torch.nn.Module; got a {type(model).__name__}.")
+    check_is_module(model)
     if isinstance(batches, Tensor) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
         raise ValueError(
             f"batches must be an iterable of batches, such as a DataLoader or a list; got: {type(batches).__name__}."

@@ -98,7 +98,7 @@ class Updates:
             {"parameters": [names[id(p)] for p in group["params"]], **_plain(group)}
             for group in self.optimizer.param_groups
         ]
-        described: dict[str, Json] = {"name": type(self.optimizer).__name__, "groups": groups}
+        described: dict[str, object] = {"name": type(self.optimizer).__name__, "groups": groups}
         if self.schedule is not None:
             described["schedule"] = {"name": type(self.schedule).__name__, **_plain(self.schedule.state_dict())}
         return described
@@ -121,7 +121,7 @@ def _check_optimizer(optimizer: Any, named: Named) -> None:
         )
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Json]:
+def _plain(settings: dict[str, Any]) -> dict[str, object]:
     """Keep what JSON can hold; the rest follows from the type."""
 
     def plain(value: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, canonical_json
+from strongticket.files import canonical_json
 from strongticket.learn.rounded import GRIDS, Rounded, coded
 from strongticket.models.gpt2 import GPT2, GPT2Config, group_of
 from strongticket.tickets.coding import compile_kernels, decode, encode
@@ -42,7 +42,7 @@ def to_bytes(learner: Rounded) -> bytes:
             rounded, name = found.scales, f"{name}.scales"
         for which, byte in _bytes_of(rounded).items():
             add(f"{name}.{which}", byte, _BYTE)
-    description: dict[str, Json] = {
+    description: dict[str, object] = {
         "coding": codings,
         "config": asdict(cast(GPT2, learner.model).config),
         "stored": learner.stored,

@@ -46,7 +46,7 @@ class Means:
     keep_checkpoint: bool = False  # whether a finished run keeps its last checkpoint
     also: Mapping[str, Tokens] = field(default_factory=dict)  # further texts to measure the best state on, by name
     command: str | None = None  # what was typed, for the record
-    tell: Callable[[str], object] = warnings.warn  # called with a line about a problem that can be fixed
+    warn: Callable[[str], object] = warnings.warn  # called with a line about a problem that can be fixed
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def carry_out(
     """
     under_way = _Run(training, folder, means, watch, progress)
     if isinstance(learner := training.learner, Hidden) and (line := learner.rule.remark(training.schedule.steps)):
-        under_way.tell(line)
+        under_way.warn(line)
     repeating = repeatable(means.deterministic and means.share.device.type == "cuda")
     if folder is None:
         with repeating:
@@ -131,13 +131,13 @@ class _Run:
         self.saved_step: int | None = None
         self.step_seconds = 0.0  # of training alone
 
-    def tell(self, line: str) -> None:
+    def warn(self, line: str) -> None:
         """Report a line, once for all processes."""
         if self.means.share.rank == 0:
-            self.means.tell(line)
+            self.means.warn(line)
 
     def resume(self, folder: RunFolder) -> None:
-        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, self.tell)
+        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, self.warn)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
@@ -150,7 +150,7 @@ class _Run:
             if state is not None and "curve" in state:  # missing in checkpoints of earlier releases
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
-                    self.tell(
+                    self.warn(
                         f"{folder.path / METRICS} has lost {state['metrics_lines'] - kept} of its "
                         f"{state['metrics_lines']} lines; the validation losses are also in the checkpoint."
                     )
@@ -255,9 +255,9 @@ class _Run:
             self.progress(step, loss)
 
     def _speed(self, steps: int, seconds: float) -> dict[str, float]:
-        tokens = self.training.task.tokens_a_step
-        a_second = steps / max(seconds, 1e-9)
-        return {"steps_per_second": a_second} if tokens is None else {"tokens_per_second": tokens * a_second}
+        tokens = self.training.task.tokens_per_step
+        per_second = steps / max(seconds, 1e-9)
+        return {"steps_per_second": per_second} if tokens is None else {"tokens_per_second": tokens * per_second}
 
     def _validate(self) -> None:
         training, moment = self.training, self.moment

@@ -88,7 +88,7 @@ class TextTask(Task):
 
     def __init__(self, config: RunConfig, text: Text, share: Share, also: Mapping[str, Tokens]) -> None:
         self._config, self._text, self._share, self._also = config, text, share, also
-        self.tokens_a_step = config.tokens_a_step
+        self.tokens_per_step = config.tokens_per_step
         for split in ("train", "valid"):
             window_count(text.tokens(split), config.length, f"the {split} text")  # raises if too short
         _check_also(also, config.length, text.tokenizer)
@@ -113,7 +113,7 @@ class TextTask(Task):
         """Measure the loss on the other texts."""
         return {name: self._loss_on(model, tokens) for name, tokens in self._also.items()}
 
-    def metadata(self, best: Snapshot | None) -> Mapping[str, Json]:
+    def metadata(self, best: Snapshot | None) -> Mapping[str, object]:
         """Return what `evaluate` and `generate` need."""
         assert best is not None
         config = self._config

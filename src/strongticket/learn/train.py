@@ -9,7 +9,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from strongticket.files import Json
 from strongticket.learn.hidden import Snapshot
 from strongticket.learn.learner import Learner
 from strongticket.learn.optimizers import Updates
@@ -21,7 +20,7 @@ from strongticket.learn.step import Step, StepConfig
 class Task(ABC):
     """What a run learns from, and what it is measured by."""
 
-    tokens_a_step: int | None = None  # if batches are text
+    tokens_per_step: int | None = None  # if batches are text
     advice: str  # what to try if a loss is not finite
 
     @abstractmethod
@@ -41,7 +40,7 @@ class Task(ABC):
         """Return further measurements of the best state."""
         return {}
 
-    def metadata(self, best: Snapshot | None) -> Mapping[str, Json] | None:
+    def metadata(self, best: Snapshot | None) -> Mapping[str, object] | None:
         """Return what a ticket records of the run."""
         return None
 

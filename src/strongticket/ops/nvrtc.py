@@ -49,6 +49,12 @@ def kernel(source: str, name: str, options: tuple[str, ...] = (), *, device: tor
     return _load(source, options, _device_index(device)).kernel(name)
 
 
+@functools.cache
+def source(beside: str, *files: str) -> str:
+    """Read and join CUDA sources that lie beside a Python file."""
+    return "".join(Path(beside).with_name(file).read_text(encoding="utf-8") for file in files)
+
+
 class Kernel:
     """One compiled `__global__` function on one device."""
 

@@ -65,8 +65,9 @@ def random_chunk(
     *,
     draw: int = 0,
     device: torch.device | str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Draw elements `start` to `stop` of one tensor, flattened, without the others."""
+    """Draw elements `start` to `stop` of one tensor, flattened, without the others; into `out`, if it is given."""
     if distribution not in DISTRIBUTIONS:
         raise ValueError(
             f"distribution must be one of {', '.join(DISTRIBUTIONS)}; got {distribution!r}. "
@@ -81,7 +82,7 @@ def random_chunk(
             "random weights were asked for on cuda, but torch finds no CUDA device here; use device='cpu'."
         )
     try:
-        out = torch.empty(stop - start, dtype=torch.float32, device=place)
+        out = torch.empty(stop - start, dtype=torch.float32, device=place) if out is None else out[: stop - start]
     except RuntimeError as error:
         raise MemoryError(f"{stop - start:,} weights of {name} do not fit in the memory of {place}.") from error
     if out.device.type == "cuda":

@@ -15,7 +15,7 @@ from strongticket.pretrained.families import Parts, What
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.pretrained.torch_modules import mirror, opened
-from strongticket.tickets.from_bits import Resident, Run, check_signed, load_bits
+from strongticket.tickets.from_bits import Resident, Run, check_resident, check_signed, load_bits
 from strongticket.tickets.restore import stored_buffers
 from strongticket.tickets.ticket import Ticket
 
@@ -50,6 +50,7 @@ def attach(
     check_option("mode", mode, get_args(Mode))
     check_option("run", run, get_args(Run))
     check_option("resident", resident, get_args(Resident))
+    check_resident(run, resident)
     if run == "bits":
         return _attach_bits(model, ticket, resident)
     check_ticket(model, ticket)

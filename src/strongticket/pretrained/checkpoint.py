@@ -17,7 +17,6 @@ from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import (
     BusyError,
-    Json,
     atomic_write,
     canonical_json,
     difference,
@@ -40,13 +39,13 @@ class Checkpoint:
     Args:
         folder: created when work starts.
         settings: everything the masks depend on, as JSON; a folder with other settings is refused.
-        tell: called with a message if a file is damaged.
+        warn: called with a message if a file is damaged.
     """
 
     def __init__(
-        self, folder: Path | None, settings: dict[str, Json], tell: Callable[[str], object] = warnings.warn
+        self, folder: Path | None, settings: dict[str, object], warn: Callable[[str], object] = warnings.warn
     ) -> None:
-        self._tell = tell
+        self._warn = warn
         self._folder, self._settings = folder, settings
         self._about = canonical_json(settings).encode()
 
@@ -86,7 +85,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, EOFError, TypeError, ValueError, LookupError, zipfile.BadZipFile) as error:
-            self._tell(f"{self._folder / piece.name}.npz is damaged ({first_line(error)}); it is solved again.")
+            self._warn(f"{self._folder / piece.name}.npz is damaged ({first_line(error)}); it is solved again.")
             return None
         return solved
 

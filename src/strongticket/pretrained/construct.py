@@ -16,7 +16,6 @@ from strongticket.cluster import Cluster
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.certify import as_stored, describe_assignment, describe_unreachable
 from strongticket.construct.source import as_width, check_option
-from strongticket.files import Json
 from strongticket.ops.subset_sum.checks import check_device
 from strongticket.parallel import one_thread, run_tasks
 from strongticket.pretrained.check import Inputs, check_ticket_in_model
@@ -26,6 +25,7 @@ from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.pretrained.predict import check_memory, predict
 from strongticket.pretrained.target import Target
 from strongticket.tickets.content import digest_of_masks
+from strongticket.tickets.details import PartDetails
 from strongticket.tickets.tensors import Certificate, Digests
 from strongticket.tickets.ticket import Ticket
 from strongticket.tickets.weights_digest import Weights, digest_of_weights
@@ -53,7 +53,7 @@ def construct_pretrained(
     checkpoint: str | PathLike[str] | None = None,
     inputs: Inputs | None = None,
     progress: Progress | None = None,
-    tell: Callable[[str], object] = warnings.warn,
+    warn: Callable[[str], object] = warnings.warn,
 ) -> Ticket:
     r"""Prune random matrices into a pretrained model's (Theorem 3, Lemma 2), part by part.
 
@@ -78,7 +78,7 @@ def construct_pretrained(
             the ticket is saved.
         inputs: inputs of the model's backbone, for models for which random ones cannot be made.
         progress: called with the number of sums just done.
-        tell: called with a message if something in `checkpoint` is damaged and must be done again.
+        warn: called with a message if something in `checkpoint` is damaged and must be done again.
 
     Returns:
         A ticket for `strongticket.attach`, with a certificate for each part, on inputs as large as the LayerNorm
@@ -106,11 +106,11 @@ def construct_pretrained(
     if dask is None:
         check_memory(predict(pieces), torch.device(device).type, workers)
     # The hash covers only numbers; the architecture says how they are split into heads.
-    settings: dict[str, Json] = {**architecture, "target_sha256": sha256, "seed": seed, "assignment": assignment}
+    settings: dict[str, object] = {**architecture, "target_sha256": sha256, "seed": seed, "assignment": assignment}
     matrices = [matrix for piece in pieces for matrix in piece.matrices()]
     weights = [Weights(matrix.name, math.prod(matrix.shape), "uniform", matrix.scale) for matrix in matrices]
     with (
-        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, tell).open() as kept,
+        Checkpoint(Path(checkpoint) if checkpoint is not None else None, settings, warn).open() as kept,
         # It depends only on the seed and the shapes, so it is computed alongside the subset sums.
         digest_of_weights(seed, weights, device=device if dask is None else "cpu") as digest,
     ):
@@ -156,7 +156,7 @@ def certify_parts(
     input_norm: InputNorm = lambda name, bound: up_digits(bound),
 ) -> Certificate:
     """Bound the error of every part on the largest inputs it can get, rounded up as stored."""
-    parts: list[dict[str, Json]] = []
+    parts: list[PartDetails] = []
     for name, (layer, part) in target.parts.items():
         with one_thread():
             alpha = input_norm(name, part.largest_input(layer))

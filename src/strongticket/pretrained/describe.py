@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.heads import why_not_merged
 from strongticket.pretrained.layer import LINEAR_MAPS
-from strongticket.pretrained.parts import Input, Norm
 from strongticket.pretrained.target import Target
 
 _NAMES = ("Heads", "LinearMap", "Norm", "fused_gated_mlp", "gated_mlp", "mlp")
@@ -27,15 +26,7 @@ def describe(target: Target) -> Iterator[str]:
         n = sum(layer.layers == path for layer, part in target.parts.values() if part == parts[0])
         yield f"{path or 'the model itself'}: {n} layer{'' if n == 1 else 's'}"
         for part in parts:
-            yield f"  {part.name:18} {type(part).__name__:9} at {part.at or '.'}, reads {_words(part.input)}"
-
-
-def _words(input: Input) -> str:
-    if isinstance(input, Norm):
-        return f"the output of {input.at}" + (f" (the first layer: {input.first})" if input.first else "")
-    return {"Mixed": "mixtures of values", "Behind": "the previous map's activated output"}.get(
-        type(input).__name__, "the model's inputs"
-    )
+            yield f"  {part.name:18} {type(part).__name__:9} at {part.at or '.'}, reads {part.input.in_words()}"
 
 
 @dataclass(frozen=True, slots=True)

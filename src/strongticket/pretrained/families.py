@@ -57,7 +57,7 @@ class Family:
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Return the parts that a ticket stands for."""
         chosen = {
-            path: [part for part in listed if what == "attention+mlp" or not part.name.startswith("mlp")]
+            path: [part for part in listed if what == "attention+mlp" or not part.in_mlp]
             for path, listed in self.layers.items()
         }
         if parts == "merged" and not self.linear:

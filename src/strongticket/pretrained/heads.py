@@ -7,8 +7,8 @@ either form: only its linear maps, the width of a head and the scale are replace
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from strongticket.bounds.certificate import AttentionNorms, Envelope, HeadNorms, propagate_attention
 from strongticket.bounds.upward import Up, up_sqrt
-from strongticket.construct.certify import describe_head
+from strongticket.construct.attention import head_products
+from strongticket.construct.certify import describe_head, head_norms
+from strongticket.construct.product import Pruned, PrunedHead
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.layer import Affine, Layer, numbers
-from strongticket.pretrained.parts import Input, LinearMap, Mode, Part, largest_output
-from strongticket.pretrained.pieces import HeadPiece, Piece, Solved
+from strongticket.pretrained.parts import INIT, Input, LinearMap, Mode, Part, PartSettings, largest_output
+from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import (
     RandomHeads,
     RandomOutput,
@@ -32,6 +33,7 @@ from strongticket.pretrained.random_maps import (
     multiply_out,
     weight_of,
 )
+from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
 # The names that attention modules use for the width of one head, of all heads, and for the factor on their scores.
@@ -100,7 +102,7 @@ class Heads(Part):
             named |= self.memory.tensors(layer, f"{self.name}.memory_norm")
         return named | super().tensors(layer)
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Describe how the numbers are split into heads."""
         return {"n_heads": self._cut(layer)[0], "d_model": self._read(layer)[0].weight.shape[1]}
 
@@ -118,27 +120,25 @@ class Heads(Part):
             raise StrongTicketError(
                 f"{layer.name}.{self.name}: query, key, value and output of shapes {shapes} do not fit together."
             )
+        d, bias = query[1], inputs[0].bias is not None
         heads = zip(*(part.chunk(n) for part in inputs), output.weight.chunk(n, dim=1), strict=True)
-        return [
-            HeadPiece(
-                name=f"{layer.name}.{self.name}.head.{j}",
-                query=numbers(query.weight),
-                query_bias=numbers(query.bias) if query.bias is not None else None,
-                key=numbers(key.weight),
-                value=numbers(value.weight),
-                output=numbers(out),
-                scaling=scaling,
-                **settings,
-            )
-            for j, (query, key, value, out) in enumerate(heads)
-        ]
+        pieces = []
+        for j, (q, k, v, o) in enumerate(heads):
+            name, width = f"{layer.name}.{self.name}.head.{j}", settings["items"] * d
+            qk, vo = head_products(name, d + bias, d, len(o), width, width, INIT)
+            row = None if q.bias is None else numbers(q.bias)
+            scores = Factors(numbers(q.weight).T, numbers(k.weight).T, row, scaling)
+            values = Factors(numbers(v.weight).T, numbers(o))
+            factors = {"qk": scores, "vo": values}
+            pieces.append(Piece(name=name, products={"qk": qk, "vo": vo}, factors=factors, norms=_norms, **settings))
+        return pieces
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
         """Return the output bias, which includes the value bias."""
         bias, _ = self._output_bias(layer)
         return {} if bias is None else {"output_bias": bias}
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Combine the norms of all heads."""
         bias, rounding = self._output_bias(layer)
         size = float(bias.norm()) * (1 + 1e-12) if bias is not None else 0.0
@@ -154,7 +154,7 @@ class Heads(Part):
         inputs: list[nn.Module]
         output: nn.Module
         if mode == "merged":
-            products = [piece.products() for piece in pieces]
+            products = [piece.products for piece in pieces]
             qk, vo = ([multiply_out(ticket, p[name], like.device) for p in products] for name in ("qk", "vo"))
             merged = torch.cat([scores.T for scores in qk])  # (H d, d or d + 1)
             query = frozen_linear(merged[:, :d], merged[:, d] if merged.shape[1] > d else None, like)
@@ -224,6 +224,11 @@ class Heads(Part):
         return (moved + output.double() if output is not None else moved), rounding
 
 
+def _norms(targets: Mapping[str, Tensor], pruned: Mapping[str, Pruned]) -> dict[str, float]:
+    """Compute the norms of both merged matrices, of their errors and of the bias row."""
+    return asdict(head_norms(targets["qk"], targets["vo"], PrunedHead(**pruned)))
+
+
 @dataclass(frozen=True, slots=True)
 class Mixed(Input):
     r"""The concatenated heads of an attention, each a mixture of the values that a linear map makes for it.
@@ -249,6 +254,10 @@ class Mixed(Input):
             longest = largest_output(value, alpha)
             squares += longest * longest
         return up_sqrt((squares * math.ceil(self._n_heads(layer) / len(values))).value).value
+
+    def in_words(self) -> str:
+        """Name what it mixes."""
+        return "mixtures of values"
 
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Return the rows of the values."""

@@ -3,24 +3,30 @@
 A part's `input` bounds its inputs from the model's own numbers; the certificate holds for inputs within that bound.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.bounds.certificate import Envelope, LinearNorms, propagate_feedforward
 from strongticket.bounds.upward import Up, up_sqrt
+from strongticket.construct.feedforward import relu_product
+from strongticket.construct.linear import layer_matrices
 from strongticket.construct.norms import largest_row_norm, spectral_norm
+from strongticket.construct.plan import Product
+from strongticket.construct.product import Pruned
+from strongticket.construct.source import Init
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.pretrained.layer import Affine, Layer, numbers
-from strongticket.pretrained.pieces import LinearPiece, Piece, ReluPiece, Solved
+from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import BySigns, RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
+from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
+INIT: Init = "theory"
 
 # Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
@@ -43,6 +49,10 @@ class Input:
 
     def check(self, config: Any) -> None:
         """Refuse a model for which the bound would not hold."""
+
+    def in_words(self) -> str:
+        """Name it for people."""
+        return "the model's inputs"
 
     def made_at(self, layer: Layer) -> str:
         """Return the place, from the backbone, of the module whose outputs are the inputs, unchanged; "" if none."""
@@ -92,6 +102,10 @@ class Norm(Input):
         path = self._path(layer)
         return path.tensors(layer, name) if isinstance(path, Input) else layer.norm(path).named(name)
 
+    def in_words(self) -> str:
+        """Name it by its path."""
+        return f"the output of {self.at}" + (f" (the first layer: {self.first})" if self.first else "")
+
     def made_at(self, layer: Layer) -> str:
         """Return its own place."""
         path = self._path(layer)
@@ -135,6 +149,10 @@ class Behind(Input):
             said = f"activation {', '.join(names)!r} may increase norms" if names else "activation is not named"
             raise StrongTicketError(f"the MLP's {said}; supported are {', '.join(_SHRINKING)}. Use --what attention.")
 
+    def in_words(self) -> str:
+        """Name the map."""
+        return "the previous map's activated output"
+
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Return the map; of two that are multiplied, the first."""
         rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
@@ -152,6 +170,14 @@ def _largest_entry(map: Affine, input_norm: float) -> Up:
     return Up(input_norm) * largest_row_norm(map.weight) + bias
 
 
+class PartSettings(TypedDict, total=False):
+    """What a ticket's architecture says about parts: the first layer's heads, and which are linear maps."""
+
+    n_heads: int
+    d_model: int
+    linear: list[str]
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of every layer; each method takes the layer it is in.
@@ -165,6 +191,11 @@ class Part:
     name: str
     at: str
     input: Input
+
+    @property
+    def in_mlp(self) -> bool:
+        """Whether it is left out of attention tickets."""
+        return self.name.startswith("mlp")
 
     def linear(self) -> "Sequence[LinearMap]":
         """Return the linear maps it is made of, as separate parts."""
@@ -186,7 +217,7 @@ class Part:
         """Return by name all of the model's numbers that masks and certificate depend on."""
         return self.input.tensors(layer, f"{self.name.rpartition('.')[0] or self.name}_norm")
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Return its settings for a ticket's architecture, the same for all layers."""
         return {}
 
@@ -198,7 +229,7 @@ class Part:
         """Return the biases that a ticket keeps unchanged; their names follow the part's own."""
         raise NotImplementedError
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Bound its error on inputs of at most that norm, from its solved pieces; return details too."""
         raise NotImplementedError
 
@@ -219,8 +250,6 @@ class Part:
 class LinearMap(Part):
     """One linear map, replaced by the product of two random matrices (Lemma 7)."""
 
-    piece: ClassVar[type[LinearPiece]] = LinearPiece
-
     def read(self, layer: Layer) -> Affine:
         """Return its numbers."""
         return layer.linear_map(self.at)
@@ -234,20 +263,28 @@ class LinearMap(Part):
         # Maps of an MLP have always been hashed without this prefix.
         return self.read(layer).named(self.name.removeprefix("mlp.")) | super().tensors(layer)
 
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """List it as linear: there is no ReLU between its two matrices."""
         return {"linear": [self.name]}
 
     def pieces(self, layer: Layer, **settings: Any) -> Sequence[Piece]:
         """Return one piece for the whole map."""
-        return [self.piece(name=f"{layer.name}.{self.name}", weight=numbers(self.read(layer).weight), **settings)]
+        name, weight = f"{layer.name}.{self.name}", numbers(self.read(layer).weight)
+        product, factors = self._product(name, weight.shape, settings["items"]), Factors(weight)
+        return [Piece(name=name, products={"map": product}, factors={"map": factors}, norms=_norms, **settings)]
+
+    def _product(self, name: str, shape: Sequence[int], items: int) -> Product:
+        """Describe two random matrices for a map (out, in)."""
+        d_out, d_in = shape
+        first, second = layer_matrices(f"{name}.", d_in, d_out, items * d_in, INIT)
+        return Product(blocked=first, free=second)
 
     def biases(self, layer: Layer) -> dict[str, Tensor]:
         """Return its own bias."""
         bias = self.read(layer).bias
         return {} if bias is None else {"bias": bias}
 
-    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, dict[str, Json]]:
+    def certify(self, layer: Layer, input_norm: float, solved: Sequence[Solved]) -> tuple[float, PartNorms]:
         """Multiply the error's norm by the input's."""
         norms = LinearNorms(**solved[0].norms)
         return propagate_feedforward(Envelope(input_norm), [norms]).error, {"norm": norms.norm}
@@ -256,7 +293,7 @@ class LinearMap(Part):
         """Replace it by the product, or by both random matrices."""
         (piece,), like = pieces, weight_of(layer.module(self.at))
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
-        product = piece.products()["map"]
+        product = piece.products["map"]
         if mode == "literal":
             names = [matrix.name for matrix in piece.matrices()]
             layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
@@ -269,8 +306,15 @@ class LinearMap(Part):
 class ReluPair(LinearMap):
     """One linear map, replaced by two random layers with a ReLU between them (Lemma 2)."""
 
-    piece = ReluPiece
-
-    def describe(self, layer: Layer) -> dict[str, Json]:
+    def describe(self, layer: Layer) -> PartSettings:
         """Return nothing: this is the default for maps of an MLP."""
         return {}
+
+    def _product(self, name: str, shape: Sequence[int], items: int) -> Product:
+        """Describe two layers: half of their units carry positive inputs, which leaves about `items` per sum."""
+        return relu_product(name, shape, 2 * items * shape[1], INIT)
+
+
+def _norms(targets: Mapping[str, Tensor], pruned: Mapping[str, Pruned]) -> dict[str, float]:
+    """Compute the norms of the map and of its error."""
+    return {"norm": spectral_norm(targets["map"]), "error": pruned["map"].norm()}

@@ -5,15 +5,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
-from strongticket.pretrained.pieces import HeadPiece, LinearPiece, Piece
+from strongticket.pretrained.pieces import Piece
 
 # Memory of one piece, per weight whose mask is searched for (drawn, sorted, masks) and per sum (targets, errors, units
 # to exchange), as measured on maps of 512 x 1408 and 1024 x 4096 with 8 and 12 items.
@@ -41,7 +40,7 @@ def predict(pieces: Iterable[Piece]) -> Prediction:
     largest = ""
     for piece in pieces:
         sums += piece.sums
-        for product in piece.products().values():
+        for product in piece.products.values():
             free, blocked = math.prod(product.free.shape), product.blocked
             weights += free + math.prod(blocked.shape)
             # Half of the weights are kept, so a mask takes one bit each; an owner is a number below `coordinates`.
@@ -75,25 +74,22 @@ def _free_memory() -> int:
 
 def seconds_of(pieces: Iterable[Piece]) -> float:
     """Estimate how long one thread or one GPU takes, by solving a small piece of each kind."""
-    sums: Counter[type[Piece]] = Counter()
-    example: dict[type[Piece], Piece] = {}
+    sums: Counter[object] = Counter()
+    example: dict[object, Piece] = {}
     for piece in pieces:
-        sums[type(piece)] += piece.sums
-        example[type(piece)] = piece
+        kind = tuple((name, product.signs) for name, product in piece.products.items())
+        sums[kind] += piece.sums
+        example[kind] = piece
     return sum(count * _seconds_per_sum(example[kind]) for kind, count in sums.items())
 
 
 def _seconds_per_sum(piece: Piece) -> float:
-    side = _SAMPLE["cuda" if piece.device.startswith("cuda") else "cpu"]
-    weight = np.random.default_rng(0).normal(0, 0.05, (side, side)).astype(np.float32)
-    if isinstance(piece, HeadPiece):
-        piece = replace(piece, query=weight, query_bias=None, key=weight, value=weight, output=weight)
-    elif isinstance(piece, LinearPiece):
-        piece = replace(piece, weight=weight)
-    small = replace(piece, name="sample")
+    on_cpu = not piece.device.startswith("cuda")
+    side = _SAMPLE["cpu" if on_cpu else "cuda"]
+    small = piece.sample(side, piece.items)
     with one_thread():
         # The first call compiles; a GPU has a separate kernel for each number of items.
-        (replace(small, items=4) if piece.device == "cpu" else small).solve()
+        (piece.sample(side, 4) if on_cpu else small).solve()
         start = time.perf_counter()
         small.solve()
         return (time.perf_counter() - start) / small.sums

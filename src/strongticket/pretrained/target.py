@@ -1,6 +1,6 @@
 """A model as described by its family: its layers, their parts, and all numbers a construction depends on."""
 
-from typing import Any
+from typing import Any, NotRequired
 
 import torch
 from torch import Tensor, nn
@@ -8,16 +8,27 @@ from torch import Tensor, nn
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.source import check_target
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.pretrained.families import Parts, What, family_of
 from strongticket.pretrained.layer import Layer, submodule
-from strongticket.pretrained.parts import Part
+from strongticket.pretrained.parts import Part, PartSettings
 from strongticket.pretrained.pieces import Piece
 from strongticket.pretrained.torch_modules import opened
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.tensors import DenseTensor
 
 FAMILY = "pretrained"
+
+
+class Architecture(PartSettings):
+    """A ticket's settings: those of the model, and those of its parts."""
+
+    family: str
+    model_type: str
+    what: What
+    items: int
+    n_layers: int
+    init: str
+    parts: NotRequired[Parts]  # missing if the family has only one choice
 
 
 class Target:
@@ -50,7 +61,7 @@ class Target:
         if not self.n_layers:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
         for group in what.split("+"):
-            if not any(part.name.startswith("mlp") == (group == "mlp") for _, part in self.parts.values()):
+            if not any(part.in_mlp == (group == "mlp") for _, part in self.parts.values()):
                 raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
 
     def pieces(
@@ -89,9 +100,9 @@ class Target:
                     raise ValueError(f"two parts of {layer.name} have different {name}; rename one of the parts.")
         return found
 
-    def describe(self, items: int) -> dict[str, Json]:
+    def describe(self, items: int) -> Architecture:
         """Return the settings `attach` needs, as a ticket's architecture."""
-        settings: dict[str, Json] = {
+        settings: Architecture = {
             "family": FAMILY,
             "model_type": self.model_type,
             "what": self.what,
@@ -101,11 +112,11 @@ class Target:
         }
         if self.asked == "linear" and self.family.chosen(self.what) != self.family.chosen(self.what, "linear"):
             settings["parts"] = "linear"
-        for layer, part in self.parts.values():
-            for name, value in part.describe(layer).items():
-                # A number is taken from the first layer; names of parts are collected.
-                listed = isinstance(value, list) and [*settings.get(name, ()), *value]
-                settings[name] = [*dict.fromkeys(listed)] if listed else settings.get(name, value)
+        described = [part.describe(layer) for layer, part in self.parts.values()]
+        for each in reversed(described):  # a number is taken from the first layer; names of parts are collected
+            settings = {**settings, **each}
+        if linear := [name for each in described for name in each.get("linear", ())]:
+            settings["linear"] = [*dict.fromkeys(linear)]
         return settings
 
     def most_tokens(self) -> int | None:

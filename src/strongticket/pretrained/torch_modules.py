@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
+from strongticket.pretrained.random_maps import frozen_linear
 
 
 def mirror(model: nn.Module) -> nn.Module:
@@ -79,8 +80,8 @@ class OpenAttention(nn.Module):
             )
         biases = (None,) * 3 if inside.in_proj_bias is None else inside.in_proj_bias.detach().chunk(3)
         weights = inside.in_proj_weight.detach().chunk(3)
-        self.q_proj, self.k_proj, self.v_proj = (_linear(w, b) for w, b in zip(weights, biases, strict=True))
-        self.out_proj = _linear(inside.out_proj.weight.detach(), inside.out_proj.bias)
+        self.q_proj, self.k_proj, self.v_proj = (frozen_linear(w, b, w) for w, b in zip(weights, biases, strict=True))
+        self.out_proj = frozen_linear(inside.out_proj.weight, inside.out_proj.bias, inside.out_proj.weight)
         self.head_dim, self.scaling = inside.head_dim, inside.head_dim**-0.5
         self.num_heads, self.embed_dim, self.batch_first = inside.num_heads, inside.embed_dim, inside.batch_first
         # These tell a torch.nn layer that it cannot bypass the attention with its own kernel.
@@ -114,14 +115,6 @@ class OpenAttention(nn.Module):
         out = self.out_proj((weights @ v).transpose(-3, -2).flatten(-2))
         shown = (weights.mean(dim=-3) if average_attn_weights else weights) if need_weights else None
         return (out.transpose(0, 1) if tokens_first else out), shown
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        linear.bias = nn.Parameter(bias.detach(), requires_grad=False)
-    return linear
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:

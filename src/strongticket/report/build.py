@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from strongticket.charts.parts import Section
 from strongticket.experiments import CONSTRUCTIONS, FIGURES, TEXT_FIGURES
 from strongticket.experiments.figure import load_figure
-from strongticket.report.certificates import certificate_section, map_section
+from strongticket.files import Json
+from strongticket.report.certificates import certificate_section
 from strongticket.report.find import Found, Result
 from strongticket.report.names import ticket_names
 from strongticket.report.origin import origin_of
@@ -70,16 +71,16 @@ def _makers(result: Result, found: Found) -> list[Callable[[Result], Section]]:
     if not result.config and {"model", "runs"} <= result.content.keys():
         return [collected_section]
     if name in FIGURES:
-        return [figure_section, map_section] if name == "fig4" else [figure_section]
+        figure = load_figure(str(name))
+        return [_with_origin(describe) for describe in (figure.section, *figure.more)]
     what = f"figure {name!r}" if name is not None else "something"
     found.leave_out(result.path, f"holds {what} that this release does not know")
     return []
 
 
-def figure_section(result: Result) -> Section:
+def _with_origin(describe: Callable[[Json], Section]) -> Callable[[Result], Section]:
     """Describe a figure by its own module, and say where its numbers come from."""
-    section = load_figure(str(result.config["figure"])).section(result.content)
-    return replace(section, origin=origin_of(result))
+    return lambda result: replace(describe(result.content), origin=origin_of(result))
 
 
 def _joint_section(

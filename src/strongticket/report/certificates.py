@@ -1,14 +1,13 @@
-"""Certified errors of every source against measured ones; and attention maps of target and source."""
+"""Certified errors of every source against measured ones."""
 
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from strongticket.charts.parts import Chart, Maps, Section, Series, Table, View, above_zero, number, ramp_of, table_of
-from strongticket.experiments.fig4 import MAP_DIGITS
+from strongticket.charts.parts import Chart, Section, Series, Table, View, above_zero, number, ramp_of, table_of
+from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import load_figure
-from strongticket.experiments.tasks import worst_and_certified
 from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.records import Certified, typed
@@ -21,10 +20,11 @@ def certificate_section(results: Sequence[Result]) -> Section:
     views, tables, total, violations = [], [], 0, 0
     figures = [typed(Certified, result.content) for result in results]
     for result, figure in zip(results, figures, strict=True):
-        name = _name(result)
+        name, plan = _name(result), load_figure(str(result.config["figure"])).plan
+        assert isinstance(plan, Constructions)
         ways = {name: figure.widths} | ({f"{name}, adaptive": figure.adaptive.widths} if figure.adaptive else {})
         for way, points in ways.items():
-            groups = [(point.width, *worst_and_certified(point.sources)) for point in points]
+            groups = [(point.width, *plan.outcomes(point.sources)) for point in points]
             views.append(_view(way, groups))
             tables.append(_table(way, groups))
             total += sum(len(worst) for _, worst, _ in groups)
@@ -95,54 +95,6 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
         },
         words=0,
     )
-
-
-def map_section(result: Result) -> Section:
-    """Show the target's attention maps beside those of the first source at each width."""
-    figure = typed(Certified, result.content)
-    points = [point for point in figure.widths if point.target == figure.targets[0]["index"]]
-    widths, maps = [point.width for point in points], [point.maps for point in points]
-    theirs = figure.target_maps[0]
-    if any(np.shape(each) != np.shape(theirs) or np.ndim(each) != 3 for each in maps):
-        raise ValueError("attention maps of target and sources differ in shape")
-    rows = [
-        (str(n), *map(_gap, np.abs(np.subtract(each, theirs, dtype=np.float64)).max(axis=(1, 2)).tolist()))
-        for n, each in zip(widths, maps, strict=True)
-    ]
-    samples = len(theirs)
-    narrow, wide = (float(np.abs(np.subtract(each, theirs, dtype=np.float64)).max()) for each in (maps[0], maps[-1]))
-    grows = "As the network grows, its ticket looks where the target looks"
-    block = Maps(
-        title=grows if wide < narrow else "Attention of the target, of the ticket, and their difference",
-        caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
-        "source at each width. Weights are stored to six digits; the difference, ticket − target, is in "
-        "thousandths.",
-        widths=widths,
-        target=theirs,
-        sources=maps,
-        tables=(
-            Table(
-                caption="Largest difference of an attention weight",
-                columns=("n", *(f"input {k + 1}" for k in range(samples))),
-                rows=rows,
-                words=0,
-            ),
-        ),
-    )
-    return Section(
-        anchor="maps",
-        name="Attention maps",
-        title="What the ticket attends to",
-        lead="The same input, seen by the target and by a ticket that was never trained. Move the slider: "
-        "does its attention become the target’s as the random network grows?",
-        blocks=(block,),
-        origin=origin_of(result),
-    )
-
-
-def _gap(value: float) -> str:
-    """Write a difference of stored weights; below their last digit it is only rounding."""
-    return "≤ 10⁻⁶" if value < 1.5 * 10.0**-MAP_DIGITS else number(value)
 
 
 def _round(value: float) -> float:

@@ -111,10 +111,17 @@ def _templates() -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Refuse to print anything but text and integers: names and notes from files may be anything."""
+    """Refuse to print anything but text and integers: names and notes from files may be anything.
+
+    Numbers are not broken across lines.
+
+    Example:
+        >>> _printable("from 3 × 10⁻⁵ to 1")
+        'from 3\\xa0×\\xa010⁻⁵ to 1'
+    """
     if not isinstance(value, str | int | Undefined):
         raise TypeError(f"a text is needed; got {type(value).__name__}")
-    return value
+    return value.replace(" × 10⁻", "\xa0×\xa010⁻") if isinstance(value, str) else value
 
 
 def _typeset(text: str) -> Markup:

@@ -38,8 +38,10 @@ def single_section(models: Sequence[ComparedModel]) -> Section:
 def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -> Section:
     runs = sorted(runs, key=lambda run: (run.what, run.items))
     last = runs[-1].compare
+    name, _, package = model.partition(" (")
+    source = f"The weights are those of {package.rstrip(')')}. " if package else ""
     chart = Chart(
-        title=f"{model} and its tickets on the same text",
+        title=f"{name} and its tickets on the same text",
         caption=f"{last.texts:,} texts, {last.tokens:,} tokens. Parts: the largest error of each on its inputs in the "
         "original, against its certificate, which holds for all inputs up to a norm.",
         views=(*_views(runs), _part_view(runs)),
@@ -49,8 +51,8 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
     return Section(
         anchor="pretrained",
         name="Pretrained",
-        title=f"{model} inside a random network",
-        lead="Every replaced matrix is a seed and a mask; nothing was trained. How close do the ticket’s "
+        title=f"{name} inside a random network",
+        lead=f"{source}Every replaced matrix is a seed and a mask; nothing was trained. How close do the ticket’s "
         "outputs come to the original’s as each entry has more random products to choose from?",
         finding=f"{best.what}, {best.items} items per entry: {_closeness(best.compare)}",
         blocks=(chart,),

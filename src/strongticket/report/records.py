@@ -9,7 +9,6 @@ from strongticket.files import Json
 T = TypeVar("T")
 _NONE: dict[str, Any] = {}
 _EMPTY: list[Any] = []
-Maps = list[list[list[float]]]  # (samples, T, T)
 
 
 class Made(NamedTuple):
@@ -44,12 +43,10 @@ class Plan(NamedTuple):
 
 
 class Width(NamedTuple):
-    """The sources of one target and width; in Figure 4, also the attention maps of the first."""
+    """The sources of one target and width."""
 
-    target: int
     width: int
     sources: dict[str, list[object]]
-    maps: Maps = _EMPTY
 
 
 class Adaptive(NamedTuple):
@@ -61,12 +58,9 @@ class Adaptive(NamedTuple):
 class Certified(NamedTuple):
     """A figure of constructions: its sources, and how many of them exceed their certificates."""
 
-    config: FigureConfig
-    targets: list[dict[str, object]]
     widths: list[Width]
     violations: int
     rounding: float  # how far rounding may lift an error above its certificate
-    target_maps: list[Maps] = _EMPTY
     adaptive: Adaptive | None = None  # missing in older files
 
 

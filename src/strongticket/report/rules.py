@@ -45,7 +45,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
         anchor="rules",
         name="Rules",
         title="Rules on handwritten digits",
-        lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 x 8 "
+        lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 × 8 "
         "pixels. Further left is a smaller file; further down, a better network.",
         finding=_finding(networks[0], _cases(row for row in latest if row.network == networks[0])),
         blocks=tuple(blocks),
@@ -139,7 +139,7 @@ def _steps_table(steps: Sequence[RuleStep]) -> Table:
             "batch": lambda step: str(step.batch),
             "dense, ms": lambda step: f"{step.dense_ms:.2f}",
             "time / dense": lambda step: f"{step.over_dense:.2f}",
-            "time / published code": lambda step: f"{step.over_published:.2f}",
+            "time / sorting": lambda step: f"{step.over_published:.2f}",
         },
         words=2,
     )

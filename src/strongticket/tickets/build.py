@@ -12,7 +12,7 @@ from strongticket.models.attention import Attention
 from strongticket.models.gpt2 import GPT2, GPT2Config
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.tickets.content import Content
-from strongticket.tickets.from_bits import Resident, Run, check_signed, load_bits
+from strongticket.tickets.from_bits import Resident, Run, check_resident, check_signed, load_bits
 from strongticket.tickets.mask import BlockMask
 from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.restore import check_fit, load_ticket
@@ -43,6 +43,7 @@ def build(
     for name, value, words in (("form", form, Form), ("run", run, Run), ("resident", resident, Resident)):
         if value not in get_args(words):
             raise ValueError(f"{name} must be one of {', '.join(get_args(words))}; got {value!r}.")
+    check_resident(run, resident)
     family = ticket.architecture.get("family")
     if family == "module":
         raise StrongTicketError(

@@ -37,7 +37,7 @@ def encode(symbols: Symbols, mapped: int = 0) -> tuple[str, list[Piece]]:
     expected = {"raw": len(raw), "huffman": _expected_huffman(raw), "rans": rans_bytes}
     coding = min(expected, key=lambda coding: expected[coding])
     if coding == "huffman":
-        pieces = _huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK))
+        pieces = list(_huffman(raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK)))
     elif coding == "rans":
         pieces = _rans(symbols, table, mapped)
     return (coding, pieces) if pieces and _length(pieces) < len(raw) else ("raw", [raw])
@@ -64,9 +64,10 @@ def check_mapped(mapped: int, stored: int) -> None:
         raise ValueError(f"{stored} bytes of payload are too few for {mapped} weights, frozen ones included")
 
 
-def _huffman(pieces: Iterable[memoryview]) -> list[Piece]:
+def _huffman(pieces: Iterable[memoryview]) -> Iterator[bytes]:
     compressor = zlib.compressobj(level=9, wbits=-15, strategy=zlib.Z_HUFFMAN_ONLY)
-    return [*(compressor.compress(piece) for piece in pieces), compressor.flush()]
+    yield from map(compressor.compress, pieces)
+    yield compressor.flush()
 
 
 def _expected_huffman(raw: memoryview) -> float:

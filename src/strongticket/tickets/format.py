@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from strongticket.tickets.tensors import Certificate, DenseTensor, Digests, Rand
 
 VERSION = 1
 MAX_HEADER_BYTES = 8 << 20
+MAX_HEADER_PARTS = 1 << 19  # commas and opening brackets: each may stand for an object much larger than itself
+
+Kind = TypeVar("Kind", bound=Content)
 
 _METADATA_KEY = "strongticket"
 _DIGEST_BYTES = 32
@@ -57,9 +60,10 @@ def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
     }
     lengths = {name: sum(map(len, pieces)) for name, (_, pieces) in coded.items()}
     header = header_bytes(header_of(_entries(content["dense"], lengths), {_METADATA_KEY: canonical_json(description)}))
-    if len(header) - 8 > MAX_HEADER_BYTES:
+    if len(header) - 8 > MAX_HEADER_BYTES or _parts_of(header) > MAX_HEADER_PARTS:
         raise ValueError(
-            f"a ticket's description takes at most {MAX_HEADER_BYTES} bytes; this one takes {len(header) - 8}. "
+            f"a ticket's description takes at most {MAX_HEADER_BYTES} bytes and {MAX_HEADER_PARTS} commas and opening "
+            f"brackets; this one takes {len(header) - 8} and {_parts_of(header)}. "
             "Put less into metadata, architecture or the certificate's details."
         )
     digest = hashlib.sha256()
@@ -67,6 +71,10 @@ def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
         digest.update(piece)
         file.write(piece)
     file.write(digest.digest())
+
+
+def _parts_of(header: bytes) -> int:
+    return sum(map(header.count, (b",", b"[", b"{")))
 
 
 def _entries(dense: list[Json], lengths: dict[str, int]) -> list[Entry]:
@@ -84,16 +92,16 @@ def _dense_bytes(ticket: Content) -> Iterator[bytes]:
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-def read_ticket(file: BinaryIO, size: int, source: str) -> tuple[Content, Digests]:
+def read_ticket(kind: type[Kind], file: BinaryIO, size: int, source: str) -> tuple[Kind, Digests]:
     """Read a ticket from a seekable file of `size` bytes; `source` names it in errors."""
     try:
-        return _read(file, size)
+        return _read(kind, file, size)
     except (ValueError, zlib.error) as error:
         # The reason may quote the file, at any length.
         raise TicketFormatError(f"{source}: {str(error)[:_LONGEST_REASON]}") from error
 
 
-def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
+def _read(kind: type[Kind], file: BinaryIO, size: int) -> tuple[Kind, Digests]:
     header, data_start = _read_header(file, size)
     description = _description_of(header)
     content = check_fields(description["content"], "content", architecture=dict, dense=list, seed=int, tensors=list)
@@ -113,7 +121,7 @@ def _read(file: BinaryIO, size: int) -> tuple[Content, Digests]:
         how = description["coding"].get(name.removeprefix("mask."))
         return Payload(how, end - begin, _chunks(file, data_start + begin, data_start + end))
 
-    found = Content(
+    found = kind(
         seed=content["seed"],
         tensors=[_random_tensor(r, payload) for r in random],
         dense=[_dense_tensor(d, b"".join(payload(f"dense.{d['name']}").pieces)) for d in dense],
@@ -135,9 +143,11 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Json], int]:
         raise ValueError(f"{size} bytes are too few for a ticket")
     if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8 - _DIGEST_BYTES):
         raise ValueError(f"not a ticket, or truncated: it announces a header of {length} bytes in a file of {size}")
-    text = file.read(length).decode()
-    header = parse_canonical_json(text.rstrip(" "))
-    if not isinstance(header, dict) or header_bytes(header)[8:] != text.encode():
+    written = file.read(length)
+    if (parts := _parts_of(written)) > MAX_HEADER_PARTS:
+        raise ValueError(f"its header has {parts} commas and opening brackets; at most {MAX_HEADER_PARTS} are allowed")
+    header = parse_canonical_json(written.decode().rstrip(" "))
+    if not isinstance(header, dict) or header_bytes(header)[8:] != written:
         raise ValueError("the header is not a JSON object padded with spaces to a multiple of eight bytes")
     return header, 8 + length
 

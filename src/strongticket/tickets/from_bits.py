@@ -54,6 +54,19 @@ def check_signed(ticket: Content) -> None:
             )
 
 
+def check_resident(run: Run, resident: Resident) -> None:
+    """Refuse an option of `run="bits"` without it.
+
+    Example:
+        >>> check_resident("dense", "mask")
+        Traceback (most recent call last):
+            ...
+        ValueError: resident='mask' needs run='bits'; got run='dense', which keeps every weight as a float.
+    """
+    if run != "bits" and resident != "planes":
+        raise ValueError(f"{resident=} needs run='bits'; got {run=}, which keeps every weight as a float.")
+
+
 @torch.no_grad()
 def load_bits(
     model: nn.Module, ticket: Content, *, device: torch.device | str | None = None, resident: Resident = "planes"

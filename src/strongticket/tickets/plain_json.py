@@ -48,7 +48,7 @@ def _plain(value: Json, levels: int) -> Json:
     # First what a file may hold millions of.
     if type(value) is int and -(2**64) < value < 2**64:
         return value
-    if type(value) is list:
+    if type(value) is list or type(value) is dict:
         return _nested(value, levels)
     if value is None or isinstance(value, bool):
         return value

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2, group_of
 from strongticket.tickets.content import Content
 from strongticket.tickets.fused import Cut
@@ -18,11 +17,11 @@ CONFIG = "config"  # in the metadata of a ticket found in a Hugging Face model
 _PASSING = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
 
 
-def settings_of(config: Any, *, full: bool = False) -> dict[str, Json] | None:
+def settings_of(config: Any, *, full: bool = False) -> dict[str, object] | None:
     """Return the settings of a Hugging Face configuration, all or only non-default ones; None for anything else."""
     if not hasattr(config, "to_json_string"):
         return None
-    settings: dict[str, Json] = json.loads(config.to_json_string(use_diff=not full))
+    settings: dict[str, object] = json.loads(config.to_json_string(use_diff=not full))
     return {key: value for key, value in settings.items() if key not in _PASSING}
 
 

@@ -8,7 +8,7 @@ Numbers = npt.NDArray[np.integer]
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)
 MAX_ALPHABET = 1 << _WIDTHS[-1]
-_AT_ONCE = 1 << 20  # counted at a time: NumPy makes eight bytes of each
+_AT_ONCE = 1 << 16  # counted at a time: NumPy makes eight bytes of each
 
 
 class Symbols:

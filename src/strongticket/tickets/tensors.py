@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from strongticket.bounds.upward import up_digits
 from strongticket.checks import as_real
-from strongticket.files import Json
 from strongticket.notebook import card
 from strongticket.ops.arrays import as_tensor
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, round_scale
 from strongticket.tickets.container import DTYPE_NAMES
+from strongticket.tickets.details import Details
 from strongticket.tickets.mask import Mask, density
 from strongticket.tickets.plain_json import plain_json
 from strongticket.tickets.table import draws_of
@@ -141,7 +141,7 @@ class Certificate:
     error: float
     input_norm: float
     target_sha256: str
-    details: Mapping[str, Json] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
 
     def __post_init__(self) -> None:
         for name in ("error", "input_norm"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
@@ -74,8 +75,11 @@ class Ticket(Content):
             certificate=content.certificate and replace(content.certificate),
             metadata=content.metadata,
         )
-        object.__setattr__(ticket, "stored_digests", digests)
-        return ticket
+        return ticket._stored(digests)
+
+    def _stored(self, digests: Digests | None) -> "Ticket":
+        object.__setattr__(self, "stored_digests", digests)
+        return self
 
     def build(
         self,
@@ -113,7 +117,7 @@ class Ticket(Content):
     @classmethod
     def from_bytes(cls, data: bytes) -> "Ticket":
         """Read what `to_bytes` wrote; anything else raises `TicketFormatError`."""
-        return cls.of(*read_ticket(io.BytesIO(data), len(data), "bytes"))
+        return cls._read(io.BytesIO(data), "bytes")
 
     def save(self, path: str | PathLike[str], progress: Progress | None = None) -> None:
         """Write a file; if that fails, an existing file is untouched and no partial file is left."""
@@ -124,7 +128,12 @@ class Ticket(Content):
     def load(cls, path: str | PathLike[str]) -> "Ticket":
         """Read a file and check its digest; a file that is not a ticket raises `TicketFormatError`."""
         with open(path, "rb") as file:
-            return cls.of(*read_ticket(file, file.seek(0, io.SEEK_END), str(path)))
+            return cls._read(file, str(path))
+
+    @classmethod
+    def _read(cls, file: BinaryIO, source: str) -> "Ticket":
+        ticket, digests = read_ticket(cls, file, file.seek(0, io.SEEK_END), source)
+        return ticket._stored(digests)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Ticket":
         # The masks, nearly all of it, are immutable and shared. Constructors copy everything else, hence `replace`.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +27,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         # Two warps and two loads of eight logits, so that small rows reach every branch.
         monkeypatch.setattr(cuda, "THREADS", 64)
         monkeypatch.setattr(cuda, "LOADS", 2)
-        monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel))
+        monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
     # oneDNN's bfloat16 products crash on virtual machines that list AMX and refuse it.
     with torch.backends.mkldnn.flags(enabled=False):
         yield request.param

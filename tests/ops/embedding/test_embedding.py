@@ -1,7 +1,5 @@
 """The gradient of a look-up against a plain sum: the kernel's source compiled for the CPU, and on a GPU if present."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +20,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "cpu":
         # Small pieces, so that few rows reach every branch.
         monkeypatch.setattr(cuda, "PIECE", 4)
-        monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel, Kernel=object))
+        monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
     found: str = request.param
     return found
 

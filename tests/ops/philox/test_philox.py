@@ -1,6 +1,6 @@
 import hashlib
-from types import SimpleNamespace
 
+import make_normal_table
 import numpy as np
 import pytest
 import torch
@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 from tests.cuda_emulator import emulated
 
 from strongticket.ops import rng
-from strongticket.ops.philox import cpu, cuda, make_normal_table, reference
+from strongticket.ops.philox import cpu, cuda, reference
 
 STREAM = rng.stream_of(5, "layer.weight")
 
@@ -60,7 +60,7 @@ def test_numba_equals_reference_bit_for_bit(distribution: str, start: int, count
 def test_the_cuda_kernel_equals_reference_bit_for_bit(
     distribution: str, start: int, count: int, off: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel))
+    monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
     monkeypatch.setattr(cuda, "_MOST_BLOCKS", 3)
     monkeypatch.setattr(cuda, "_THREADS", 32)
     expected, actual = np.empty(count, np.float32), torch.full((off + count + 4,), 7.0)

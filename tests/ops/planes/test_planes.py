@@ -1,7 +1,5 @@
 """Bit planes against their meaning: what is packed comes back, and products are those of the reference."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -62,22 +60,10 @@ def test_any_number_of_threads_and_vectors_gives_the_same_bits(
     planes, x, products = pack(codes, signs), torch.randn(5, 300), []
     torch_threads = torch.get_num_threads()
     for threads in (1, 2, 7):
-        monkeypatch.setattr(cpu, "numba_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(cpu, "threads_for", lambda work, least, threads=threads: threads)
         products += [multiply(planes, x), torch.stack([multiply(planes, vector) for vector in x])]
     assert torch.get_num_threads() == torch_threads
     assert all(torch.equal(product, products[0]) for product in products)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "LEAST_WORK", 1)
-    monkeypatch.setattr(cpu, "numba_threads", lambda: 2)
-    planes, x = pack(torch.ones(40, 3, dtype=torch.int8)), torch.ones(3)
-    expected = multiply(planes, x)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if torch.equal(multiply(planes, x), expected) else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_does_not_fit_is_refused_in_a_line() -> None:

@@ -1,7 +1,6 @@
 """The GPU kernels against the reference: on a CPU through the emulator, on a GPU where there is one."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -44,7 +43,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "emulator":
         if emulated.COMPILER is None:
             pytest.skip("the CUDA emulator needs g++; none found")
-        monkeypatch.setattr(cuda, "nvrtc", emulated)
+        monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
         device = torch.device("cpu")
     else:
         if not torch.cuda.is_available():
@@ -182,7 +181,7 @@ def test_gpus_without_warp_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     def older(source: str, name: str, options: tuple[str, ...], *, device: torch.device) -> emulated.EmulatedKernel:
         return emulated.kernel(source, name, (*options, "-D__CUDA_ARCH__=750"), device=device)
 
-    monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=older))
+    monkeypatch.setattr(cuda.nvrtc, "kernel", older)
     for n in (8, 14):
         targets, items = random_problems(24, n, seed=9)
         assert_same(cuda.solve(targets, items, "default"), cpu.solve(targets, items, "default"))

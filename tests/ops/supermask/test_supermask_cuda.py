@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -46,7 +45,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(cuda, "THREADS", 32)
     monkeypatch.setattr(cuda, "LOADS", 1)
     if request.param == "cpu":
-        monkeypatch.setattr(cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel))
+        monkeypatch.setattr(cuda.nvrtc, "kernel", emulated.kernel)
     elif not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     yield Backend(request.param)

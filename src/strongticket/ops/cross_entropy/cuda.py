@@ -1,8 +1,6 @@
 """Cross-entropy of bfloat16 logits on CUDA, with its gradient in place: `cross_entropy.cu`, compiled at run time."""
 
 import ctypes
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -36,12 +34,7 @@ def cross_entropy_(logits: Tensor, targets: Tensor, vocabulary: int, scale: floa
     if rows == 0:
         return losses
     options = (f"-DTHREADS={THREADS}", f"-DLOADS={LOADS}", "--use_fast_math")
-    kernel = nvrtc.kernel(_source(), "cross_entropy", options, device=logits.device)
+    kernel = nvrtc.kernel(nvrtc.source(__file__, "cross_entropy.cu"), "cross_entropy", options, device=logits.device)
     sizes = ctypes.c_uint32(columns), ctypes.c_uint32(vocabulary), ctypes.c_float(scale)
     kernel.launch(rows, THREADS, logits, targets.contiguous(), losses, *sizes, shared_bytes=2 * 4 * THREADS // 32)
     return losses
-
-
-@cache
-def _source() -> str:
-    return Path(__file__).with_name("cross_entropy.cu").read_text(encoding="utf-8")

@@ -1,8 +1,6 @@
 """Sums of the rows of each token on CUDA: `embedding.cu`, compiled at run time."""
 
 import ctypes
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -42,9 +40,4 @@ def sum_by_token(rows: Tensor, order: Tensor, tokens: Tensor, starts: Tensor) ->
 
 
 def _kernel(name: str, device: torch.device) -> nvrtc.Kernel:
-    return nvrtc.kernel(_source(), name, (f"-DPIECE={PIECE}u",), device=device)
-
-
-@cache
-def _source() -> str:
-    return Path(__file__).with_name("embedding.cu").read_text(encoding="utf-8")
+    return nvrtc.kernel(nvrtc.source(__file__, "embedding.cu"), name, (f"-DPIECE={PIECE}u",), device=device)

@@ -2,7 +2,6 @@
 
 import ctypes
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -35,10 +34,9 @@ def fill(out: Tensor, start: int, stream: Stream, distribution: str, scale: floa
     )
 
 
-@cache
 def source() -> str:
     """Return the source of the kernels, and of streams and their words for other kernels."""
-    return Path(__file__).with_name("philox.cu").read_text(encoding="utf-8")
+    return nvrtc.source(__file__, "philox.cu")
 
 
 @cache

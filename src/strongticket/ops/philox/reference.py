@@ -99,7 +99,7 @@ def normal(word: U32, scale: float) -> F32:
 
 @cache
 def normal_table() -> F64:
-    """Load the cubics of the normal quantile, shape (512, 4), lowest power first; made by `make_normal_table.py`."""
+    """Load the cubics of the normal quantile, shape (512, 4), lowest power first; made by a script of the tests."""
     table: F64 = np.load(Path(__file__).with_name("normal_table.npy"), allow_pickle=False)
     table.flags.writeable = False
     return table

@@ -72,8 +72,10 @@ def look_up(planes: Planes, indices: Tensor, scale: float = 1.0) -> Tensor:
         raise ValueError(f"indices must be int32 or int64; got {indices.dtype}.")
     _check_device(planes, indices, "indices")
     flat = indices.reshape(-1).to(torch.int64)
-    if flat.device.type == "cpu" and len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < planes.rows:
-        raise ValueError(f"indices must be from 0 to {planes.rows - 1}; got {int(flat.min())} to {int(flat.max())}.")
+    if flat.device.type == "cpu" and len(flat):
+        least, most = (int(end) for end in flat.aminmax())
+        if least < 0 or most >= planes.rows:
+            raise ValueError(f"indices must be from 0 to {planes.rows - 1}; got {least} to {most}.")
     rows: Tensor = _kernel(planes.device.type).look_up(planes, flat, float(scale))
     return rows.view(*indices.shape, planes.columns)
 

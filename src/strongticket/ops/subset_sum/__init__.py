@@ -30,7 +30,8 @@ def subset_sum(
     first 32 items. Appending items to a row never increases its error, and neither does more effort.
 
     Any number of rows may go into one call, and any number of threads may call at once; each call uses as many threads
-    as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process.
+    as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process,
+    unless another thread was in its first call at the fork: numba's lock for compiling is then never released.
 
     Args:
         targets: $w$, shape (rows,): a tensor, an array or a list, float32 or float64. One number is the target of
@@ -112,12 +113,12 @@ def subset_sum_products(
     )
     checks.check_products(targets, u, v, sizes, divisor)
     place = torch.device(device) if device is not None else v.device
-    largest = int(sizes.max()) if len(sizes) else 0
+    smallest, largest = checks.extremes(sizes)
     kernel = _kernel(place, largest)
     targets, u, v, sizes = (_plain(x, place) for x in (targets, u, v, sizes))
     result: SubsetSumResult = kernel.solve_products(targets, u, v, sizes, float(divisor), effort)
     if strict and tol is not None:
-        checks.check_reached(result, tol, f"{int(sizes.min())} to {largest}" if len(sizes) else "0")
+        checks.check_reached(result, tol, f"{smallest} to {largest}" if largest else "0")
     return result
 
 

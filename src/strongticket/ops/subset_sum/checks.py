@@ -1,10 +1,11 @@
 """The checks of the public functions: what we got, what we need, what to do."""
 
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.checks import as_real
@@ -33,12 +34,13 @@ def check_products(targets: Tensor, u: Tensor, v: Tensor, sizes: Tensor, divisor
     name = "subset_sum_products"
     _check_tensors(name, targets=targets, u=u, v=v)
     _check_sizes(sizes)
-    shapes = (len(v) if v.dim() else 0, len(sizes)), (int(sizes.sum()),), (len(v) if v.dim() else 0, int(sizes.sum()))
+    outputs, units = len(v) if v.dim() else 0, int(_fetched(sizes).sum())
+    shapes = (outputs, len(sizes)), (units,), (outputs, units)
     if v.dim() != 2 or (_shape(targets), _shape(u), _shape(v)) != shapes:
         raise ValueError(
             f"{name} needs targets (outputs, blocks), u (units,), v (outputs, units) and sizes (blocks,) that sum to "
             f"units; got targets {_shape(targets)}, u {_shape(u)}, v {_shape(v)}, "
-            f"sizes {_shape(sizes)} that sum to {int(sizes.sum())}."
+            f"sizes {_shape(sizes)} that sum to {units}."
         )
     _check_floats(name, FLOATS, targets=targets)
     _check_floats(name, (torch.float32,), u=u, v=v)
@@ -71,11 +73,12 @@ def check_size(n: int, limit: int | None, device: torch.device) -> None:
 
 def check_reached(result: SubsetSumResult, tol: float, n: str) -> None:
     """Raise if a row misses `tol`; `n` describes the number of items."""
-    missed = int((result.error > tol).sum())
+    error = _fetched(result.error)
+    missed = int((error > tol).sum())
     if missed:
         raise InfeasibleError(
-            f"{missed} of {result.error.numel()} targets were not reached within tol={tol:g} using n={n} items; "
-            f"worst error {float(result.error.max()):.1e}.\n"
+            f"{missed} of {error.size} targets were not reached within tol={tol:g} using n={n} items; "
+            f"worst error {error.max():.1e}.\n"
             f"    Use more items per target, or leave strict off to get the closest subsets."
         )
 
@@ -107,10 +110,9 @@ def _check_floats(name: str, allowed: tuple[torch.dtype, ...], **tensors: Tensor
 
 def _check_finite(key: str, tensor: Tensor) -> None:
     tensor = tensor if tensor.dim() else tensor[None]
-    if not tensor.numel() or _sum_is_finite(tensor):
-        return
-    # The sum may have overflowed; the extremes do not, and NaN and infinity both show up in them.
-    if bool(torch.stack(torch.aminmax(tensor)).isfinite().all()):
+    # If the sum is finite, so are the entries: one pass, no temporary. It may overflow where the extremes do not, in
+    # which NaN and infinity both show up.
+    if not tensor.numel() or math.isfinite(_sum(tensor)) or math.isfinite(_largest(tensor)):
         return
     rows = max(1, SEARCH_ELEMENTS * len(tensor) // tensor.numel())
     start, bad = 0, torch.empty(0, 1)
@@ -124,13 +126,32 @@ def _check_finite(key: str, tensor: Tensor) -> None:
     raise ValueError(f"{key} must be finite numbers; got {value} at {place}. Remove or replace such entries.")
 
 
-def _sum_is_finite(tensor: Tensor) -> bool:
-    """Whether the sum is finite, which rules out NaN and infinity among the entries: one pass, no temporary."""
+# On the CPU all this is done by numpy. Torch's threads would keep spinning for a while, on cores the solver is about to
+# use; and in a forked process they do not exist, so that torch would wait for them forever.
+
+
+def _fetched(tensor: Tensor) -> NDArray[Any]:
+    """Return the numbers as an array; those on the CPU are not copied."""
+    return tensor.numpy(force=True)
+
+
+def extremes(sizes: Tensor) -> tuple[int, int]:
+    """Return the smallest and the largest block; 0 if there are none."""
+    numbers = _fetched(sizes)
+    return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+
+
+def _sum(tensor: Tensor) -> float:
     if tensor.device.type != "cpu":
-        return bool(tensor.sum().isfinite())
-    # By numpy: torch's threads would keep spinning for a while, on cores the solver is about to use.
+        return float(tensor.sum())
     with np.errstate(all="ignore"):
-        return math.isfinite(tensor.detach().resolve_neg().numpy().sum())
+        return float(_fetched(tensor).sum())
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest magnitude; NaN if there is one, since both extremes are then NaN."""
+    numbers = _fetched(tensor) if tensor.device.type == "cpu" else tensor.detach()
+    return max(abs(float(numbers.min())), abs(float(numbers.max())))
 
 
 def _check_sizes(sizes: Tensor) -> None:
@@ -139,8 +160,9 @@ def _check_sizes(sizes: Tensor) -> None:
         raise ValueError(f"subset_sum_products needs sizes as an int64 tensor (blocks,); got {got}.")
     _check_storage("subset_sum_products", "sizes", sizes)
     # The upper limit keeps their sum from wrapping around.
-    if len(sizes) and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
-        raise ValueError(f"sizes must be 0 to 2^40; got {int(sizes.min())} to {int(sizes.max())}.")
+    low, high = extremes(sizes)
+    if not 0 <= low <= high <= LARGEST_SIZE:
+        raise ValueError(f"sizes must be 0 to 2^40; got {low} to {high}.")
 
 
 def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
@@ -148,7 +170,7 @@ def _check_divisor(u: Tensor, v: Tensor, divisor: float) -> None:
     if not math.isfinite(number) or number == 0:
         raise ValueError(f"divisor must be a finite number and not 0; got {divisor!r:.40}.")
     if u.numel() and v.numel():
-        largest = float(u.detach().abs().max()) * max(abs(float(x)) for x in torch.aminmax(v.detach()))
+        largest = _largest(u) * _largest(v)
         # The result could not be checked with a quotient that overflows.
         if not math.isfinite(largest / number):
             raise ValueError(f"divisor {divisor} makes products of up to {largest:.1e} overflow. Use a larger one.")

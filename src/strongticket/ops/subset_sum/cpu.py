@@ -57,7 +57,8 @@ def solve_products(
     result = empty_result(v.shape, targets.shape, "cpu")
     all_masks, all_errors, all_statuses = (x.numpy() for x in result)
     all_targets, first, second = (x.numpy() for x in (targets, u, v))
-    starts = (sizes.cumsum(0) - sizes).numpy()
+    counts = sizes.numpy()
+    starts = counts.cumsum() - counts
 
     def solve_blocks(blocks: NDArray[np.int64], n: int) -> None:
         def solve_chunk(start: int, end: int) -> None:
@@ -69,8 +70,8 @@ def solve_products(
 
         run_on_all_cores(solve_chunk, len(v) * len(blocks), n, effort)
 
-    for n in set(sizes.tolist()):
-        solve_blocks(np.flatnonzero(sizes.numpy() == n), n)
+    for n in set(counts.tolist()):
+        solve_blocks(np.flatnonzero(counts == n), n)
     return result
 
 

@@ -7,8 +7,6 @@ for bit. The few problems the sieve cannot finish, because they have too many ti
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -133,18 +131,12 @@ def _launch(
         file, teams, threads = "sieve.cu", sieve.teams, sieve.teams << sieve.log_threads
         shared_bytes = sieve.teams * sieve.team_bytes
     options = ("-std=c++17", "--fmad=false", f"-DN={n}", f"-DBLOCK_THREADS={threads}", *types, *cut)
-    kernel = nvrtc.kernel(_source(file), name, options, device=device)
+    kernel = nvrtc.kernel(nvrtc.source(__file__, "problems.cu", file), name, options, device=device)
     blocks = min(-(-problems // teams), kernel.resident_blocks(threads, shared_bytes))
     kernel.launch(blocks, threads, *arguments, shared_bytes=shared_bytes)
 
 
 _C_TYPES = {torch.float32: "float", torch.float64: "double"}
-
-
-@cache
-def _source(file: str) -> str:
-    folder = Path(__file__).parent
-    return "".join((folder / part).read_text(encoding="utf-8") for part in ("problems.cu", file))
 
 
 def _i64(*values: int) -> tuple[ctypes.c_int64, ...]:

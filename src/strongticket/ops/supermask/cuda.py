@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,14 +105,11 @@ class _Refresh:
 
 
 def _kernel(name: str, device: torch.device) -> nvrtc.Kernel:
-    return nvrtc.kernel(_source(), name, (f"-DTHREADS={THREADS}", f"-DLOADS={LOADS}"), device=device)
+    return nvrtc.kernel(
+        nvrtc.source(__file__, "supermask.cu"), name, (f"-DTHREADS={THREADS}", f"-DLOADS={LOADS}"), device=device
+    )
 
 
 @cache
 def _resident_blocks(kernel: nvrtc.Kernel, shared_bytes: int) -> int:
     return kernel.resident_blocks(THREADS, shared_bytes)
-
-
-@cache
-def _source() -> str:
-    return Path(__file__).with_name("supermask.cu").read_text(encoding="utf-8")

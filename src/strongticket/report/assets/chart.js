@@ -129,7 +129,9 @@ class Chart {
     const view = this.now, narrow = this.width < 520;
     const height = this.height = Math.round(Math.min(400, Math.max(290, this.width * 0.5)));
     const atEnds = this.endsFit;
-    const box = { left: narrow ? 50 : 60, right: this.width - (atEnds ? 215 : 14), top: 34, bottom: height - 44 };
+    const box = { left: narrow ? 50 : 60, right: this.width - (atEnds ? 215 : 14), top: 34 };
+    const name = inLines(view.x, box.right / 6.4);
+    box.bottom = height - 30 - 14 * name.length;
     this.box = box;
     const log = this.scales[this.view] === "log";
     const [x, y] = this.axes(view, box, log, narrow);
@@ -138,7 +140,7 @@ class Chart {
     shape(this.svg, "title", {}, `${this.spec.title}: ${view.name}, ${view.y} against ${view.x}`);
     this.svg.setAttribute("data-view", view.name);
     this.svg.setAttribute("data-scale", log ? "log" : "linear");
-    this.drawAxes(view, box, x, y);
+    this.drawAxes(view, name, box, x, y);
     const clip = `clip-${Math.random().toString(36).slice(2)}`;
     const limits = shape(shape(this.svg, "defs"), "clipPath", { id: clip });
     const frame = { x: box.left, y: box.top - 6, width: box.right - box.left + 7, height: box.bottom - box.top + 12 };
@@ -146,8 +148,8 @@ class Chart {
     const inside = shape(this.svg, "g", { "clip-path": `url(#${clip})` });
     if (view.diagonal) this.drawDiagonal(view, box, x, y, inside);
     this.bands = new Map();
-    this.labelled = [];
     for (const series of this.shown) this.drawSeries(series, x, y, log, inside);
+    this.drawLabels(x, y, inside); // last, so that no line crosses them
     // Several bands would hide each other, so only that of the line under the pointer is shown.
     this.oneBand = this.bands.size > 2;
     this.showBand(null);
@@ -193,7 +195,7 @@ class Chart {
     return [x, y];
   }
 
-  drawAxes(view, box, x, y) {
+  drawAxes(view, name, box, x, y) {
     const axes = shape(this.svg, "g", { "aria-hidden": "true" });
     for (const [value, label] of y.ticks) {
       const at = y.at(value);
@@ -212,7 +214,7 @@ class Chart {
     const floor = view.zero ? y.at(0) : box.bottom;
     shape(axes, "line", { class: "base", x1: box.left, x2: box.right, y1: floor, y2: floor });
     shape(axes, "text", { class: "name", x: 0, y: 14 }, view.y);
-    shape(axes, "text", { class: "name", x: box.right, y: box.bottom + 38, "text-anchor": "end" }, view.x);
+    name.forEach((line, k) => shape(axes, "text", { class: "name", x: box.right, y: box.bottom + 38 + 14 * k, "text-anchor": "end" }, line));
     for (const [value, name] of view.upright) {
       const at = x.at(value);
       shape(axes, "line", { class: "upright", x1: at, x2: at, y1: box.top, y2: box.bottom });
@@ -268,13 +270,19 @@ class Chart {
     } else {
       series.points.forEach(([a, b], k) => addMark(group, series, x.at(a), y.at(b), once[k]));
     }
-    series.labels?.forEach((label, k) => {
-      const [across, down] = [x.at(series.points[k][0]), y.at(series.points[k][1])];
-      // Labels that would overlap are left out.
-      if (!label || this.labelled.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
-      this.labelled.push([across, down]);
-      this.drawLabel(group, across, down, label);
-    });
+  }
+
+  // Labels that would overlap are left out.
+  drawLabels(x, y, inside) {
+    const drawn = [];
+    for (const { marks, labels, points } of this.shown) {
+      if (marks) labels?.forEach((label, k) => {
+        const [across, down] = [x.at(points[k][0]), y.at(points[k][1])];
+        if (!label || drawn.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
+        drawn.push([across, down]);
+        this.drawLabel(inside, across, down, label);
+      });
+    }
   }
 
   // Beside its point; on a phone, where others may be near, below or above it, one line per part.

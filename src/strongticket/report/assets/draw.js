@@ -37,6 +37,17 @@ function typeset(parent, text) {
   parent.append(text.slice(from));
 }
 
+// Breaks a text into lines of at most so many letters, as far as its words allow.
+function inLines(text, letters) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = `${lines.at(-1) ?? ""} ${word}`.trim();
+    if (lines.length && longer.length <= letters) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
 // Moves things of given sizes as little as possible so that they do not overlap, keeping their order.
 function apart(wanted, sizes, low, high) {
   const places = [...wanted], order = places.map((_, k) => k).sort((a, b) => wanted[a] - wanted[b]);

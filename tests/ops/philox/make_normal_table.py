@@ -1,6 +1,6 @@
 """Write `normal_table.npy`: run once, and kept so that anyone can reproduce its bytes (needs mpmath).
 
-    python src/strongticket/ops/philox/make_normal_table.py
+    python tests/ops/philox/make_normal_table.py
 
 Each of 32 octaves of x has 16 pieces; a piece's cubic interpolates the quantile at the four Chebyshev nodes, solved
 with 40 digits and rounded once to float64. The largest distance from the true quantile is 1.2e-8.
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
+
+from strongticket.ops import philox
 
 OCTAVES, PIECES, DEGREE = 32, 16, 3
 
@@ -44,4 +46,4 @@ def table() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
 
 
 if __name__ == "__main__":
-    np.save(Path(__file__).with_name("normal_table.npy"), table())
+    np.save(Path(philox.__file__).with_name("normal_table.npy"), table())
