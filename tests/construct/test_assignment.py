@@ -284,6 +284,14 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
     strongticket.construct_feedforward(torch.eye(2), hidden_width=2, assignment="equal")
 
 
+def test_an_input_that_chance_left_without_a_sign_is_counted() -> None:
+    """Too narrow a width is refused; an unlucky seed is not bad input, and the certificate covers what it misses."""
+    seed = next(s for s in range(99) if (random_weights(s, "layer.0.first", (2, 1)) > 0).all())
+    ticket = strongticket.construct_feedforward(torch.full((1, 1), 0.25), hidden_width=2, seed=seed)
+    assert ticket.certificate.details["unreachable"]["count"] >= 1
+    assert ticket.certificate.error >= 0.25
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("kind", KINDS)
