@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 MINUTES ?= 60
+# Where it is set, every process that a test starts would compile the source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo docs notebooks test test-oldest test-other-cpu test-slow check fuzz damage soak mutants \
 	bench-exact clean

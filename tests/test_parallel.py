@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 def work(task: tuple[int, Path | None]) -> Outcome:
     value, awaited = task
     if awaited is not None:
-        wait_until(awaited.exists, 60)
+        wait_until(awaited.exists)
     return Outcome(value * value, threads_in_use(), os.getpid())
 
 
@@ -154,12 +154,12 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, script])
     try:
         files = [tmp_path / f"{k}.pid" for k in range(2)]
-        wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
+        wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     workers = [int(file.read_text()) for file in files]
-    wait_until(lambda: not any(_alive(pid) for pid in workers), 20)
+    wait_until(lambda: not any(_alive(pid) for pid in workers))
 
 
 def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_workers_that_are_still_importing_do_not_complain_of_ctrl_c(tmp_path: Pa
     )
     parent = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        wait_until(lambda: len(list(tmp_path.glob("*.importing"))) == 2, 60)
+        wait_until(lambda: len(list(tmp_path.glob("*.importing"))) == 2)
         os.killpg(parent.pid, signal.SIGINT)
-        _, told = parent.communicate(timeout=30)
+        _, told = parent.communicate(timeout=300)
     finally:
         if parent.poll() is None:
             os.killpg(parent.pid, signal.SIGKILL)
@@ -200,8 +200,8 @@ def _alive(pid: int) -> bool:
 
 
 def test_tasks_under_way_are_not_waited_for_when_nobody_wants_them() -> None:
-    results = run_tasks(time.sleep, [0, 60, 60], workers=2)
+    results = run_tasks(time.sleep, [0, 300, 300], workers=2)
     next(results)
     before = time.monotonic()
     del results  # which ends it, as Ctrl-C does, or an error of whoever reads the results
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 100

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 300) -> None:
     """Wait for something to happen, and fail if it does not."""
     deadline = time.monotonic() + seconds
     while not happened():

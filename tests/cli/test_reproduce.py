@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.command import Run
 from tests.conftest import DaskProcesses
-from tests.experiments.runs import UNTRAINED, command, run, run_small
+from tests.experiments.runs import UNTRAINED, command, run_small
 from tests.waiting import wait_until
 from typer.testing import CliRunner
 
@@ -20,7 +21,7 @@ from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig4, fig6
 from strongticket.experiments.figure import How, reproduce_figure
 
-QUICK = ("fig6", "--quick", "--sources", 10)
+QUICK = ("fig6", "--quick", "--sources", 10, "--inputs", 50)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def heed_interrupts() -> None:
 
 
 def test_killed_then_interrupted_then_resumed_gives_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
-    """One process is killed, two are stopped by Ctrl-C, and two more finish what these have left."""
+    """One process is killed, two are stopped by Ctrl-C, and this one finishes what these have left."""
     folder = tmp_path / "fig6"
     killed = subprocess.Popen(command(*QUICK, "--out", tmp_path), stderr=subprocess.DEVNULL)
     wait_until(lambda: finished_tasks(folder) >= 2)
@@ -62,7 +63,7 @@ def test_killed_then_interrupted_then_resumed_gives_the_same_result(uninterrupte
     )
     wait_until(lambda: finished_tasks(folder) > left)
     os.killpg(stopped.pid, signal.SIGINT)
-    _, told = stopped.communicate(timeout=60)
+    _, told = stopped.communicate(timeout=300)
     assert stopped.returncode == 130
     *lines, told = told.splitlines(keepends=True)
     assert all(line.startswith("fig6: ") for line in lines), "progress, and nothing else"
@@ -71,27 +72,27 @@ def test_killed_then_interrupted_then_resumed_gives_the_same_result(uninterrupte
     assert kept > left, "nothing is lost, and something was added"
     assert not (folder / "result.json").exists()
 
-    assert CliRunner().invoke(app, ["reproduce", *map(str, arguments)]).exit_code == 0
+    assert CliRunner().invoke(app, ["reproduce", *map(str, QUICK), "--out", str(tmp_path)]).exit_code == 0
     assert (folder / "result.json").read_bytes() == (uninterrupted / "result.json").read_bytes()
     assert json.loads((folder / "run.json").read_text())["tasks_resumed"] == kept
     assert set(os.listdir(folder)) == set(os.listdir(uninterrupted)), "nothing is left behind"
 
 
-def test_json_and_the_run_file(uninterrupted: Path) -> None:
-    done = run(*QUICK, "--out", uninterrupted.parent, "--json")
+def test_json_and_the_run_file(run: Run, uninterrupted: Path) -> None:
+    done = run("reproduce", *QUICK, "--out", uninterrupted.parent, "--json")
     printed = json.loads(done.stdout)
     result = json.loads((uninterrupted / "result.json").read_text())
     assert printed["fig6"]["fits"] == result["fits"]
     assert printed["fig6"]["violations"] == 0
     about = json.loads((uninterrupted / "run.json").read_text())
-    assert about["command"].startswith("strongticket reproduce fig6 --quick --sources 10 --out")
+    assert about["command"].startswith("strongticket reproduce fig6 --quick --sources 10 --inputs 50 --out")
     assert about["seconds"] > 0
     assert about["workers"] == 1
 
 
-def test_another_configuration_in_the_folder_is_refused_in_one_line(uninterrupted: Path) -> None:
+def test_another_configuration_in_the_folder_is_refused_in_one_line(run: Run, uninterrupted: Path) -> None:
     before = (uninterrupted / "result.json").read_bytes()
-    done = run("fig6", "--quick", "--sources", 9, "--out", uninterrupted.parent)
+    done = run("reproduce", *QUICK, "--sources", 9, "--out", uninterrupted.parent)
     assert done.returncode == 1
     assert done.stderr == (
         f"Error: {uninterrupted} holds the result of another configuration (sources: 10 there, 9 here). "
@@ -146,7 +147,7 @@ def test_dask_with_a_worker_killed_mid_run_gives_the_same_result(
 ) -> None:
     address, workers = cluster
     figure = replace(fig4.FIGURE, plan=replace(fig4.FIGURE.plan, sources_per_task=3))  # type: ignore[type-var]
-    config = fig4.Config(sources=30, widths=(8, 16, 24), inputs=2000, target=UNTRAINED)
+    config = fig4.Config(sources=30, widths=(8, 16), inputs=50, target=UNTRAINED)
     alive_before: list[int] = []
 
     def kill_one(done: int, total: int, name: str) -> None:
@@ -174,14 +175,15 @@ def test_a_scheduler_killed_mid_run_ends_the_command_and_another_cluster_resumes
     broken = subprocess.Popen(command(*arguments, first.address), stderr=subprocess.PIPE, text=True)
     wait_until(lambda: finished_tasks(folder) >= 2)
     first.scheduler.kill()
-    _, told = broken.communicate(timeout=30)
+    _, told = broken.communicate(timeout=300)
     assert broken.returncode == 1
     *_, line = told.splitlines()  # behind progress, if the machine is slow
     assert line.startswith(f"Error: the Dask scheduler at {first.address} went away. Run the same command again")
     assert (kept := finished_tasks(folder)) >= 2
     assert not (folder / "result.json").exists()
 
-    run(*arguments, start_cluster(1).address)
+    resumed = CliRunner().invoke(app, ["reproduce", *map(str, arguments), start_cluster(1).address])
+    assert resumed.exit_code == 0, resumed.output
     assert json.loads((folder / "run.json").read_text())["tasks_resumed"] == kept
     assert (folder / "result.json").read_bytes() == (uninterrupted / "result.json").read_bytes()
 

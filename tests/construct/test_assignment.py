@@ -133,13 +133,13 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     quotas = np.full(slots, units // slots)
     # So near that all fit, or that most fit nowhere near.
     wanted, near = np.full(slots, 0.6, np.float32), np.full(slots, generator.choice([0.5, 0.05]), np.float32)
-    slot = exchange.share_out(own, quotas, wanted, near, signs)
+    slot = exchange.share_out(own, quotas, wanted, near, signs.value)
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
     if kind == "linear":
         assert (counts == quotas).all(), "every unit fits every slot, if not well"
     by_unit = np.ascontiguousarray(free.T)
-    total = exchange.exchange(own, free, by_unit, slot, target, wanted, near, signs, 1.0, 50)
-    first, last = (exchange.predicted_squares(own, by_unit, s, target, signs, 1.0) for s in (before, slot))
+    total = exchange.exchange(own, free, by_unit, slot, target, wanted, near, signs.value, 1.0, 50)
+    first, last = (exchange.predicted_squares(own, by_unit, s, target, signs.value, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
     assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date equal those computed again"
     assert (np.bincount(slot[slot >= 0], minlength=slots) == counts).all()
@@ -282,6 +282,14 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
     with pytest.raises(ValueError, match=message):
         strongticket.construct_feedforward(torch.eye(2), hidden_width=2)
     strongticket.construct_feedforward(torch.eye(2), hidden_width=2, assignment="equal")
+
+
+def test_an_input_that_chance_left_without_a_sign_is_counted() -> None:
+    """Too narrow a width is refused; an unlucky seed is not bad input, and the certificate covers what it misses."""
+    seed = next(s for s in range(99) if (random_weights(s, "layer.0.first", (2, 1)) > 0).all())
+    ticket = strongticket.construct_feedforward(torch.full((1, 1), 0.25), hidden_width=2, seed=seed)
+    assert ticket.certificate.details["unreachable"]["count"] >= 1
+    assert ticket.certificate.error >= 0.25
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from strongticket.construct.chance import (
 )
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.width_for import width_for
-from strongticket.models.transformer import FeedForward
+from strongticket.models.transformer import Block, FeedForward, Transformer
 from tests.construct.test_construct import draw, random_attention
 
 
@@ -63,6 +63,15 @@ TARGETS = {
     "matrix": lambda: draw(3, 2, seed=0, scale=0.5),
     "network": lambda: FeedForward([draw(2, 2, seed=0, scale=0.5), draw(2, 2, seed=1, scale=0.5)], [None, None]),
     "attention": lambda: random_attention(1, 2, 2, bias=False, seed=0),
+    "transformer": lambda: Transformer(
+        [
+            Block(
+                random_attention(1, 2, 2, bias=False, seed=b),
+                FeedForward([draw(4, 2, seed=b, scale=0.3), draw(2, 4, seed=b + 9, scale=0.3)], [None, None]),
+            )
+            for b in range(2)
+        ]
+    ),
 }
 
 
@@ -116,6 +125,25 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 1
     assert "strange" in str(refused.exception)
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "matrix"])
+def test_a_file_of_any_target_gives_the_same_answer(name: str, tmp_path: Path) -> None:
+    target = TARGETS[name]()
+    tensors = {name: tensor.detach().contiguous() for name, tensor in target.state_dict().items()}
+    save_file(tensors, file := tmp_path / "target.safetensors")
+    told = CliRunner().invoke(
+        app, ["bound", "given", "--target", str(file), "--tol", "1", "--failure", "0.5", "--sources", "2", "--json"]
+    )
+    assert told.exit_code == 0, told.output
+    answer = width_for(target, tol=1.0, failure=0.5, sources=2)
+    assert answer.found is not None
+    assert json.loads(told.stdout)["found"]["widths"] == answer.found.widths
+    if name == "transformer":
+        items = answer.found.items
+        widths = {"key_width": 2 * items, "value_width": 2 * items, "hidden_width": [4 * items] * 2}
+        assert answer.found.widths == widths
+        assert 0 < answer.tried[0].out_of_reach <= 1
 
 
 def test_the_answer_is_printed_in_a_line() -> None:

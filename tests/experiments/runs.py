@@ -1,7 +1,5 @@
 """Small real runs of the figures, shared by the tests."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,8 +42,3 @@ def run_small(name: str, out: Path, **how: Any) -> Any:
 def command(*arguments: object) -> list[str]:
     """Give the command line that reproduces, as a user would type it."""
     return [sys.executable, "-m", "strongticket", "reproduce", *map(str, arguments)]
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run it in a process of its own."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})

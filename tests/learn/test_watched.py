@@ -58,7 +58,7 @@ def test_a_search_shows_its_progress_where_it_is_asked_to(validated: bool, capsy
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == (0 if not progress else 11 if validated else 1)
         assert moments[-1] == 20
-    assert re.match(r"search: step 20 of 20, loss \d\.\d{3}", lines[-1])
+    assert re.match(r"search, one pass over the batches: step 20 of 20, loss \d\.\d{3}", lines[-1])
 
 
 def test_progress_that_is_neither_wanted_nor_a_function() -> None:

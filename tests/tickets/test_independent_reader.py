@@ -23,7 +23,7 @@ EXPECTED = json.loads((HERE / "golden" / "expected.json").read_text())
 def reports() -> dict[str, Any]:
     # -I and -S hide the installed packages, so the reader cannot lean on ours.
     command = [sys.executable, "-I", "-S", str(HERE / "independent_reader.py"), *map(str, TICKETS)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)
 
 
 def test_every_golden_ticket_is_read(reports: dict[str, Any]) -> None:

@@ -192,7 +192,10 @@ _add_lemma(
 )
 def given(
     target: Annotated[
-        Path, typer.Option(show_default=False, help="Safetensors file of a matrix, a ReLU network or an attention.")
+        Path,
+        typer.Option(
+            show_default=False, help="Safetensors file of a matrix, a ReLU network, an attention or a transformer."
+        ),
     ],
     tol: Annotated[float, typer.Option(show_default=False, help="A certified error above this is a failure.")],
     failure: Annotated[float, typer.Option(min=0, help="Share of random networks that may fail.")] = 0.05,

@@ -71,7 +71,7 @@ def search(
     deterministic: Annotated[
         bool,
         typer.Option(
-            help="Give the same ticket, bit for bit, in every run on the same kind of GPU; 4 % slower there.",
+            help="Give the same ticket, bit for bit, in every run on the same kind of GPU; a little slower.",
             rich_help_panel=MACHINE,
         ),
     ] = True,

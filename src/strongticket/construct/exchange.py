@@ -274,7 +274,7 @@ def exchange(
         if s < 0:
             break
         squares_of_slot(sums, target, scale[s], s, squares)
-        worst = np.argmax(squares)
+        worst = int(np.argmax(squares))
         sign = np.float64(1.0 if target[s, worst] > sums[s, 0, worst] else -1.0)
         place = _pulls_least(own, free, members, count[s], s // per, s, worst, sign, failed[s])
         if place < 0:

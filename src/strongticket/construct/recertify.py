@@ -190,7 +190,7 @@ def _attention(ticket: Ticket, target: dict[str, Tensor]) -> PrunedAttention:
 
 def _transformer(ticket: Ticket, target: dict[str, Tensor]) -> list[PrunedBlock]:
     blocks = []
-    for b, (attention, feedforward) in enumerate(_blocks(target)):
+    for b, (attention, feedforward) in enumerate(blocks_of(target)):
         at, ff = f"block.{b}.attention.", f"block.{b}.feedforward."
         merged, network = _merged(ticket, attention, at), network_of(feedforward)
         blocks.append((merged, network, _attention_plan(ticket, merged, at), _network_plan(ticket, network, ff)))
@@ -355,7 +355,7 @@ def _layers(target: Mapping[str, Tensor]) -> list[str]:
     return layers
 
 
-def _blocks(target: dict[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+def blocks_of(target: Mapping[str, Tensor]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
     """Split a transformer's tensors into those of each block's attention and network."""
     depth = len({name.split(".")[1] for name in target if name.startswith("blocks.")})
     prefixes = [(f"blocks.{b}.attention.", f"blocks.{b}.feedforward.") for b in range(depth)]
@@ -370,7 +370,7 @@ def _check_target_names(target: Mapping[str, Tensor], known: set[str]) -> None:
         raise ValueError(f"the target has a tensor {others[0]:.80}, which the ticket does not stand for")
 
 
-def _below(target: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _below(target: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in target.items() if name.startswith(prefix)}
 
 

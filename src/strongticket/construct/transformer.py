@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -12,6 +13,7 @@ from strongticket.construct.attention import plan_attention
 from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedNetwork
 from strongticket.construct.feedforward import plan_network, spread_widths
 from strongticket.construct.given import as_feedforward, as_merged, sizes_of
+from strongticket.construct.plan import Plan
 from strongticket.construct.source import Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
@@ -56,21 +58,13 @@ def construct_transformer(
     Returns:
         A ticket with tensors `block.0.attention.head.0.query`, `block.0.feedforward.layer.0.first` and so on.
     """
-    parts, seed = [_parts_of(block, b) for b, block in enumerate(_blocks_of(target))], as_seed(seed)
-    d_model = sizes_of(parts[0][1])[0]
+    planned, seed = plan_blocks(target, key_width, value_width, hidden_width, init, blocks), as_seed(seed)
+    d_model = sizes_of(planned[0].network)[0]
     alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
-    key_widths = spread_widths("key_width", key_width, len(parts))
-    value_widths = spread_widths("value_width", value_width, len(parts))
-    hidden_widths = spread_widths("hidden_width", hidden_width, len(parts))
     tensors: list[RandomTensor] = []
     dense: list[DenseTensor] = []
     described, pruned = [], []
-    for b, (part, n_k, n_v, n_fc) in enumerate(zip(parts, key_widths, value_widths, hidden_widths, strict=True)):
-        merged, network = part
-        plans = {
-            "attention": plan_attention(merged, n_k, n_v, init, blocks, f"block.{b}.attention."),
-            "feedforward": plan_network(network, [n_fc] * len(network.weights), init, f"block.{b}.feedforward."),
-        }
+    for merged, network, plans in planned:
         heads, layers = (
             plan.prune(seed=seed, assignment=assignment, effort=effort, device=device) for plan in plans.values()
         )
@@ -85,6 +79,44 @@ def construct_transformer(
         architecture={"family": "transformer", "blocks": described, "init": init, "assignment": blocks},
         certificate=certify.as_stored(certify.transformer(pruned, alpha, digest_of_tensors(target.state_dict()))),
     )
+
+
+class PlannedBlock(NamedTuple):
+    """The parts of a target's block, and the plan of each: `attention` and `feedforward`."""
+
+    attention: MergedAttention
+    network: FeedForward
+    plans: dict[str, Plan]
+
+
+def plan_blocks(
+    target: Transformer,
+    key_width: int | Sequence[int],
+    value_width: int | Sequence[int],
+    hidden_width: int | Sequence[int],
+    init: Init,
+    blocks: Blocks = "input",
+) -> list[PlannedBlock]:
+    """Plan the attention and the network of every block."""
+    parts = parts_of(target)
+    given = {"key_width": key_width, "value_width": value_width, "hidden_width": hidden_width}
+    widths = zip(*(spread_widths(name, width, len(parts)) for name, width in given.items()), strict=True)
+    return [
+        PlannedBlock(
+            merged,
+            network,
+            {
+                "attention": plan_attention(merged, n_k, n_v, init, blocks, f"block.{b}.attention."),
+                "feedforward": plan_network(network, [n_fc] * len(network.weights), init, f"block.{b}.feedforward."),
+            },
+        )
+        for b, ((merged, network), (n_k, n_v, n_fc)) in enumerate(zip(parts, widths, strict=True))
+    ]
+
+
+def parts_of(target: Transformer) -> list[tuple[MergedAttention, FeedForward]]:
+    """Return the attention and the network of every block."""
+    return [_parts_of(block, b) for b, block in enumerate(_blocks_of(target))]
 
 
 def _blocks_of(target: Transformer) -> list[Block]:

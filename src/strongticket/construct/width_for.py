@@ -1,13 +1,14 @@
 """The smallest width at which a given target is met, found by trying seeds."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from strongticket.bounds import Bound, Stack, attention_bound, feedforward_bound, linear_bound
+from strongticket.bounds import Bound, Stack, attention_bound, feedforward_bound, linear_bound, transformer_bound
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import construct_attention, plan_attention
 from strongticket.construct.chance import Failures, chance_some_is_out_of_reach, count_failures
@@ -15,14 +16,16 @@ from strongticket.construct.feedforward import construct_feedforward, plan_netwo
 from strongticket.construct.given import AttentionTarget, NetworkTarget, as_feedforward, as_linear, as_merged, sizes_of
 from strongticket.construct.linear import construct_linear, plan_linear
 from strongticket.construct.plan import Plan
-from strongticket.construct.recertify import network_of
+from strongticket.construct.recertify import blocks_of, network_of
+from strongticket.construct.transformer import construct_transformer, parts_of, plan_blocks
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
+from strongticket.models.transformer import Block, Transformer
 from strongticket.tickets.ticket import Ticket
 
 MOST_ITEMS = 64
 
-Target = NetworkTarget | AttentionTarget
+Target = NetworkTarget | AttentionTarget | Transformer
 # Called with the number of items being tried, the sources done for it, and the sources in total.
 Progress = Callable[[int, int, int], object]
 
@@ -67,8 +70,9 @@ def width_for(
     """Find how wide a random network must be to contain a given one, by trying seeds; no constant is assumed.
 
     Args:
-        target: a matrix, a ReLU network (a `torch.nn.Linear` is one of one layer) or an attention, in any form that
-            `construct_linear`, `construct_feedforward` and `construct_attention` take.
+        target: a matrix, a ReLU network (a `torch.nn.Linear` is one of one layer), an attention or a transformer, in
+            any form that `construct_linear`, `construct_feedforward`, `construct_attention` and `construct_transformer`
+            take.
         tol: a construction fails if its certificate is above this.
         failure: the fraction of constructions that may fail.
         sources: the number of seeds per width: 0, 1 and so on.
@@ -87,7 +91,7 @@ def width_for(
         )
     given = _given(target, input_norm)
     tried: list[Tried] = []
-    low, high, items = 0, MOST_ITEMS + 1, 8
+    low, high, items = given.least - 1, MOST_ITEMS + 1, 8
     while high - low > 1:
         errors, widths = [], given.widths(items)
         for seed in range(sources):
@@ -110,14 +114,20 @@ def target_of(tensors: Mapping[str, Tensor]) -> Target:
     if names == {"weight"}:
         return tensors["weight"]
     try:
-        if "qk" in names:
-            return MergedAttention(**tensors)
-        return Attention(**tensors) if "query" in names else network_of(tensors)
+        if any(name.startswith("blocks.") for name in names):
+            return Transformer(
+                [Block(_attention_of(attention), network_of(network)) for attention, network in blocks_of(tensors)]
+            )
+        return _attention_of(tensors) if names & {"qk", "query"} else network_of(tensors)
     except (TypeError, ValueError, LookupError):
         raise StrongTicketError(
             f"the file has the tensors {', '.join(sorted(names))!s:.80}; a target is the weight of a matrix, or the "
-            "state_dict of a FeedForward or an Attention."
+            "state_dict of a FeedForward, an Attention or a Transformer."
         ) from None
+
+
+def _attention_of(tensors: Mapping[str, Tensor]) -> Attention | MergedAttention:
+    return MergedAttention(**tensors) if "qk" in tensors else Attention(**tensors)
 
 
 class _Given(NamedTuple):
@@ -127,6 +137,7 @@ class _Given(NamedTuple):
     plan: Callable[..., Plan]
     inputs: dict[str, int | list[int]]  # the number of inputs that share each width
     bound: Bound | Stack
+    least: int = 1  # items per input: in a first ReLU layer one for either sign
 
     def widths(self, items: int) -> dict[str, int | list[int]]:
         return {
@@ -151,6 +162,8 @@ def _given(target: Target, alpha: float) -> _Given:
         bound = attention_bound(d_model=d, d_out=d_out, n_heads=n_heads, input_norm=alpha, variant="tight")
         plan = partial(plan_attention, merged, init="theory")
         return _Given(construct_attention, plan, {"key_width": d, "value_width": d}, bound)
+    if isinstance(target, Transformer):
+        return _given_transformer(target, alpha)
     if not isinstance(target, nn.Module):
         matrix, _ = as_linear(target)
         d_out, d = matrix.shape
@@ -168,4 +181,32 @@ def _given(target: Target, alpha: float) -> _Given:
         lambda hidden_width: plan_network(network, hidden_width, "theory"),
         {"hidden_width": sizes[:-1]},
         feedforward_bound(sizes, input_norm=alpha, variant="tight"),
+        least=2,
     )
+
+
+def _given_transformer(target: Transformer, alpha: float) -> _Given:
+    def plan(**widths: Any) -> Plan:
+        products = {
+            f"block.{b}.{part}.{name}": wanted
+            for b, block in enumerate(plan_blocks(target, init="theory", **widths))
+            for part, planned in block.plans.items()
+            for name, wanted in planned.products.items()
+        }
+        return Plan(settings={}, products=products, biases=[], bias_rounding={})
+
+    parts = parts_of(target)
+    sizes = [sizes_of(network) for _, network in parts]
+    d = sizes[0][0]
+    bound = transformer_bound(
+        d_model=d,
+        blocks=len(parts),
+        n_heads=max(len(merged.vo) for merged, _ in parts),
+        layers=max(len(own) - 1 for own in sizes),
+        hidden=max(max(own) for own in sizes),
+        input_norm=alpha,
+        variant="tight",
+    )
+    # All layers of a block's network have the same width, which all their inputs must divide.
+    hidden = [math.lcm(*own[:-1]) for own in sizes]
+    return _Given(construct_transformer, plan, {"key_width": d, "value_width": d, "hidden_width": hidden}, bound, 2)

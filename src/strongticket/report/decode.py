@@ -25,7 +25,7 @@ def decode_section(path: Path, rows: Rows) -> Section:
     # The last row of each engine, model and place counts.
     latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
     places: dict[Place, list[Timed[Decoding]]] = {}
-    for timed in latest:
+    for timed in sorted(latest, key=lambda timed: (timed.row.device != "cpu", timed.row.threads)):
         places.setdefault(_place(timed), []).append(timed)
     views = [_view(place, of) for place, of in places.items()]
     tables = [_table(place, of) for place, of in places.items()]

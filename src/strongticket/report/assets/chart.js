@@ -274,28 +274,30 @@ class Chart {
 
   // Labels that would overlap are left out.
   drawLabels(x, y, inside) {
-    const drawn = [];
-    for (const { marks, labels, points } of this.shown) {
-      if (marks) labels?.forEach((label, k) => {
+    const marked = this.shown.filter((series) => series.marks), drawn = [];
+    const spots = marked.flatMap((series) => series.points.map(([a, b]) => [x.at(a), y.at(b)]));
+    for (const { labels, points } of marked) {
+      labels?.forEach((label, k) => {
         const [across, down] = [x.at(points[k][0]), y.at(points[k][1])];
         if (!label || drawn.some(([a, b]) => Math.abs(a - across) < 60 && Math.abs(b - down) < 16)) return;
-        drawn.push([across, down]);
-        this.drawLabel(inside, across, down, label);
+        if (this.drawLabel(inside, across, down, label, spots)) drawn.push([across, down]);
       });
     }
   }
 
-  // Beside its point; on a phone, where others may be near, below or above it, one line per part.
-  drawLabel(group, across, down, label) {
+  // Beside its point; on a phone, where others may be near, below or above it, one line per part, or not at all.
+  drawLabel(inside, across, down, label, spots) {
     if (this.width >= 520) {
       const late = across + 14 + 6.8 * label.length > this.width;
-      shape(group, "text", { class: "halo", x: across + (late ? -9 : 9), y: down - 5, "text-anchor": late ? "end" : "start" }, label);
-      return;
+      shape(inside, "text", { class: "halo", x: across + (late ? -9 : 9), y: down - 5, "text-anchor": late ? "end" : "start" }, label);
+      return true;
     }
     const lines = label.split(", "), half = 3.5 * Math.max(...lines.map((line) => line.length));
     const x = Math.min(Math.max(across, this.box.left + half), this.box.right + 4 - half);
-    const first = down > this.box.bottom - 20 - 14 * lines.length ? down + 4 - 14 * lines.length : down + 18;
-    lines.forEach((line, k) => shape(group, "text", { class: "halo", x, y: first + 14 * k, "text-anchor": "middle" }, line));
+    const covers = (first) => spots.some(([a, b]) => Math.abs(a - x) < half + 5 && b > first - 15 && b < first + 14 * lines.length - 7);
+    const first = [down + 18, down + 4 - 14 * lines.length].find((top) => top + 14 * (lines.length - 1) < this.box.bottom && !covers(top));
+    lines.forEach((line, k) => first !== undefined && shape(inside, "text", { class: "halo", x, y: first + 14 * k, "text-anchor": "middle" }, line));
+    return first !== undefined;
   }
 
   // Stops of the cursor: each point of a cloud, or otherwise each x that has a marked point, with all lines there.
