@@ -95,7 +95,7 @@ class _Picture:
     def draw(self, section: Section, path: Path) -> None:
         finding, words = _words(section)
         rows = list(_with_legends(_rows(section)))
-        title = textwrap.wrap(section.title, _TITLE)
+        title = _lines(section.title, _TITLE)
         under = _HEAD + _TITLE_LINE * (len(title) - 1)
         heights = [under + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
         figure = new_figure(_WIDTH, sum(heights), self.back)
@@ -113,7 +113,7 @@ class _Picture:
                     self.draw_comparison(axes, panel)
                 else:
                     heading, view = panel
-                    self.draw_view(axes, textwrap.fill(heading, _HEADING // len(row)), view)
+                    self.draw_view(axes, "\n".join(_lines(heading, _HEADING // len(row))), view)
                 if _at_ends(row, names):
                     assert not isinstance(panel, Comparison)
                     self.name_at_ends(axes, panel[1])
@@ -288,8 +288,19 @@ def _words(section: Section) -> tuple[list[str], list[str]]:
     """Return the finding and the settings as lines that fit."""
     captions = [block.caption for block in section.blocks if isinstance(block, Chart)]
     finding = f"{sentence(section.finding)}." if section.finding else ""
-    fitting = (textwrap.wrap(text, _CHARACTERS) for text in captions or [section.lead])
-    return textwrap.wrap(finding, _CHARACTERS), [line for lines in fitting for line in lines]
+    fitting = (_lines(text, _CHARACTERS) for text in captions or [section.lead])
+    return _lines(finding, _CHARACTERS), [line for lines in fitting for line in lines]
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Break text into lines, but not inside a number or an equation.
+
+    Example:
+        >>> _lines("falls from 1 to 2.11 × 10⁻⁵", 24)
+        ['falls from 1 to', '2.11 × 10⁻⁵']
+    """
+    whole = re.sub(" ([×=]) ", "\xa0\\1\xa0", text)
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(whole, width)]
 
 
 def _rows(section: Section) -> Iterator[Sequence[Panel]]:
