@@ -30,8 +30,8 @@ def subset_sum(
     first 32 items. Appending items to a row never increases its error, and neither does more effort.
 
     Any number of rows may go into one call, and any number of threads may call at once; each call uses as many threads
-    as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process,
-    but may wait forever if another thread was in its first call, compiling, when the process forked.
+    as numba is set to, and less than 256 MiB besides its tensors. On the CPU, calls also work in a forked process;
+    a fork waits for kernels that other threads are compiling.
 
     Args:
         targets: $w$, shape (rows,): a tensor, an array or a list, float32 or float64. One number is the target of
