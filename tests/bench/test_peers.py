@@ -43,8 +43,8 @@ def test_a_peer_stops_when_its_time_is_up() -> None:
 
 def test_a_problem_that_runs_into_the_limit_is_marked() -> None:
     need(peers.HIGHS)
-    problems = instances.draw(1, 40, seed=0)
-    answers = peers.solve_apart(peers.HIGHS, problems.targets, problems.items, threads=1, budget=0.2)
+    problems = instances.draw(1, 60, seed=0)
+    answers = peers.solve_apart(peers.HIGHS, problems.targets, problems.items, threads=1, budget=0.001)
     assert answers.timed_out.tolist() == [True]
 
 

@@ -6,12 +6,14 @@ from typing import Any
 from typer.core import TyperCommand
 
 _WORDS = {"int": "N", "float": "X", "str": "TEXT", "file": "FILE", "dir": "DIR", "path": "PATH"}
+# pydantic's words, which newer releases of typer show, and click's.
 _COMPLAINTS = {
     "^Value error, ": "",
-    "^Input should be a valid integer.*": "It must be a whole number.",
-    "^Input should be a valid number.*": "It must be a number.",
-    r"^Input should be greater than or equal to (\S+)": r"It must be at least \1.",
-    r"^Input should be less than or equal to (\S+)": r"It must be at most \1.",
+    "^Input should be a valid integer.*|.* is not a valid int(eger)?( range)?.$": "It must be a whole number.",
+    "^Input should be a valid number.*|.* is not a valid float( range)?.$": "It must be a number.",
+    r"^Input should be greater than or equal to (\S+)|.* is not in the range x>=(\S+)\.$": r"It must be at least \1\2.",
+    r"^Input should be less than or equal to (\S+)|.* is not in the range x<=(\S+)\.$": r"It must be at most \1\2.",
+    r".* is not in the range (\S+)<=x<=(\S+)\.$": r"It must be at least \1 and at most \2.",
 }
 _TYPE = re.compile(r" <([^>]+)>")
 
@@ -67,6 +69,8 @@ def plain_complaint(text: str) -> str:
         "'x' is not one of 'search', 'dense'."
         >>> plain_complaint("Input should be a valid integer, unable to parse string as an integer")
         'It must be a whole number.'
+        >>> plain_complaint("0 is not in the range x>=1.")
+        'It must be at least 1.'
     """
     for pattern, words in _COMPLAINTS.items():
         text = re.sub(pattern, words, text)
