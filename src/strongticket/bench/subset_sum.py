@@ -56,6 +56,9 @@ class Comparison:
     measurements: list[SubsetSums]
     notes: list[str]  # peers that ended early, and why
 
+    def __iter__(self) -> Iterator[SubsetSums]:
+        return iter(self.measurements)
+
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[Comparison]:
     """Compare all engines, one number of items after another.

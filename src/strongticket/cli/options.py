@@ -22,35 +22,28 @@ def _ticket_file(path: Path) -> Path:
     raise typer.BadParameter(f"{path} is a folder; give a ticket file{f', such as {found[0]}' if found else ''}.")
 
 
+def option(about: str, *names: str, panel: str | None = None, shown: bool | str = True, **more: Any) -> Any:
+    """Declare an option by its help; without `names`, its parameter names it. `shown` is its default in words."""
+    return typer.Option(*names, help=about, rich_help_panel=panel, show_default=shown, **more)
+
+
 TicketFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", exists=True, show_default=False, help="Ticket file.", callback=_ticket_file),
 ]
 Families = Annotated[
     Path | None,
-    typer.Option(
-        exists=True, dir_okay=False, show_default=False, help="Python file that registers your own model families."
-    ),
+    option("Python file that registers your own model families.", exists=True, dir_okay=False, shown=False),
 ]
-Dask = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-]
-DaskTimeout = Annotated[
-    float | None,
-    typer.Option(
-        min=1,
-        metavar="SECONDS",
-        show_default="120",
-        help="Give up after this long without a finished task or an answer from a worker.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Dask = Annotated[str | None, option("A Dask scheduler to run on, such as tcp://host:8786.", metavar="ADDRESS")]
+_TIMEOUT = "Give up after this long without a finished task or an answer from a worker."
+DaskTimeout = Annotated[float | None, option(_TIMEOUT, min=1, metavar="SECONDS", shown="120")]
+AsJson = Annotated[bool, option("Print one JSON object instead of text.", "--json")]
 
 
 def device_option(panel: str | None = None) -> Any:
     """Make the device option of a command that uses a GPU if there is one."""
-    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
-    return typer.Option("--device", rich_help_panel=panel, **words)
+    return option("cpu or cuda.", "--device", metavar="DEVICE", panel=panel, shown="cuda if there is one")
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
@@ -104,7 +97,7 @@ def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
 
 def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     """Make an option as typer reads it from a function's signature."""
-    flag, kind, shown = f"--{own.name.replace('_', '-')}", own.type, own.metadata["shown"]
+    flag, kind, shown = flag_of(own.name), own.type, own.metadata["shown"]
     default: Any = own.default
     if get_origin(kind) is tuple:
         more |= {"metavar": "LIST", "callback": _list_of(get_args(kind)[0], flag)}
@@ -156,6 +149,11 @@ def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ..
             bad_usage(f"{flag} must be whole numbers separated by commas, such as 8,16; got {text!r}.")
 
     return read
+
+
+def flag_of(name: str) -> str:
+    """Return a parameter's name on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 def given_options(context: typer.Context) -> set[str]:

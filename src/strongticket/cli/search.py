@@ -7,7 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
+from strongticket.cli.options import (
+    AsJson,
+    chosen_device,
+    device_option,
+    given_options,
+    option,
+    refuse_unused,
+    with_settings,
+)
 from strongticket.cli.terminal import bad_usage, echo, print_json, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
@@ -31,59 +39,44 @@ def search(
     context: typer.Context,
     data: Annotated[
         str,
-        typer.Option(
-            metavar="NAME_OR_DIR", help="Text: wikitext-103, sample, or a folder with train and valid text files."
-        ),
+        option("Text: wikitext-103, sample, or a folder with train and valid text files.", metavar="NAME_OR_DIR"),
     ] = "wikitext-103",
     tokenizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME_OR_DIR", help="bytes, gpt2, or a folder with its files.", show_default="gpt2; sample: bytes"
-        ),
+        option("bytes, gpt2, or a folder with its files.", metavar="NAME_OR_DIR", shown="gpt2; sample: bytes"),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the runs; each seed has its own in it.")
-    ] = Path("out/search"),
+    out: Annotated[Path, option("Folder for the runs; each seed has its own in it.", file_okay=False)] = Path(
+        "out/search"
+    ),
     budget_bytes: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
+            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
             min=1,
             metavar="N",
-            show_default=False,
-            help="Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
-            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
+            shown=False,
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with consecutive seeds.")] = 1,
+    seeds: Annotated[int, option("Number of runs, with consecutive seeds.", min=1)] = 1,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Epochs of {STEPS_PER_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
-        ),
+        int | None, option(f"Epochs of {STEPS_PER_EPOCH} steps.", min=1, panel=SCHEDULE, shown=str(EPOCHS))
     ] = None,
     device: Annotated[str | None, device_option(MACHINE)] = None,
     compiled: Annotated[
-        bool | None,
-        typer.Option(
-            "--compile/--no-compile", help="Use torch.compile.", show_default="on cuda", rich_help_panel=MACHINE
-        ),
+        bool | None, option("Use torch.compile.", "--compile/--no-compile", panel=MACHINE, shown="on cuda")
     ] = None,
     deterministic: Annotated[
         bool,
-        typer.Option(
-            help="Give the same ticket, bit for bit, in every run on the same kind of GPU; a little slower.",
-            rich_help_panel=MACHINE,
+        option(
+            "Give the same ticket, bit for bit, in every run on the same kind of GPU; a little slower.", panel=MACHINE
         ),
     ] = True,
     checkpoint_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds between checkpoints: the most work a crash can lose.", rich_help_panel=MACHINE
-        ),
+        float, option("Seconds between checkpoints: the most work a crash can lose.", min=0, panel=MACHINE)
     ] = 300.0,
     keep: Annotated[
-        bool,
-        typer.Option(help="Write the ticket (or a dense run's weights), or only the numbers.", rich_help_panel=MACHINE),
+        bool, option("Write the ticket (or a dense run's weights), or only the numbers.", panel=MACHINE)
     ] = True,
     as_json: AsJson = False,
     **settings: Any,
