@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from statistics import median
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles
+from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles, ratio, time_runs
 from strongticket.bench.settings import OWN_ENGINES, DecodeSettings
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.models.gpt2_decoder import Decoder
@@ -97,10 +98,10 @@ def _measure(
         check(errors, where)
         progress(f"{where}: prompts")
         firsts: dict[str, list[float]] = {name: [] for name in engines}
+        turns: dict[str, list[float]] = {name: [] for name in engines}
         for _ in range(min(FIRST_TURNS, settings.repeats)):
             for name, engine in engines.items():
                 firsts[name].append(engine.ask("first"))
-        turns: dict[str, list[float]] = {name: [] for name in engines}
         for turn in range(settings.repeats):
             progress(f"{where}: turn {turn + 1}")
             for name, engine in engines.items():
@@ -143,9 +144,7 @@ def _error(logits: Any, expected: Tensor) -> float:
 
 
 def _times(seconds: dict[str, list[float]], name: str) -> float | None:
-    if "float32" not in seconds:
-        return None
-    return median(other / own for other, own in zip(seconds["float32"], seconds[name], strict=True))
+    return ratio(seconds["float32"], seconds[name]) if "float32" in seconds else None
 
 
 class _Engine:
@@ -191,12 +190,13 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
     torch.set_grad_enabled(False)
     device = settings.device
     try:
-        first = Decoder(_built(name, "nano", device))
-        first.feed([1, 2]), first.feed([3])  # loads all libraries
-        del first
+        small = Decoder(_built(name, "nano", device))
+        small.feed([1, 2]), small.feed([3])  # loads all libraries
+        del small
         begin = _memory(device)
         model = _built(name, size, device)
-        decoder = Decoder(model, room=settings.context + settings.tokens * (settings.repeats + 1), static=_static(name))
+        room = settings.context + settings.tokens * (settings.repeats + 1)
+        decoder = Decoder(model, room=room, static=name == "compiled" or None)
         tokens = tokens_of(max(settings.prompt, settings.context, CHECKED), model.config.vocabulary)
         decoder.feed(tokens[: settings.context])
         if name == "compiled":
@@ -210,31 +210,24 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
         print(f"{name} cannot be run here: {error!s:.200}", file=sys.stderr)
         pipe.send({})
         return
-    numbers = sum(tensor.numel for tensor in random_ticket(size).tensors.values())
     # A token reads one row of the embeddings, unless they are the head.
     read = nn.ModuleList([model.blocks, model.final_norm, cast(nn.Module, model.head)])
     pipe.send(
         {
-            "weights": numbers,
+            "weights": random_ticket(size).numel,
             "weight_bytes": _weight_bytes(model),
             "read_bytes": _weight_bytes(read),
             "memory_bytes": max(0, _memory(device) - begin),
         }
     )
-    clock = clock_for(threads, device)[1]
-
-    def timed(work: Callable[[], object]) -> float:
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
-        work()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        return clock() - start
+    timed = partial(time_runs, warmup=0, device=device, clock=clock_for(threads, device)[1])
 
     def bandwidth() -> float:
         numbers = torch.ones((READ if device == "cpu" else GPU_READ) // 4, device=device)
-        return numbers.nbytes / min(timed(lambda: numbers.sum()) for _ in range(5))
+        return numbers.nbytes / min(timed(numbers.sum, repeats=5))
+
+    def first() -> None:
+        Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt]).argmax()
 
     def next_tokens() -> None:
         for token in tokens[: settings.tokens]:
@@ -242,8 +235,8 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
 
     answers: dict[str, Callable[[], object]] = {
         "logits": lambda: Decoder(model, room=CHECKED).feed(tokens[:CHECKED]).float().cpu().numpy(),
-        "first": lambda: timed(lambda: Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt]).argmax()),
-        "tokens": lambda: timed(next_tokens) / settings.tokens,
+        "first": lambda: timed(first, repeats=1)[0],
+        "tokens": lambda: timed(next_tokens, repeats=1)[0] / settings.tokens,
         "bandwidth": bandwidth,
     }
     while True:
@@ -252,10 +245,6 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
         except EOFError:
             return
         pipe.send(answers[asked]())
-
-
-def _static(name: str) -> bool | None:
-    return True if name == "compiled" else None
 
 
 def _built(name: str, size: str, device: str) -> GPT2:

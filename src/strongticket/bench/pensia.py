@@ -62,8 +62,8 @@ def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda st
     subset_sum.refuse_if_worse(CANDIDATES, "the reference", errors[: len(checked)], subset_sum.least_errors(checked))
 
     progress(f"timing {weights:,} weights, {settings.repeats} times")
-    solve, wait = partial(subset_sum.solve_ours, *tensors), measure.waiting_for(device)
-    seconds = measure.percentiles(measure.time_runs(solve, repeats=settings.repeats, synchronize=wait))
+    solve = partial(subset_sum.solve_ours, *tensors)
+    seconds = measure.percentiles(measure.time_runs(solve, repeats=settings.repeats, device=device))
     outside = problems.unreachable()
     times = PUBLISHED_SECONDS / PUBLISHED_WEIGHTS / (seconds["median"] / weights)
     outcome = Outcome(
