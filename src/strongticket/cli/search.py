@@ -100,26 +100,15 @@ def search(
             config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
         replace(config, seed=chosen[-1])  # refuses an invalid seed
-        if config.mode == "search":
-            _refuse_settings_of(config.policy.rule)
+        if config.mode == "search" and ":" in config.policy.rule:  # refuses settings that the rule does not have
+            from strongticket.learn.rules.rule import as_rule
+
+            as_rule(config.policy.rule)
     except ValueError as error:
         bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
-    _run_seeds(
-        config,
-        chosen,
-        (data, tokenizer),
-        out,
-        {
-            "compiler": compiler,
-            "deterministic": deterministic,
-            "checkpoint_seconds": checkpoint_seconds,
-            "keep": keep,
-        },
-        place,
-        as_json,
-        budget_bytes,
-    )
+    means = {"compiler": compiler, "deterministic": deterministic, "checkpoint_seconds": checkpoint_seconds}
+    _run_seeds(config, chosen, (data, tokenizer), out, {**means, "keep": keep}, place, as_json, budget_bytes)
 
 
 def _recommended(
@@ -133,10 +122,7 @@ def _recommended(
     if scales not in (None, "none"):
         bad_usage("--budget-bytes chooses the scales; leave out --scales, or give --scales none for a strong ticket.")
     decided = ({own.name for own in fields(Policy)} - {"scales"} | {"size", "mode", "stored", "activation"}) & given
-    refuse_unused(
-        [option.opts[0] for option in context.command.params if option.name in decided],
-        "searches without --budget-bytes, which chooses them",
-    )
+    _refuse(context, decided, "searches without --budget-bytes, which chooses them")
     chosen = recommend(budget, strong=scales == "none")
     asked = {name: settings[name] for name in given & settings.keys() - {"scales"}}
     if epochs is not None:
@@ -155,18 +141,11 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
     if {"steps", "epochs"} <= given:
         bad_usage("--steps and --epochs both say how long the run is; give one of them.")
     if context.params["mode"] == "dense":
-        unused = given & {own.name for own in fields(Policy)}
-        refuse_unused(
-            [option.opts[0] for option in context.command.params if option.name in unused], "--mode search, not dense"
-        )
+        _refuse(context, given & {own.name for own in fields(Policy)}, "--mode search, not dense")
 
 
-def _refuse_settings_of(rule: str) -> None:
-    """Refuse settings that a rule does not have, before any text is read."""
-    if ":" in rule:  # else there is nothing to refuse, and nothing to import
-        from strongticket.learn.rules.rule import as_rule
-
-        as_rule(rule)
+def _refuse(context: typer.Context, unused: set[str], about: str) -> None:
+    refuse_unused([option.opts[0] for option in context.command.params if option.name in unused], about)
 
 
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:
