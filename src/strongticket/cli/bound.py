@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, flag_of, option, set_signature
+from strongticket.cli.options import NEEDED, AsJson, flag_of, option, set_signature
 from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_error
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ bound_app = typer.Typer(
 
 # Options by the argument names of the theorems' functions: type, default, option.
 _ASKED: dict[str, tuple[Any, Any, Any]] = {
-    "d_model": (int, ..., option("Input dimension d_1.", shown=False)),
-    "blocks": (int, ..., option("Number of blocks B of the target.", shown=False)),
+    "d_model": (int, NEEDED, option("Input dimension d_1.", shown=False)),
+    "blocks": (int, NEEDED, option("Number of blocks B of the target.", shown=False)),
     "d_out": (int | None, None, option("Output dimension d_2.", shown="d-model")),
     "n_heads": (int, 1, option("Heads H.", "--n-heads", "--heads")),
     "layers": (int, 1, option("Layers L of the target's feed-forward network.", min=1)),

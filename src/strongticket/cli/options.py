@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from strongticket.cluster import Cluster
 
 
+NEEDED = inspect.Parameter.empty  # the default of an option that must be given
+
+
 def _ticket_file(path: Path) -> Path:
     """Refuse a folder; if it has a search's ticket, name it."""
     if not path.is_dir():
@@ -47,21 +50,15 @@ def device_option(panel: str | None = None) -> Any:
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
-    """Give a command options from data, for typer: type, default (... for none) and `typer.Option` of each name."""
-    hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}
-    command.__annotations__ = hints
+    """Give a command options from data, for typer: type, default (`NEEDED` for none) and `option` of each name."""
+    parameters = [_parameter(name, *described) for name, described in options.items()]
     # Typer reads this attribute, which functions do not declare.
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if options[name][1] is ... else options[name][1],
-                annotation=hint,
-            )
-            for name, hint in hints.items()
-        ]
-    )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, place, default=default, annotation=Annotated[kind, option])
 
 
 def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -115,8 +112,7 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
         more |= {"metavar": "NAME", "help": f"{more['help']} One of {', '.join(get_args(kind))}."}
     # Typer adds --no-NAME to flags it names itself, which is useless for a flag that is off by default.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
-    place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
-    return inspect.Parameter(own.name, place, default=default, annotation=annotation)
+    return _parameter(own.name, kind, default, typer.Option(*names, **more))
 
 
 def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
