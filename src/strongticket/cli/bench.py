@@ -73,7 +73,16 @@ def subset_sum_command(
     elif as_markdown:
         echo(render.comparison_markdown(comparisons))
     else:
-        _print_comparisons(comparisons, settings, drawn)
+        print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+        for comparison in comparisons:
+            echo(
+                f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
+                f"no answer is worse than the reference's or a peer's."
+            )
+            for note in comparison.notes:
+                echo(note)
+        if drawn:
+            echo(f"figure: {drawn}")
 
 
 @bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
@@ -262,21 +271,6 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(Section(anchor="speed", name="Speed", title="Subset sums solved per second", lead="", blocks=(chart,)), path)
     return path
-
-
-def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
-    from strongticket.bench import render
-
-    print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
-    for comparison in comparisons:
-        echo(
-            f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
-            f"no answer is worse than the reference's or a peer's."
-        )
-        for note in comparison.notes:
-            echo(note)
-    if drawn:
-        echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

@@ -168,7 +168,6 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
 
 
 def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
-
     assert ticket.certificate is not None
     details = ticket.certificate.details
     parts = details["parts"]
@@ -258,23 +257,11 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
 def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
     from strongticket.charts.parts import table_of
 
-    yield table_of(
-        "Attention maps, distance of rows in 1-norm",
-        result["attention_maps"],
-        {
-            "layer": lambda row: str(row["layer"]),
-            "mean": lambda row: f"{row['mean_distance']:.2e}",
-            "largest": lambda row: f"{row['largest_distance']:.2e}",
-        },
-    )
-    yield table_of(
-        "Each part on the original's inputs",
-        result["parts"],
-        {
-            "part": lambda row: str(row["part"]),
-            "error": lambda row: f"{row['error']:.2e}",
-            "certified": lambda row: f"{row['certified']:.2e}",
-            "largest input": lambda row: f"{row['largest_input']:.2f}",
-            "covered input": lambda row: f"{row['input_norm']:.2f}",
-        },
-    )
+    distances = {"layer": "{layer}", "mean": "{mean_distance:.2e}", "largest": "{largest_distance:.2e}"}
+    errors = {"part": "{part}", "error": "{error:.2e}", "certified": "{certified:.2e}"}
+    errors |= {"largest input": "{largest_input:.2f}", "covered input": "{input_norm:.2f}"}
+    for caption, rows, columns in (
+        ("Attention maps, distance of rows in 1-norm", result["attention_maps"], distances),
+        ("Each part on the original's inputs", result["parts"], errors),
+    ):
+        yield table_of(caption, rows, {name: written.format_map for name, written in columns.items()})

@@ -97,17 +97,20 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     flag, kind, shown = flag_of(own.name), own.type, own.metadata["shown"]
     default: Any = own.default
     if get_origin(kind) is tuple:
-        more |= {"metavar": "LIST", "callback": _list_of(get_args(kind)[0], flag)}
+        item, wanted = get_args(kind)[0], "whole numbers separated by commas, such as 8,16"
+        read = _reader(flag, wanted, lambda text: tuple(item(part.strip()) for part in text.split(",")))
+        more |= {"metavar": "LIST", "callback": read}
         kind, default = str, ",".join(map(str, default))
     if shown is not None:
         kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
     words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
     if float in get_args(kind) and words:  # typer does not support this union
         kind = str
-        more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
+        more |= {"metavar": "|".join(("X", *words[0])), "callback": _reader(flag, " or a number", float, words[0])}
     if words and any(get_origin(part) is Mapping for part in get_args(kind)):
         kind = str
-        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
+        read = _reader(flag, ", or NAME=X,... with a number for each", _numbers, words[0])
+        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": read}
     if get_origin(kind) is Literal and len("|".join(get_args(kind))) > _WIDEST_CHOICES:
         more |= {"metavar": "NAME", "help": f"{more['help']} One of {', '.join(get_args(kind))}."}
     # Typer adds --no-NAME to flags it names itself, which is useless for a flag that is off by default.
@@ -115,36 +118,22 @@ def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     return _parameter(own.name, kind, default, typer.Option(*names, **more))
 
 
-def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
-    def read(text: str) -> float | str:
+def _reader(
+    flag: str, wanted: str, read: Callable[[str], object], words: Sequence[str] = ()
+) -> Callable[[str | None], object]:
+    """Make a callback that reads what typer cannot; the option may also be left out or be one of some words."""
+
+    def value(text: str | None) -> object:
         try:
-            return text if text in words else float(text)
+            return text if text is None or text in words else read(text)
         except ValueError:
-            bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+            bad_usage(f"{flag} must be {' or '.join(words)}{wanted}; got {text!r}.")
 
-    return read
-
-
-def _numbers_or(words: Sequence[str], flag: str) -> Callable[[str], dict[str, float] | str]:
-    def read(text: str) -> dict[str, float] | str:
-        if text in words:
-            return text
-        try:
-            return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
-        except ValueError:
-            bad_usage(f"{flag} must be {' or '.join(words)}, or NAME=X,... with a number for each; got {text!r}.")
-
-    return read
+    return value
 
 
-def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ...] | None]:
-    def read(text: str | None) -> tuple[Any, ...] | None:
-        try:
-            return None if text is None else tuple(kind(part.strip()) for part in text.split(","))
-        except ValueError:
-            bad_usage(f"{flag} must be whole numbers separated by commas, such as 8,16; got {text!r}.")
-
-    return read
+def _numbers(text: str) -> dict[str, float]:
+    return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
 
 
 def flag_of(name: str) -> str:
