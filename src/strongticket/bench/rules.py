@@ -6,7 +6,7 @@ same network with all its weights trained, biases included, stored in float32.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, islice, pairwise, product, repeat
@@ -91,7 +91,7 @@ def run_task(task: Task) -> RuleRun:
 
 
 def make(network: str) -> nn.Module:
-    """Make one of the networks."""
+    """Make one of the networks: by its name, or of linear layers of some widths with ReLUs between them."""
     if network == "conv":
         return nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)),
@@ -100,11 +100,7 @@ def make(network: str) -> nn.Module:
             nn.Flatten(),
             nn.Linear(256, 10),
         )
-    return mlp(*NETWORKS[network])
-
-
-def mlp(*widths: int) -> nn.Module:
-    """Make a chain of linear layers with ReLUs between them."""
+    widths = NETWORKS.get(network) or map(int, network.split("-"))
     layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
@@ -173,23 +169,16 @@ def step_times() -> list[RuleStep]:
         return [row for which, case in zip(rules, TIMED_NETWORKS, strict=True) for row in _step_times(which, *case)]
 
 
-TIMED_NETWORKS = (
-    ("784-300-100-10", (784, 300, 100, 10), 128),
-    ("64-256-256-10", (64, 256, 256, 10), 128),
-    ("64-48-24-10", (64, 48, 24, 10), 64),
-    ("conv", (64,), 64),
-)
+# Network, inputs, batch.
+TIMED_NETWORKS = (("784-300-100-10", 784, 128), ("64-256-256-10", 64, 128), ("64-48-24-10", 64, 64), ("conv", 64, 64))
 
 
-def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: int) -> list[RuleStep]:
+def _step_times(rules: Iterable[str], name: str, width: int, batch: int) -> list[RuleStep]:
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(batch, widths[0], generator=generator)
+    inputs = torch.randn(batch, width, generator=generator)
     labels = torch.randint(10, (batch,), generator=generator)
 
-    def network() -> nn.Module:
-        return make("conv") if name == "conv" else mlp(*widths)
-
-    dense, published = network(), network()
+    dense, published = make(name), make(name)
     for module in published.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             nn.utils.parametrize.register_parametrization(
@@ -199,7 +188,7 @@ def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: i
         other: Step(model, _adam(model), loss=_loss) for other, model in (("dense", dense), ("published", published))
     }
     for rule in rules:
-        hidden = hide(network(), seed=0, rule=rule)
+        hidden = hide(make(name), seed=0, rule=rule)
         prepare, refresh = hidden.before_step, hidden.after_step
         steps[rule] = Step(hidden.model, _adam(hidden.model), loss=_loss, prepare=prepare, refresh=refresh)
 
