@@ -28,6 +28,7 @@ bound_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_VARIANT = Literal["paper", "tight"]
 # Options by the argument names of the theorems' functions: type, default, option.
 _ASKED: dict[str, tuple[Any, Any, Any]] = {
     "d_model": (int, NEEDED, option("Input dimension d_1.", shown=False)),
@@ -46,11 +47,7 @@ _ASKED: dict[str, tuple[Any, Any, Any]] = {
         None,
         option("The universal constant C; its value is not known.", shown="smallest not ruled out"),
     ),
-    "variant": (
-        Literal["paper", "tight"],
-        "paper",
-        option("The paper's widths, or those of the tighter softmax lemma."),
-    ),
+    "variant": (_VARIANT, "paper", option("The paper's widths, or those of the tighter softmax lemma.")),
     "as_json": (bool, False, option("Print one JSON object instead of text.", "--json")),
 }
 
@@ -206,18 +203,15 @@ def given(
     from strongticket.progress import count_bar
 
     settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
+    settings["input_norm"] = input_norm
     with count_bar("random networks") as tell:
         try:
-            answer = width_for(
-                target_of(load_target(target)),
-                **settings,
-                input_norm=input_norm,
-                progress=lambda items, done, total: tell(done, total),
-            )
+            given = target_of(load_target(target))
+            answer = width_for(given, **settings, progress=lambda items, done, total: tell(done, total))
         except ValueError as error:
             bad_usage(error)
     if as_json:
-        print_json({**settings, "input_norm": input_norm, **asdict(answer)})
+        print_json({**settings, **asdict(answer)})
         return
     columns: dict[str, Callable[[Any], str]] = {
         "items": lambda tried: str(tried.items),
