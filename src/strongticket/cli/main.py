@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
 from strongticket.cli.terminal import console, echo, print_json, print_parts, say_error, tell
 from strongticket.errors import StrongTicketError
-
-if TYPE_CHECKING:
-    from strongticket.tickets.ticket import Ticket
 
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
@@ -86,8 +83,9 @@ def show(
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
     from strongticket.tickets.summary import summarize
+    from strongticket.tickets.ticket import Ticket
 
-    summary = summarize(_load(file), file)
+    summary = summarize(Ticket.load(file), file)
     if as_json:
         print_json(summary.as_json())
     else:
@@ -122,8 +120,9 @@ def verify(
     from strongticket.construct.target import load_samples, load_target
     from strongticket.pretrained.verify import target_failures
     from strongticket.progress import doing, rate_bar
+    from strongticket.tickets.ticket import Ticket
 
-    ticket = _load(file)
+    ticket = Ticket.load(file)
     if samples is not None:
         check_family(ticket)
         inputs = load_samples(samples)
@@ -165,20 +164,15 @@ def export(
     """
     from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
+    from strongticket.tickets.ticket import Ticket
 
-    ticket = _load(file)
+    ticket = Ticket.load(file)
     with rate_bar("writing weights", ticket.numel) as advance:
         export_ticket(ticket, out, advance)
     if as_json:
         print_json(describe(ticket))
     else:
         echo(f"{out / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {out / DESCRIPTION}")
-
-
-def _load(file: Path) -> "Ticket":
-    from strongticket.tickets.ticket import Ticket
-
-    return Ticket.load(file)
 
 
 def _add(command: Callable[..., None], example: str, kind: type[Command] = Command) -> None:
