@@ -190,12 +190,9 @@ def difference(theirs: Json, ours: Json, path: str = "") -> str:
         for place, (their, our) in enumerate(zip(theirs, ours, strict=True)):
             if their != our:
                 return difference(their, our, f"{path}[{place}]")
-    there, here = (_shortened(json.dumps(value)) for value in (theirs, ours))
+    texts = map(json.dumps, (theirs, ours))
+    there, here = (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in texts)
     return f"{path or 'config'}: {there} there, {here} here"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 class BusyError(StrongTicketError):

@@ -21,9 +21,8 @@ from strongticket.errors import StrongTicketError
 if TYPE_CHECKING:
     import torch
 
-FEW_WEIGHTS = (
-    1_000_000  # GPT-2 nano has 0.1 million with bytes, 3 million with GPT-2's tokens; the next size has 13 or more
-)
+# GPT-2 nano has 0.1 million with bytes, 3 million with GPT-2's tokens; the next size has 13 or more.
+FEW_WEIGHTS = 1_000_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -155,16 +154,12 @@ def _in_processes(function: Callable[[T], R], tasks: Sequence[T], workers: int) 
         for future in as_completed(futures):
             yield futures[future], _result_of(future)
     except BaseException:
-        _stop(pool)
+        # Stop workers in the middle of their tasks: nothing needs the results, and a task may take minutes.
+        for process in list((pool._processes or {}).values()):  # `terminate_workers` is public from Python 3.14 on
+            process.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Stop workers in the middle of their tasks: nothing needs the results, and a task may take minutes."""
-    for process in list((pool._processes or {}).values()):  # `terminate_workers` is public from Python 3.14 on
-        process.terminate()
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
+from itertools import count
 
 from rich.console import Console
 from rich.progress import (
@@ -78,9 +78,7 @@ class Lines:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -95,39 +93,50 @@ class _RateColumn(ProgressColumn):
 
 
 @contextmanager
+def _shown(
+    title: str, *columns: ProgressColumn, total: int | None = None
+) -> Iterator[tuple[Callable[..., None], Callable[[str, int], None]]]:
+    """Show a bar that leaves nothing behind, or lines if stderr is not a terminal.
+
+    Yield a function to call with the amount done, the total and what is being done, and one that begins other work.
+    """
+    stderr = Console(stderr=True)
+    silent = not stderr.is_terminal
+    # Amounts come in large steps, so the speed is averaged over the last minutes.
+    bar = Progress(*columns, console=stderr, transient=True, disable=silent, speed_estimate_period=120.0)
+    with bar, Lines(title, silent) as lines:
+        task = bar.add_task(title, total=total)
+
+        def show(done: int, total: int, what: str = "") -> None:
+            bar.update(task, completed=done, total=total, description=what or lines.title)
+            lines.note(done, total, what)
+
+        def begin(title: str, total: int) -> None:
+            bar.reset(task, description=title, total=total)
+            lines.begin(title)
+
+        yield show, begin
+
+
+@contextmanager
 def doing(what: str) -> Iterator[None]:
     """Show what a `with` block is doing if its progress is not known."""
-    with _bar(SpinnerColumn(), _DESCRIPTION, TimeElapsedColumn()) as shown, Lines(what, shown.disable):
-        shown.add_task(what, total=None)
+    with _shown(what, SpinnerColumn(), _DESCRIPTION, TimeElapsedColumn()):
         yield
 
 
 @contextmanager
 def step_bar(total: int, title: str) -> Iterator[Callable[[str], None]]:
     """Show a bar over named steps; yield a function to call with the name of each step as it starts."""
-    with _bar(*_STEPS) as shown, Lines(title, shown.disable) as lines:
-        task = shown.add_task(title, total=total)
-        started = 0
-
-        def step(description: str) -> None:
-            nonlocal started
-            shown.update(task, description=description, completed=started)
-            lines.note(started, total, description)
-            started += 1
-
-        yield step
+    with _shown(title, *_STEPS, total=total) as (show, _):
+        started = count()
+        yield lambda description: show(next(started), total, description)
 
 
 @contextmanager
-def count_bar(description: str, columns: Sequence[ProgressColumn] = _STEPS) -> Iterator[Callable[[int, int], None]]:
+def count_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar of initially unknown length; yield a function to call with the amount done and the total."""
-    with _bar(*columns) as shown, Lines(description, shown.disable) as lines:
-        task = shown.add_task(description, total=None)
-
-        def show(done: int, total: int) -> None:
-            shown.update(task, completed=done, total=total)
-            lines.note(done, total)
-
+    with _shown(description, *_STEPS) as (show, _):
         yield show
 
 
@@ -138,34 +147,23 @@ def rate_bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
     Yield a function that takes the name and amount of a kind of work and returns another, to call with the amount just
     done.
     """
-    columns = (
-        _DESCRIPTION,
-        BarColumn(),
-        TaskProgressColumn(),
-        _RateColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with _bar(*columns) as shown, Lines("starting", shown.disable) as lines:
-        task = shown.add_task("starting", total=None)
+    columns = (_DESCRIPTION, BarColumn(), TaskProgressColumn(), _RateColumn(), TimeElapsedColumn())
+    with _shown("starting", *columns, TimeRemainingColumn()) as (show, begin):
 
-        def begin(description: str, total: int) -> Callable[[int], None]:
+        def work(description: str, total: int) -> Callable[[int], None]:
             done: int | None = None
 
             def advance(amount: int) -> None:
                 nonlocal done
                 if done is None:
-                    done = 0
-                    shown.reset(task, description=description, total=total)
-                    lines.begin(description)
-                    lines.note(done, total)
+                    begin(description, total)
+                    show(done := 0, total)
                 done += amount
-                shown.update(task, completed=done)
-                lines.note(done, total)
+                show(done, total)
 
             return advance
 
-        yield begin
+        yield work
 
 
 @contextmanager
@@ -175,11 +173,3 @@ def rate_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
         advance = begin(description, total)
         advance(0)
         yield advance
-
-
-def _bar(*columns: ProgressColumn) -> Progress:
-    """Make a bar that leaves nothing behind and is silent if stderr is not a terminal."""
-    stderr = Console(stderr=True)
-    # Amounts come in large steps, so the speed is averaged over the last minutes.
-    silent = not stderr.is_terminal
-    return Progress(*columns, console=stderr, transient=True, disable=silent, speed_estimate_period=120.0)

@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from strongticket.bench import measure
 
@@ -14,7 +15,7 @@ def test_time_runs_counts_only_the_repeats() -> None:
     assert all(second >= 0 for second in seconds)
 
 
-def test_time_runs_waits_for_queued_work() -> None:
+def test_time_runs_waits_for_queued_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # The run itself returns at once; the work is only felt when it is waited for.
     queued: list[float] = []
 
@@ -22,7 +23,8 @@ def test_time_runs_waits_for_queued_work() -> None:
         time.sleep(sum(queued))
         queued.clear()
 
-    seconds = measure.time_runs(lambda: queued.append(0.02), warmup=0, repeats=2, synchronize=synchronize)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    seconds = measure.time_runs(lambda: queued.append(0.02), warmup=0, repeats=2, device="cuda")
     assert min(seconds) >= 0.02
 
 

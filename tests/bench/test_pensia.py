@@ -10,7 +10,7 @@ QUICK = 200  # weights
 
 def test_outcome_compares_per_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_sum, "rows_to_check", lambda n: 20)
-    outcome = pensia.run(PensiaSettings(weights=QUICK, repeats=2))
+    ((outcome,),) = pensia.run(PensiaSettings(weights=QUICK, repeats=2))
     assert (outcome.weights, outcome.n, outcome.checked, outcome.threads) == (QUICK, 21, 20, 1)
     assert outcome.p20 <= outcome.median <= outcome.p80
     # 77,266 s times 36 cores over 397,000 weights are 7.0 core-seconds a weight.
@@ -34,4 +34,4 @@ def test_a_wrong_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subset_sum, "solve_ours", nothing_chosen)
     monkeypatch.setattr(subset_sum, "rows_to_check", lambda n: 5)
     with pytest.raises(WrongAnswerError, match="5 of 5 answers at n = 21 are worse than those of the reference"):
-        pensia.run(PensiaSettings(weights=10, repeats=1))
+        list(pensia.run(PensiaSettings(weights=10, repeats=1)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from strongticket.bench.measure import WrongAnswerError
-from strongticket.bench.script import Row, run_script
+from strongticket.bench.script import Row, markdown, run_script
 
 
 def rows(*, names: tuple[str, ...], count: int) -> Iterator[Row]:
@@ -40,6 +40,11 @@ def test_a_wrong_answer_ends_the_run_and_leaves_what_was_right(tmp_path: Path, m
     with pytest.raises(SystemExit, match="Error: a wrong answer"):
         run(monkeypatch, "--names", "a,wrong,b", out=tmp_path / "rows.jsonl")
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_table_for_a_document() -> None:
+    rows = [{"n": "1", "error": "0.5"}, {"n": "2", "error": "0.1"}]
+    assert markdown(rows) == "| n | error |\n| ---: | ---: |\n| 1 | 0.5 |\n| 2 | 0.1 |"
 
 
 def test_without_a_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,37 +46,28 @@ def query_by_key(seed: int) -> Tensor:
     return merged
 
 
-def behind_relu(items: int) -> Product:
-    return relu_product("map", (D, D), items * D, "theory", nonnegative_inputs=True)
-
-
-def first_layer(items: int) -> Product:
-    return relu_product("map", (D, D), items * D, "theory")
-
-
-def linear(items: int) -> Product:
-    return plan_linear(torch.zeros(D, D), items * D, "theory").products["product"].product
-
-
-def scores(items: int) -> Product:
-    return head_products("head.0", D, D, D, items * D, items * D, "theory")[0]
-
-
-# Name, units per input, the product, its target, and the goal for adaptive units.
-CASES: tuple[tuple[str, int, Callable[[int], Product], Callable[[int], Tensor], float], ...] = (
-    ("behind a ReLU", 20, behind_relu, linear_weight, 3e-4),
-    ("behind a ReLU", 24, behind_relu, linear_weight, 3e-5),
-    ("first layer", 28, first_layer, linear_weight, 2e-3),
-    ("first layer", 32, first_layer, linear_weight, 3e-4),
-    ("linear", 16, linear, linear_weight, 5e-4),
-    ("query by key", 16, scores, query_by_key, 5e-4),
+# By the number of units.
+PRODUCTS: dict[str, Callable[[int], Product]] = {
+    "behind a ReLU": lambda units: relu_product("map", (D, D), units, "theory", nonnegative_inputs=True),
+    "first layer": lambda units: relu_product("map", (D, D), units, "theory"),
+    "linear": lambda units: plan_linear(torch.zeros(D, D), units, "theory").products["product"].product,
+    "query by key": lambda units: head_products("head.0", D, D, D, units, units, "theory")[0],
+}
+# The product, units per input, and the goal for adaptive units.
+CASES = (
+    ("behind a ReLU", 20, 3e-4),
+    ("behind a ReLU", 24, 3e-5),
+    ("first layer", 28, 2e-3),
+    ("first layer", 32, 3e-4),
+    ("linear", 16, 5e-4),
+    ("query by key", 16, 5e-4),
 )
 
 
 def products(seeds: int) -> Iterator[dict[str, Any]]:
     """Prune the same sources both ways."""
-    for name, items, make, draw, asked in CASES:
-        product = make(items)
+    for name, items, asked in CASES:
+        product, draw = PRODUCTS[name](items * D), query_by_key if name == "query by key" else linear_weight
         for assignment in ASSIGNMENTS:
             norms, entries, missed, spent = [], [], 0, []
             for seed in range(seeds):

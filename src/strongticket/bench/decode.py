@@ -11,8 +11,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from statistics import median
 from typing import Any, cast
 
@@ -20,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles
+from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles, ratio, time_runs
 from strongticket.bench.settings import OWN_ENGINES, DecodeSettings
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.models.gpt2_decoder import Decoder
@@ -91,16 +93,16 @@ def _measure(
         engines = {}
         for name, engine in begun.items():
             progress(f"{where}: preparing {name}")
-            if engine.wait():
+            if engine.ready.result():
                 engines[name] = engine
         errors = {name: _error(engine.ask("logits"), expected) for name, engine in engines.items()}
         check(errors, where)
         progress(f"{where}: prompts")
         firsts: dict[str, list[float]] = {name: [] for name in engines}
+        turns: dict[str, list[float]] = {name: [] for name in engines}
         for _ in range(min(FIRST_TURNS, settings.repeats)):
             for name, engine in engines.items():
                 firsts[name].append(engine.ask("first"))
-        turns: dict[str, list[float]] = {name: [] for name in engines}
         for turn in range(settings.repeats):
             progress(f"{where}: turn {turn + 1}")
             for name, engine in engines.items():
@@ -113,16 +115,16 @@ def _measure(
             device=settings.device,
             threads=threads,
             clock=clock_for(threads, settings.device)[0],
-            weights=engine.ready["weights"],
-            weight_bytes=engine.ready["weight_bytes"],
-            memory_bytes=engine.ready["memory_bytes"],
+            weights=engine.ready.result()["weights"],
+            weight_bytes=engine.ready.result()["weight_bytes"],
+            memory_bytes=engine.ready.result()["memory_bytes"],
             first_seconds=median(firsts[name]),
             prompt=settings.prompt,
             context=settings.context,
             **percentiles([1 / seconds for seconds in turns[name]]),
             error=errors[name],
             bandwidth=bandwidth,
-            limit_share=engine.ready["read_bytes"] / bandwidth / median(turns[name]),
+            limit_share=engine.ready.result()["read_bytes"] / bandwidth / median(turns[name]),
             times_float32=_times(turns, name),
             first_times_float32=_times(firsts, name),
         )
@@ -143,46 +145,33 @@ def _error(logits: Any, expected: Tensor) -> float:
 
 
 def _times(seconds: dict[str, list[float]], name: str) -> float | None:
-    if "float32" not in seconds:
-        return None
-    return median(other / own for other, own in zip(seconds["float32"], seconds[name], strict=True))
+    return ratio(seconds["float32"], seconds[name]) if "float32" in seconds else None
 
 
-class _Engine:
+class _Engine(ProcessPoolExecutor):
     """A process that runs one network in one way, and answers requests."""
 
     def __init__(self, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, name, size, settings, threads), daemon=True)
+        super().__init__(1, multiprocessing.get_context("spawn"))
         before = os.environ.get("OMP_NUM_THREADS")
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        self._process.start()
+        self.ready = self.submit(_prepare, name, size, settings, threads)
         os.environ.pop("OMP_NUM_THREADS") if before is None else os.environ.update(OMP_NUM_THREADS=before)
-        there.close()
-        self.ready: dict[str, int] = {}  # stays empty if torch cannot do it here
-
-    def wait(self) -> bool:
-        """Wait until it is ready or has failed; return whether it is ready."""
-        self.ready = self._here.recv()
-        return bool(self.ready)
 
     def ask(self, what: str) -> Any:
         """Wait for an answer."""
-        self._here.send(what)
-        return self._here.recv()
-
-    def __enter__(self) -> "_Engine":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._here.close()
-        self._process.join(10)
-        self._process.terminate()
+        return self.submit(_answer, what).result()
 
 
-def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: int) -> None:
-    """Build the network, then answer requests until the pipe closes."""
+_ANSWERS: dict[str, Callable[[], object]] = {}  # of an engine, in its process
+
+
+def _answer(what: str) -> object:
+    return _ANSWERS[what]()
+
+
+def _prepare(name: str, size: str, settings: DecodeSettings, threads: int) -> dict[str, int]:
+    """Build the network; return its sizes, or nothing if torch cannot do it here."""
     import numba
 
     warnings.simplefilter("ignore")  # torch's, about moving its quantisation elsewhere
@@ -191,12 +180,13 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
     torch.set_grad_enabled(False)
     device = settings.device
     try:
-        first = Decoder(_built(name, "nano", device))
-        first.feed([1, 2]), first.feed([3])  # loads all libraries
-        del first
+        small = Decoder(_built(name, "nano", device))
+        small.feed([1, 2]), small.feed([3])  # loads all libraries
+        del small
         begin = _memory(device)
         model = _built(name, size, device)
-        decoder = Decoder(model, room=settings.context + settings.tokens * (settings.repeats + 1), static=_static(name))
+        room = settings.context + settings.tokens * (settings.repeats + 1)
+        decoder = Decoder(model, room=room, static=name == "compiled" or None)
         tokens = tokens_of(max(settings.prompt, settings.context, CHECKED), model.config.vocabulary)
         decoder.feed(tokens[: settings.context])
         if name == "compiled":
@@ -208,54 +198,34 @@ def _serve(pipe: Any, name: str, size: str, settings: DecodeSettings, threads: i
         if name in OWN_ENGINES:
             raise
         print(f"{name} cannot be run here: {error!s:.200}", file=sys.stderr)
-        pipe.send({})
-        return
-    numbers = sum(tensor.numel for tensor in random_ticket(size).tensors.values())
+        return {}
     # A token reads one row of the embeddings, unless they are the head.
     read = nn.ModuleList([model.blocks, model.final_norm, cast(nn.Module, model.head)])
-    pipe.send(
-        {
-            "weights": numbers,
-            "weight_bytes": _weight_bytes(model),
-            "read_bytes": _weight_bytes(read),
-            "memory_bytes": max(0, _memory(device) - begin),
-        }
-    )
-    clock = clock_for(threads, device)[1]
-
-    def timed(work: Callable[[], object]) -> float:
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
-        work()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        return clock() - start
+    timed = partial(time_runs, warmup=0, device=device, clock=clock_for(threads, device)[1])
 
     def bandwidth() -> float:
         numbers = torch.ones((READ if device == "cpu" else GPU_READ) // 4, device=device)
-        return numbers.nbytes / min(timed(lambda: numbers.sum()) for _ in range(5))
+        return numbers.nbytes / min(timed(numbers.sum, repeats=5))
+
+    def first() -> None:
+        Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt]).argmax()
 
     def next_tokens() -> None:
         for token in tokens[: settings.tokens]:
             decoder.feed([token])
 
-    answers: dict[str, Callable[[], object]] = {
-        "logits": lambda: Decoder(model, room=CHECKED).feed(tokens[:CHECKED]).float().cpu().numpy(),
-        "first": lambda: timed(lambda: Decoder(model, room=settings.prompt).feed(tokens[: settings.prompt]).argmax()),
-        "tokens": lambda: timed(next_tokens) / settings.tokens,
-        "bandwidth": bandwidth,
+    _ANSWERS.update(
+        logits=lambda: Decoder(model, room=CHECKED).feed(tokens[:CHECKED]).float().cpu().numpy(),
+        first=lambda: timed(first, repeats=1)[0],
+        tokens=lambda: timed(next_tokens, repeats=1)[0] / settings.tokens,
+        bandwidth=bandwidth,
+    )
+    return {
+        "weights": random_ticket(size).numel,
+        "weight_bytes": _weight_bytes(model),
+        "read_bytes": _weight_bytes(read),
+        "memory_bytes": max(0, _memory(device) - begin),
     }
-    while True:
-        try:
-            asked = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(answers[asked]())
-
-
-def _static(name: str) -> bool | None:
-    return True if name == "compiled" else None
 
 
 def _built(name: str, size: str, device: str) -> GPT2:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from strongticket.bench.script import markdown
 from strongticket.construct.norms import row_norms, spectral_norm
 from strongticket.construct.places import Place, through_attention, through_norm
 from strongticket.construct.product import Pruned
@@ -50,7 +51,7 @@ def main() -> None:
     about = {"command": "python -m strongticket.bench.end_to_end --model FOLDER --ticket TICKET --text TEXT --out FILE"}
     counted = {"sentences": len(texts), "tokens": int(batch["attention_mask"].sum()), "identity": ticket.identity}
     write_json(Path(arguments.out), {**about, **environment(), **counted, "layers": layers})
-    print(table(layers))
+    print(markdown([{key: f"{value:.2g}" for key, value in layer.items()} for layer in layers]))
 
 
 @torch.no_grad()
@@ -127,14 +128,6 @@ def _largest_jacobian(tokens: Tensor, up: nn.Linear, down: nn.Linear) -> float:
     # gelu'(h) = Phi(h) + h phi(h)
     slopes = torch.special.ndtr(h) + h * torch.exp(-h * h / 2) / (2 * torch.pi) ** 0.5
     return max(spectral_norm(down.weight @ (slope[:, None] * up.weight)) for slope in slopes)
-
-
-def table(layers: list[dict[str, object]]) -> str:
-    """Format the layers as a Markdown table."""
-    keys = [key for key in layers[0] if key != "layer"]
-    lines = [f"| layer | {' | '.join(keys)} |", f"| ---: |{' ---: |' * len(keys)}"]
-    lines += [f"| {row['layer']} | {' | '.join(f'{row[key]:.2g}' for key in keys)} |" for row in layers]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

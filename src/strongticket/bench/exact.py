@@ -27,17 +27,13 @@ REFERENCE_ROWS = 200  # beyond 12 items
 ITEMS = range(8, 29)
 
 
-def rows_for(n: int) -> int:
-    return 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
-
-
 # Fields of a row that count as misses.
 MISSES = ("unlike_reference", "unlike_bisection", "worse_than_horowitz_sahni")
 
 
 def draw(n: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(SEED + n)
-    rows = rows_for(n)
+    rows = 8_000 if n <= 16 else 5_000 if n <= 20 else 1_500 if n <= 24 else 500
     weights = torch.rand(2, rows, n, generator=generator) * 2 - 1
     targets = (torch.rand(rows, generator=generator) * 2 - 1).double()
     weights[:, ::5] = (weights[:, ::5] * 8).round() / 8

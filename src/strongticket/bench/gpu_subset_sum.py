@@ -64,7 +64,7 @@ def measure(n: int, repeats: int) -> Iterator[Row]:
     runs["products"] = products
     if n in PEER_ITEMS:
         runs["torch-sort"] = partial(torch_sort.solve, targets[:peer_rows].double(), items[:peer_rows])
-    seconds = time_alternating(runs, warmup=2, repeats=repeats, synchronize=torch.cuda.synchronize)
+    seconds = time_alternating(runs, warmup=2, repeats=repeats, device="cuda")
     checked = {"rows": some, "products": few}
     for engine, times in seconds.items():
         problems = rows if engine in checked else peer_rows

@@ -56,9 +56,9 @@ def times(*, sizes: tuple[str, ...], repeats: int) -> Iterator[Row]:
             return [s.abs().flatten().kthvalue(dropped_count(s.numel(), DENSITY)).values for s in scores]
 
         runs: dict[str, Callable[[], object]] = {"tensor": refresh, "global": together, "sort": by_sort}
-        seconds = time_alternating(runs, warmup=1, repeats=repeats, synchronize=torch.cuda.synchronize)
+        seconds = time_alternating(runs, warmup=1, repeats=repeats, device="cuda")
         # Fewer repeats: this one is slow.
-        seconds |= {"kthvalue": time_runs(by_kthvalue, repeats=2, synchronize=torch.cuda.synchronize)}
+        seconds |= {"kthvalue": time_runs(by_kthvalue, repeats=2, device="cuda")}
         for engine, values in seconds.items():
             # In seconds.
             yield {"size": size, "scores": sum(s.numel() for s in scores), "engine": engine, **percentiles(values)}

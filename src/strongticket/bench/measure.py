@@ -1,9 +1,10 @@
 """Timing, percentiles and result rows: what every benchmark here shares."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from statistics import median
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -17,28 +18,14 @@ class WrongAnswerError(StrongTicketError):
     """An engine computes the wrong result, so its speed means nothing."""
 
 
-def time_runs(
-    run: Callable[[], object],
-    *,
-    warmup: int = 1,
-    repeats: int = 5,
-    synchronize: Callable[[], object] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> list[float]:
-    """Time `run` and return the seconds of each repeat.
-
-    Args:
-        run: the function to time; its result is discarded.
-        warmup: untimed calls first (compilation, caches, clocks).
-        repeats: timed calls.
-        synchronize: waits for queued device work, for example `torch.cuda.synchronize`.
-        clock: returns seconds; see `clock_for`.
+def time_runs(run: Callable[[], object], **how: Any) -> list[float]:
+    """Time one function as `time_alternating` does, and return the seconds of each repeat.
 
     Example:
         >>> len(time_runs(lambda: sum(range(1000)), repeats=3))
         3
     """
-    return time_alternating({0: run}, warmup=warmup, repeats=repeats, synchronize=synchronize, clock=clock)[0]
+    return time_alternating({0: run}, **how)[0]
 
 
 def time_alternating(
@@ -46,15 +33,26 @@ def time_alternating(
     *,
     warmup: int = 1,
     repeats: int = 5,
-    synchronize: Callable[[], object] | None = None,
+    device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Name, list[float]]:
     """Time several functions in turn, so that a slow moment of the machine affects all of them alike.
 
+    Args:
+        runs: the functions, by name; their results are discarded.
+        warmup: untimed calls first (compilation, caches, clocks).
+        repeats: timed calls.
+        device: where they work; the work they leave on a GPU is waited for.
+        clock: returns seconds; see `clock_for`.
+
     Returns:
         The seconds of each repeat, by name; ratios between names are reliable even if the seconds are not.
     """
-    wait = synchronize or (lambda: None)
+    wait: Callable[[], object] = lambda: None  # noqa: E731
+    if device.startswith("cuda"):
+        import torch
+
+        wait = torch.cuda.synchronize
     seconds: dict[Name, list[float]] = {name: [] for name in runs}
     for repeat in range(-warmup, repeats):
         for name, run in runs.items():
@@ -67,11 +65,9 @@ def time_alternating(
     return seconds
 
 
-def waiting_for(device: str) -> Callable[[], object] | None:
-    """Return a function that waits for the work queued on a device; None for a CPU."""
-    import torch
-
-    return torch.cuda.synchronize if device.startswith("cuda") else None
+def ratio(seconds: Sequence[float], to: Sequence[float]) -> float:
+    """Return the median over turns of how many times as long as another function one took."""
+    return median(own / other for own, other in zip(seconds, to, strict=True))
 
 
 def clock_for(threads: int, device: str = "cpu") -> tuple[str, Callable[[], float]]:

@@ -1,6 +1,6 @@
 """The work of experiment 1 in Pensia et al. (2020): every weight of an MNIST network as one subset sum."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -40,7 +40,12 @@ class Outcome(NamedTuple):
     op: str = "subset_sum_pensia"
 
 
-def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda step: None) -> Outcome:
+def count_steps(settings: PensiaSettings) -> int:
+    """Count the calls of `progress`."""
+    return 2
+
+
+def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda step: None) -> Iterator[list[Outcome]]:
     """Solve problems of the published size and range, compiled beforehand, and compare the times.
 
     Raises:
@@ -57,11 +62,11 @@ def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda st
     subset_sum.refuse_if_worse(CANDIDATES, "the reference", errors[: len(checked)], subset_sum.least_errors(checked))
 
     progress(f"timing {weights:,} weights, {settings.repeats} times")
-    solve, wait = partial(subset_sum.solve_ours, *tensors), measure.waiting_for(device)
-    seconds = measure.percentiles(measure.time_runs(solve, repeats=settings.repeats, synchronize=wait))
+    solve = partial(subset_sum.solve_ours, *tensors)
+    seconds = measure.percentiles(measure.time_runs(solve, repeats=settings.repeats, device=device))
     outside = problems.unreachable()
     times = PUBLISHED_SECONDS / PUBLISHED_WEIGHTS / (seconds["median"] / weights)
-    return Outcome(
+    outcome = Outcome(
         weights=weights,
         n=CANDIDATES,
         device=device,
@@ -75,3 +80,4 @@ def run(settings: PensiaSettings, *, progress: Callable[[str], None] = lambda st
         times_less_time=times,
         times_less_core_time=None if device.startswith("cuda") else times * PUBLISHED_CORES / threads,
     )
+    yield [outcome]

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
-from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles, time_alternating, waiting_for
+from strongticket.bench.measure import WrongAnswerError, clock_for, percentiles, time_alternating
 from strongticket.bench.script import Row, run_script
 from strongticket.ops.planes import Planes, multiply, pack, unpack
 from strongticket.ops.rng import stream_of
@@ -78,13 +78,8 @@ def measure(
         }
         calls |= {name: [partial(F.linear, x.to(w.dtype), w) for w in weights] for name, weights in dense.items()}
         runs = {name: times_of(device, each) for name, each in calls.items()}
-        seconds = time_alternating(
-            {name: run for name, (run, _) in runs.items()},
-            warmup=3,
-            repeats=repeats,
-            synchronize=waiting_for(device),
-            clock=clock,
-        )
+        timed = {name: run for name, (run, _) in runs.items()}
+        seconds = time_alternating(timed, warmup=3, repeats=repeats, device=device, clock=clock)
         work = rows * columns * count
         rates = {name: percentiles(work * runs[name][1] / s / 1e9 for s in each) for name, each in seconds.items()}
         size = {"rows": rows, "columns": columns, "vectors": count, "threads": threads, "clock": name_of_clock}

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from strongticket.bench.script import markdown
 from strongticket.environment import environment
 from strongticket.files import write_json
 
@@ -92,7 +93,7 @@ def collect(folder: Path, results: Path) -> None:
 
 def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
     """Format the runs as a Markdown table."""
-    lines: list[str] = []
+    rows = []
     for run, spent in zip(runs, cost, strict=True):
         ticket, compared = run["ticket"], run["compare"]
         cells = {
@@ -108,10 +109,8 @@ def table(runs: list[dict[str, Any]], cost: list[dict[str, Any]]) -> str:
             "at least": f"{run['information_limit']:,.0f}" if "information_limit" in run else "",
             "CPU seconds": f"{spent['construct']['cpu_seconds']:.0f}",
         }
-        if not lines:
-            lines += [f"| {' | '.join(cells)} |", f"| {' | '.join('---:' for _ in cells)} |"]
-        lines.append(f"| {' | '.join(cells.values())} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown(rows)
 
 
 def main() -> None:

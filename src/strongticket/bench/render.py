@@ -15,7 +15,7 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
     """Rates, errors and shares of true optima, by number of items."""
     numbers = ("rows", "p20", "median/s", "p80", "median error", "true optima", "ours is faster")
-    rows = [(str(each.n), *_cells(measured)) for each in comparisons for measured in each.measurements]
+    rows = [(str(each.n), *_cells(measured)) for each in comparisons for measured in each]
     minor = ("p20", "p80", "rows", "true optima")
     return Table(caption=title, columns=("n", "engine", *numbers), rows=rows, words=2, minor=minor)
 
@@ -25,7 +25,7 @@ def comparison_markdown(comparisons: Sequence[Comparison]) -> str:
     lines = ["| n | engine | rows | problems/s (p20 to p80) | median error | true optima | strongticket is faster |"]
     lines.append("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     for comparison in comparisons:
-        for measured in comparison.measurements:
+        for measured in comparison:
             engine, rows, p20, median, p80, *rest = _cells(measured)
             lines.append(f"| {comparison.n} | {engine} | {rows} | {median} ({p20} to {p80}) | {' | '.join(rest)} |")
     return "\n".join(lines)

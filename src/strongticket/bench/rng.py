@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from strongticket.bench.measure import percentiles, time_alternating, waiting_for
+from strongticket.bench.measure import percentiles, time_alternating
 from strongticket.bench.script import Row, run_script
 from strongticket.ops.philox import reference
 from strongticket.ops.rng import DISTRIBUTIONS, Distribution, random_chunk, random_weights, stream_of
@@ -34,7 +34,7 @@ def rates(*, device: str, threads: int, weights: int, repeats: int) -> Iterator[
         "torch.randn": partial(torch.randn, weights, device=device),
     }
     runs |= {kind: partial(random_weights, 0, "w", (weights,), kind, device=device) for kind in DISTRIBUTIONS}
-    seconds = time_alternating(runs, warmup=2, repeats=repeats, synchronize=waiting_for(device))
+    seconds = time_alternating(runs, warmup=2, repeats=repeats, device=device)
     speeds = {name: percentiles(weights / second for second in times) for name, times in seconds.items()}
     for name, speed in speeds.items():
         against = speed["median"] / speeds[PEERS[name]]["median"] if name in PEERS else None

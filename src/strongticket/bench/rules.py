@@ -6,15 +6,16 @@ same network with all its weights trained, biases included, stored in float32.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
-from itertools import pairwise, product
+from functools import cache, partial
+from itertools import chain, islice, pairwise, product, repeat
+from statistics import median
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.bench.measure import percentiles, time_alternating
+from strongticket.bench.measure import ratio, time_alternating
 from strongticket.bench.settings import NETWORKS, TRAINED, RulesSettings
 from strongticket.errors import MissingExtraError
 from strongticket.learn.hide import default_policy, hide
@@ -22,7 +23,7 @@ from strongticket.learn.modules import search
 from strongticket.learn.rules import DEFAULT_RULE, RULES
 from strongticket.learn.rules.rule import straight_through
 from strongticket.learn.step import Step, make_optimizer
-from strongticket.parallel import run_tasks
+from strongticket.parallel import one_thread, run_tasks
 from strongticket.report.records import RuleRun, RuleStep
 
 Keep = Callable[[RuleRun], object]
@@ -90,7 +91,7 @@ def run_task(task: Task) -> RuleRun:
 
 
 def make(network: str) -> nn.Module:
-    """Make one of the networks."""
+    """Make one of the networks: by its name, or of linear layers of some widths with ReLUs between them."""
     if network == "conv":
         return nn.Sequential(
             nn.Unflatten(1, (1, 8, 8)),
@@ -99,11 +100,7 @@ def make(network: str) -> nn.Module:
             nn.Flatten(),
             nn.Linear(256, 10),
         )
-    return mlp(*NETWORKS[network])
-
-
-def mlp(*widths: int) -> nn.Module:
-    """Make a chain of linear layers with ReLUs between them."""
+    widths = NETWORKS.get(network) or map(int, network.split("-"))
     layers = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
@@ -147,14 +144,10 @@ def _train(model: nn.Module, batches: Shuffled, steps: int) -> None:
     rate = RATES.get(TRAINED, RATE)
     optimizer = make_optimizer(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    step, done = Step(model, optimizer, loss=_loss), 0
-    while done < steps:
-        for batch in batches:
-            step([batch])
-            schedule.step()
-            done += 1
-            if done == steps:
-                return
+    step = Step(model, optimizer, loss=_loss)
+    for batch in islice(chain.from_iterable(repeat(batches)), steps):
+        step([batch])
+        schedule.step()
 
 
 @torch.no_grad()
@@ -171,34 +164,21 @@ def step_times() -> list[RuleStep]:
 
     All rules on the first network, the default rule on the others.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        rules = [RULES, *[[DEFAULT_RULE]] * (len(TIMED_NETWORKS) - 1)]
+    rules = [RULES, *[[DEFAULT_RULE]] * (len(TIMED_NETWORKS) - 1)]
+    with one_thread():
         return [row for which, case in zip(rules, TIMED_NETWORKS, strict=True) for row in _step_times(which, *case)]
-    finally:
-        torch.set_num_threads(before)
 
 
-TIMED_NETWORKS = (
-    ("784-300-100-10", (784, 300, 100, 10), 128),
-    ("64-256-256-10", (64, 256, 256, 10), 128),
-    ("64-48-24-10", (64, 48, 24, 10), 64),
-    ("conv", (64,), 64),
-)
+# Network, inputs, batch.
+TIMED_NETWORKS = (("784-300-100-10", 784, 128), ("64-256-256-10", 64, 128), ("64-48-24-10", 64, 64), ("conv", 64, 64))
 
 
-def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: int) -> list[RuleStep]:
+def _step_times(rules: Iterable[str], name: str, width: int, batch: int) -> list[RuleStep]:
     generator = torch.Generator().manual_seed(0)
-    inputs, labels = (
-        torch.randn(batch, widths[0], generator=generator),
-        torch.randint(10, (batch,), generator=generator),
-    )
+    inputs = torch.randn(batch, width, generator=generator)
+    labels = torch.randint(10, (batch,), generator=generator)
 
-    def network() -> nn.Module:
-        return make("conv") if name == "conv" else mlp(*widths)
-
-    dense, published = network(), network()
+    dense, published = make(name), make(name)
     for module in published.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             nn.utils.parametrize.register_parametrization(
@@ -208,32 +188,21 @@ def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: i
         other: Step(model, _adam(model), loss=_loss) for other, model in (("dense", dense), ("published", published))
     }
     for rule in rules:
-        hidden = hide(network(), seed=0, rule=rule)
-        steps[rule] = Step(
-            hidden.model,
-            _adam(hidden.model),
-            loss=_loss,
-            prepare=hidden.before_step,
-            refresh=hidden.after_step,
-        )
+        hidden = hide(make(name), seed=0, rule=rule)
+        prepare, refresh = hidden.before_step, hidden.after_step
+        steps[rule] = Step(hidden.model, _adam(hidden.model), loss=_loss, prepare=prepare, refresh=refresh)
 
-    def turn(step: Step) -> Callable[[], None]:
-        def several() -> None:
-            for _ in range(TIMED):
-                step([(inputs, labels)])
+    def turn(step: Step) -> None:
+        for _ in range(TIMED):
+            step([(inputs, labels)])
 
-        return several
-
-    seconds = time_alternating({k: turn(step) for k, step in steps.items()}, repeats=TURNS, clock=time.process_time)
-
-    def over(rule: str, other: str) -> float:
-        return percentiles(a / b for a, b in zip(seconds[rule], seconds[other], strict=True))["median"]
-
-    milliseconds = 1000 * percentiles(seconds["dense"])["median"] / TIMED
+    turns = {name: partial(turn, step) for name, step in steps.items()}
+    seconds = time_alternating(turns, repeats=TURNS, clock=time.process_time)
+    milliseconds = 1000 * median(seconds["dense"]) / TIMED
     return [
         RuleStep(
-            network=name, batch=batch, dense_ms=milliseconds, over_dense=over(rule, "dense"),
-            over_published=over(rule, "published"), rule=rule,
+            network=name, batch=batch, dense_ms=milliseconds, over_dense=ratio(seconds[rule], seconds["dense"]),
+            over_published=ratio(seconds[rule], seconds["published"]), rule=rule,
         )
         for rule in rules
     ]  # fmt: skip

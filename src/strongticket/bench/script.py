@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,12 @@ def run_script(
                 append_row(file, op=op, **row, **environment(options.get("device", on)))
     except WrongAnswerError as error:
         sys.exit(f"Error: {error}")
+
+
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Format rows as a table for a document."""
+    lines = [rows[0], ["---:"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _list_of(kind: type) -> Callable[[str], tuple[Any, ...]]:

@@ -13,7 +13,7 @@ import torch
 import torch._dynamo
 from torch import Tensor
 
-from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating, waiting_for
+from strongticket.bench.measure import WrongAnswerError, percentiles, ratio, time_alternating
 from strongticket.bench.settings import SEARCH
 from strongticket.bench.settings import SearchSettings as Settings
 from strongticket.learn.hide import hide
@@ -160,13 +160,12 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
         progress(f"GPT-2 {model}: checking {kind} steps")
         trials[kind] = Trial(model, kind, settings)
     progress(f"GPT-2 {model}: timing")
-    seconds = time_alternating(trials, repeats=settings.repeats, synchronize=waiting_for(settings.device))
+    seconds = time_alternating(trials, repeats=settings.repeats, device=settings.device)
     peaks = {kind: trial.peak_bytes() for kind, trial in trials.items()}
     micro_batches, sequences, length = settings.batch
     rows = []
     for name, trial in trials.items():
         speed, peak, dense_peak = percentiles(second / STEPS for second in seconds[name]), peaks[name], peaks["dense"]
-        ratios = [mine / theirs for mine, theirs in zip(seconds[name], seconds["dense"], strict=True)]
         rows.append(
             SearchSteps(
                 model=model,
@@ -180,7 +179,7 @@ def _measure(model: str, settings: Settings, progress: Progress) -> list[SearchS
                 trained=trial.trained,
                 **speed,
                 tokens_per_second=micro_batches * sequences * length / speed["median"],
-                time_ratio=percentiles(ratios)["median"],
+                time_ratio=ratio(seconds[name], seconds["dense"]),
                 peak_bytes=peak,
                 peak_ratio=peak / dense_peak if peak is not None and dense_peak is not None else None,
                 loss_error=trial.loss_error,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,7 +15,9 @@ from strongticket.bench import instances, measure
 from strongticket.bench import peers as milp
 from strongticket.bench.instances import Problems
 from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.peers import horowitz_sahni, torch_sort
 from strongticket.bench.settings import SubsetSumSettings as Settings
+from strongticket.ops.subset_sum import reference, subset_sum
 from strongticket.parallel import one_thread
 from strongticket.report.records import SubsetSums
 
@@ -56,6 +59,9 @@ class Comparison:
     measurements: list[SubsetSums]
     notes: list[str]  # peers that ended early, and why
 
+    def __iter__(self) -> Iterator[SubsetSums]:
+        return iter(self.measurements)
+
 
 def run(settings: Settings, *, progress: Progress = lambda step: None) -> Iterator[Comparison]:
     """Compare all engines, one number of items after another.
@@ -75,8 +81,6 @@ def count_steps(settings: Settings) -> int:
 
 def use_threads(threads: int) -> None:
     """Limit numba and torch to a number of threads."""
-    import numba
-
     available: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba starts
     if not 1 <= threads <= available:
         raise ValueError(f"threads must be between 1 and the {available} cores this process may use; got {threads}.")
@@ -96,15 +100,11 @@ def rows_to_check(n: int) -> int:
 
 def solve_ours(targets: Tensor, items: Tensor) -> Tensor:
     """Run the engine under test, on the device of its tensors."""
-    from strongticket.ops.subset_sum import subset_sum
-
     return subset_sum(targets, items).mask
 
 
 def least_errors(problems: Problems) -> NDArray[np.float64]:
     """Find the optimum of each row with the reference."""
-    from strongticket.ops.subset_sum import reference
-
     # In parts, since brute force holds every sum of every row.
     parts = (problems[start : start + 1024].to("cpu") for start in range(0, len(problems), 1024))
     return torch.cat([reference.subset_sum(*part).error for part in parts]).numpy()
@@ -158,7 +158,6 @@ def _compare(n: int, settings: Settings, progress: Progress) -> Comparison:
 
 def _batched_engines(settings: Settings, clock: str) -> dict[Engine, Solver]:
     """Ours first, then plain numba on a CPU or torch operations on a GPU; with several threads, also ours on one."""
-    from strongticket.bench.peers import torch_sort
 
     def engine(name: str, label: str, threads: int = 1) -> Engine:
         return Engine(name, label, settings.device, threads, clock)
@@ -178,30 +177,26 @@ def _solve_on_one_thread(targets: Tensor, items: Tensor) -> Tensor:
 
 
 def _horowitz_sahni(targets: Tensor, items: Tensor) -> Tensor:
-    from strongticket.bench.peers import horowitz_sahni
-
     return torch.from_numpy(horowitz_sahni.solve(targets.numpy(), items.numpy()))
 
 
 def _time_batched(tensors: tuple[Tensor, Tensor], settings: Settings) -> list[Sample]:
     clock_name, clock = measure.clock_for(settings.threads, settings.device)
-    synchronize = measure.waiting_for(settings.device)
     runs, masks = {}, {}
     for engine, solve in _batched_engines(settings, clock_name).items():
-        rows = _rows_in_time(solve, tensors, synchronize)
+        rows = _rows_in_time(solve, *tensors)
         runs[engine] = partial(solve, tensors[0][:rows], tensors[1][:rows])
         masks[engine] = runs[engine]().cpu().numpy()
-    seconds = measure.time_alternating(runs, repeats=settings.repeats, synchronize=synchronize, clock=clock)
+    seconds = measure.time_alternating(runs, repeats=settings.repeats, device=settings.device, clock=clock)
     return [Sample(of, len(masks[of]) / np.array(times), masks[of]) for of, times in seconds.items()]
 
 
-def _rows_in_time(solve: Solver, tensors: tuple[Tensor, Tensor], synchronize: Callable[[], object] | None) -> int:
+def _rows_in_time(solve: Solver, targets: Tensor, items: Tensor) -> int:
     """Return how many rows an engine solves in RUN_SECONDS, estimated by a pilot run."""
-    rows = len(tensors[0])
-    pilot = max(1, rows // 256)
-    part = (tensors[0][:pilot], tensors[1][:pilot])
-    seconds = min(measure.time_runs(lambda: solve(*part), repeats=2, synchronize=synchronize))
-    return max(pilot, min(rows, int(pilot * RUN_SECONDS / seconds)))
+    pilot = max(1, len(targets) // 256)
+    run = partial(solve, targets[:pilot], items[:pilot])
+    seconds = min(measure.time_runs(run, repeats=2, device=targets.device.type))
+    return max(pilot, min(len(targets), int(pilot * RUN_SECONDS / seconds)))
 
 
 def as_sample(peer: milp.Peer, answers: milp.Answers, settings: Settings) -> Sample:

@@ -7,6 +7,7 @@ turns. Before that, no error may be worse than Horowitz-Sahni's, nor any answer 
 import time
 from collections.abc import Iterator
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numba
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from strongticket.bench.exact import unlike_reference, worse_than_peer
 from strongticket.bench.instances import draw
-from strongticket.bench.measure import WrongAnswerError, percentiles, time_alternating
+from strongticket.bench.measure import WrongAnswerError, ratio, time_alternating
 from strongticket.bench.script import run_script
 from strongticket.ops.subset_sum import Status, subset_sum
 
@@ -65,10 +66,9 @@ def measure(items: tuple[int, ...], repeats: int) -> Iterator[dict[str, Any]]:
                 check(w[:2], a[:2])
                 runs = {"slow": partial(subset_sum, w, a), "usual": partial(subset_sum, *usual)}
                 times = time_alternating(runs, repeats=repeats, clock=time.process_time)
-                ratio = percentiles(8 * slow / usual for slow, usual in zip(*times.values(), strict=True))["median"]
-                found.append((ratio, kind, percentiles(times["slow"])["median"] / rows * 1e6))
-        ratio, kind, microseconds = max(found)
-        yield {"n": n, "times random rows": ratio, "microseconds per row": microseconds, "kind": kind}
+                found.append((8 * ratio(*times.values()), kind, median(times["slow"]) / rows * 1e6))
+        slowest, kind, microseconds = max(found)
+        yield {"n": n, "times random rows": slowest, "microseconds per row": microseconds, "kind": kind}
 
 
 if __name__ == "__main__":

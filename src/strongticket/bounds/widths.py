@@ -72,7 +72,9 @@ class Bound:
 
     def widths(self, tol: float) -> dict[str, int]:
         """Return the smallest widths that guarantee an error of at most `tol`, each a multiple of its blocks."""
-        self._check_tol(tol)
+        check_positive(tol=tol)
+        if tol >= 1 and any(line.growth is None for line in self.requirements):
+            raise ValueError(f"{self.statement} needs tol in (0, 1); got {tol}.")
         return {line.name: line.width(tol) for line in self.requirements}
 
     def error(self, widths: Widths) -> float:
@@ -84,11 +86,6 @@ class Bound:
         """Bound the probability that a source of these widths misses the error: the union bound over all its sums."""
         self._check_widths(widths)
         return min(1.0, sum(line.sums * line.miss(widths[line.name]) for line in self.requirements))
-
-    def _check_tol(self, tol: float) -> None:
-        check_positive(tol=tol)
-        if tol >= 1 and any(line.growth is None for line in self.requirements):
-            raise ValueError(f"{self.statement} needs tol in (0, 1); got {tol}.")
 
     def _check_widths(self, widths: Widths) -> None:
         names = [line.name for line in self.requirements]

@@ -1,6 +1,7 @@
 """`strongticket bench`: check the answers, then measure speed against other solvers."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -8,17 +9,8 @@ import typer
 
 from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device, with_settings
-from strongticket.cli.terminal import (
-    bad_usage,
-    console,
-    echo,
-    print_json,
-    print_parts,
-    print_table,
-    say_error,
-    say_stopped,
-)
+from strongticket.cli.options import AsJson, chosen_device, option, with_settings
+from strongticket.cli.terminal import bad_usage, echo, print_json, print_section, print_table, say_error, say_stopped
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
@@ -34,9 +26,7 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Out = Annotated[
-    Path, typer.Option(file_okay=False, help="Folder for results.jsonl, which is appended to, and figures.")
-]
+Out = Annotated[Path, option("Folder for results.jsonl, which is appended to, and figures.", file_okay=False)]
 
 
 @bench_app.command(
@@ -48,10 +38,9 @@ Out = Annotated[
 def subset_sum_command(
     out: Out = Path("results/bench"),
     figure: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Where to draw the figure.", show_default="OUT/subset-sum-DEVICE.png"),
+        Path | None, option("Where to draw the figure.", dir_okay=False, shown="OUT/subset-sum-DEVICE.png")
     ] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    as_markdown: Annotated[bool, option("Print the table as Markdown.", "--markdown")] = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -71,24 +60,29 @@ def subset_sum_command(
         echo(peer.missing, err=True)
     options["peers"] = tuple(name for name in options["peers"] if all(peer.installed for peer in choose([name])))
     settings = _settings(SubsetSumSettings, options)
-    steps = subset_sum.count_steps(settings)
-    comparisons = _run(subset_sum.run, settings, steps, out, as_json, lambda found: found.measurements)
+    comparisons: list[Comparison] = _run(subset_sum, settings, out, as_json)
     drawn = _draw(comparisons, figure or out / f"subset-sum-{settings.device}.png", settings)
     if as_json:
-        print_json(
-            {
-                "ok": True,
-                "rows": [measured._asdict() for comparison in comparisons for measured in comparison.measurements],
-                "unreachable": {str(comparison.n): comparison.unreachable for comparison in comparisons},
-                "missing": [{"peer": peer.name, "install": f"pip install {peer.package}"} for peer in missing],
-                "notes": [note for comparison in comparisons for note in comparison.notes],
-                "figure": str(drawn) if drawn else None,
-            }
+        _print_rows(
+            chain(*comparisons),
+            unreachable={str(comparison.n): comparison.unreachable for comparison in comparisons},
+            missing=[{"peer": peer.name, "install": f"pip install {peer.package}"} for peer in missing],
+            notes=[note for comparison in comparisons for note in comparison.notes],
+            figure=str(drawn) if drawn else None,
         )
     elif as_markdown:
         echo(render.comparison_markdown(comparisons))
     else:
-        _print_comparisons(comparisons, settings, drawn)
+        print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
+        for comparison in comparisons:
+            echo(
+                f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
+                f"no answer is worse than the reference's or a peer's."
+            )
+            for note in comparison.notes:
+                echo(note)
+        if drawn:
+            echo(f"figure: {drawn}")
 
 
 @bench_app.command("pensia", cls=Command, epilog="Example: strongticket bench pensia --threads 2")
@@ -101,10 +95,7 @@ def pensia_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     """
     from strongticket.bench import pensia, render
 
-    settings = _settings(PensiaSettings, options)
-    ((outcome,),) = _run(
-        lambda settings, progress: [[pensia.run(settings, progress=progress)]], settings, 2, out, as_json
-    )
+    ((outcome,),) = _run(pensia, _settings(PensiaSettings, options), out, as_json)
     if as_json:
         print_json({"ok": True, **outcome._asdict()})
     else:
@@ -125,20 +116,19 @@ def search_command(out: Out = Path("results/bench"), as_json: AsJson = False, **
     from strongticket.bench import render, search
 
     settings = _settings(SearchSettings, options)
-    found = _run(search.run, settings, search.count_steps(settings), out, as_json)
-    measured = [row for rows in found for row in rows]
+    rows = [*chain(*_run(search, settings, out, as_json))]
     if as_json:
-        print_json({"ok": True, "rows": [row._asdict() for row in measured]})
+        _print_rows(rows)
         return
     batch = " x ".join(map(str, settings.batch))
     title = f"Steps of {batch} tokens, {settings.device}, {settings.step.precision}"
-    print_table(render.search_table(measured, title))
+    print_table(render.search_table(rows, title))
 
 
 @bench_app.command("rules", cls=Command, epilog="Example: strongticket bench rules --jobs 16")
 @with_settings(RulesSettings)
 def rules_command(
-    quick: Annotated[bool, typer.Option("--quick", help="All rules for 40 steps on the smallest network.")] = False,
+    quick: Annotated[bool, option("All rules for 40 steps on the smallest network.", "--quick")] = False,
     out: Out = Path("results/rules"),
     as_json: AsJson = False,
     **options: Any,
@@ -160,7 +150,7 @@ def rules_command(
     settings = _settings(RulesSettings, options)
     rules.digits()  # fails early if scikit-learn is missing
     file, made = out / "results.jsonl", environment("cpu")
-    before = [rows for rows in find([file]).benchmarks] if file.exists() else []
+    before = find([file]).benchmarks if file.exists() else []
     done = [row.row for rows in before for row in rows.rules]
     timed = [row.row for rows in before for row in rows.rule_steps]
     with step_bar(len(rules.tasks_of(settings)) + 1, "bench rules") as step:
@@ -179,7 +169,7 @@ def rules_command(
         except KeyboardInterrupt:
             say_stopped()
     if as_json:
-        print_json({"ok": True, "rows": [row._asdict() for row in rows], "steps": [row._asdict() for row in timed]})
+        _print_rows(rows, steps=[row._asdict() for row in timed])
         return
     # All rows of the file, as on the page, not only those of this command.
     found = find([file]).benchmarks[0]
@@ -189,7 +179,7 @@ def rules_command(
 @bench_app.command("decode", cls=Command, epilog="Example: strongticket bench decode --models small --threads 1")
 @with_settings(DecodeSettings)
 def decode_command(
-    quick: Annotated[bool, typer.Option("--quick", help="The smallest network, two engines, few tokens.")] = False,
+    quick: Annotated[bool, option("The smallest network, two engines, few tokens.", "--quick")] = False,
     out: Out = Path("results/decode"),
     as_json: AsJson = False,
     **options: Any,
@@ -206,11 +196,9 @@ def decode_command(
     if quick:
         few = {"prompt": 16, "context": 8, "tokens": 2, "repeats": 3}
         options |= {"models": ("nano",), "engines": ("bits", "float32"), "threads": (1,), **few}
-    settings = _settings(DecodeSettings, options)
-    found = _run(decode.run, settings, decode.count_steps(settings), out, as_json)
-    measured = [row for rows in found for row in rows]
+    found = _run(decode, _settings(DecodeSettings, options), out, as_json)
     if as_json:
-        print_json({"ok": True, "rows": [row._asdict() for row in measured]})
+        _print_rows(chain(*found))
         return
     file = out / "results.jsonl"
     _show(decode_section(file, find([file]).benchmarks[0].decoding), out, "decode")
@@ -219,11 +207,14 @@ def decode_command(
 def _show(section: "Section", out: Path, name: str) -> None:
     """Draw a section into a folder, and print it."""
     from strongticket.charts.picture import draw
-    from strongticket.charts.terminal import show
 
     draw(section, out / name)
-    print_parts(show(section, console().width))
+    print_section(section)
     echo(f"{out / 'results.jsonl'}, {name}.png, {name}.svg")
+
+
+def _print_rows(rows: Iterable[Any], **more: object) -> None:
+    print_json({"ok": True, "rows": [row._asdict() for row in rows], **more})
 
 
 def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
@@ -235,27 +226,21 @@ def _settings(kind: Callable[..., T], options: dict[str, Any]) -> T:
         bad_usage(error)
 
 
-def _run(
-    run: Callable[..., Iterable[T]],
-    settings: SubsetSumSettings | PensiaSettings | SearchSettings | DecodeSettings,
-    steps: int,
-    out: Path,
-    as_json: bool,
-    rows_of: Callable[[T], Any] = lambda rows: rows,
-) -> list[T]:
-    """Measure; if a setting or an answer is wrong, end the command without printing a speed.
+def _run(benchmark: Any, settings: Any, out: Path, as_json: bool) -> list[Any]:
+    """Run a module of `bench`, and return its parts, of some rows each.
 
-    Rows are written as they finish, so that Ctrl-C loses only unfinished ones.
+    If a setting or an answer is wrong, the command ends without printing a speed. Rows are written as they finish, so
+    that Ctrl-C loses only unfinished ones.
     """
     from strongticket.bench.measure import WrongAnswerError, append_row
     from strongticket.progress import step_bar
 
     found = []
     try:
-        with step_bar(steps, "bench") as step:
-            for measured in run(settings, progress=step):
-                found.append(measured)
-                for row in rows_of(measured):
+        with step_bar(benchmark.count_steps(settings), "bench") as step:
+            for part in benchmark.run(settings, progress=step):
+                found.append(part)
+                for row in part:
                     append_row(out / "results.jsonl", **row._asdict(), **environment(settings.device))
     except ValueError as error:
         bad_usage(error)
@@ -280,27 +265,12 @@ def _draw(comparisons: "list[Comparison]", path: Path, settings: SubsetSumSettin
         echo("matplotlib: not installed, no figure. Install it with: pip install matplotlib", err=True)
         return None
     made = typed(Made, environment(settings.device))
-    rows = [Timed(row, made) for comparison in comparisons for row in comparison.measurements]
+    rows = [Timed(row, made) for row in chain(*comparisons)]
     where = made.gpu or f"{made.cpu}, {_threads(settings)}"
     chart = sums_chart(rows, f"{where}; identical random problems, medians of runs with 20th and 80th percentiles.")
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(Section(anchor="speed", name="Speed", title="Subset sums solved per second", lead="", blocks=(chart,)), path)
     return path
-
-
-def _print_comparisons(comparisons: "list[Comparison]", settings: SubsetSumSettings, drawn: Path | None) -> None:
-    from strongticket.bench import render
-
-    print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
-    for comparison in comparisons:
-        echo(
-            f"n = {comparison.n}: {comparison.unreachable:,} of {comparison.drawn:,} targets unreachable; "
-            f"no answer is worse than the reference's or a peer's."
-        )
-        for note in comparison.notes:
-            echo(note)
-    if drawn:
-        echo(f"figure: {drawn}")
 
 
 def _threads(settings: SubsetSumSettings) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, set_signature
+from strongticket.cli.options import NEEDED, AsJson, flag_of, option, set_signature
 from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_error
 
 if TYPE_CHECKING:
@@ -28,39 +28,27 @@ bound_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_VARIANT = Literal["paper", "tight"]
 # Options by the argument names of the theorems' functions: type, default, option.
 _ASKED: dict[str, tuple[Any, Any, Any]] = {
-    "d_model": (int, ..., typer.Option(help="Input dimension d_1.", show_default=False)),
-    "blocks": (int, ..., typer.Option(help="Number of blocks B of the target.", show_default=False)),
-    "d_out": (int | None, None, typer.Option(help="Output dimension d_2.", show_default="d-model")),
-    "n_heads": (int, 1, typer.Option("--n-heads", "--heads", help="Heads H.")),
-    "layers": (int, 1, typer.Option(min=1, help="Layers L of the target's feed-forward network.")),
-    "hidden": (
-        int | None,
-        None,
-        typer.Option(min=1, help="Size of that network's hidden layers.", show_default="d-model"),
-    ),
-    "input_norm": (float, 1.0, typer.Option(help="Largest norm of an input (alpha).")),
-    "tol": (float | None, None, typer.Option(help="Error to guarantee; prints the widths.", show_default=False)),
-    **{
-        name: (str | None, None, typer.Option(metavar="N", help=f"{words}; prints the error.", show_default=False))
-        for name, words in (
-            ("key_width", "Key width n_K"),
-            ("value_width", "Value width n_V"),
-            ("hidden_width", "Hidden width n_FC"),
-        )
-    },
+    "d_model": (int, NEEDED, option("Input dimension d_1.", shown=False)),
+    "blocks": (int, NEEDED, option("Number of blocks B of the target.", shown=False)),
+    "d_out": (int | None, None, option("Output dimension d_2.", shown="d-model")),
+    "n_heads": (int, 1, option("Heads H.", "--n-heads", "--heads")),
+    "layers": (int, 1, option("Layers L of the target's feed-forward network.", min=1)),
+    "hidden": (int | None, None, option("Size of that network's hidden layers.", min=1, shown="d-model")),
+    "input_norm": (float, 1.0, option("Largest norm of an input (alpha).")),
+    "tol": (float | None, None, option("Error to guarantee; prints the widths.", shown=False)),
+    "key_width": (str | None, None, option("Key width n_K; prints the error.", metavar="N", shown=False)),
+    "value_width": (str | None, None, option("Value width n_V; prints the error.", metavar="N", shown=False)),
+    "hidden_width": (str | None, None, option("Hidden width n_FC; prints the error.", metavar="N", shown=False)),
     "constant": (
         float | None,
         None,
-        typer.Option(help="The universal constant C; its value is not known.", show_default="smallest not ruled out"),
+        option("The universal constant C; its value is not known.", shown="smallest not ruled out"),
     ),
-    "variant": (
-        Literal["paper", "tight"],
-        "paper",
-        typer.Option(help="The paper's widths, or those of the tighter softmax lemma."),
-    ),
-    "as_json": (bool, False, typer.Option("--json", help="Print one JSON object instead of text.")),
+    "variant": (_VARIANT, "paper", option("The paper's widths, or those of the tighter softmax lemma.")),
+    "as_json": (bool, False, option("Print one JSON object instead of text.", "--json")),
 }
 
 
@@ -132,8 +120,8 @@ _add(
 )
 
 
-_OF = typer.Option(help="Of an attention (Lemma 12), or of a block (Lemma 13).")
-_MOVED = typer.Option(help="Largest change; prints the error.", show_default=False)
+_OF = option("Of an attention (Lemma 12), or of a block (Lemma 13).")
+_MOVED = option("Largest change; prints the error.", shown=False)
 
 
 def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words: str) -> None:
@@ -147,7 +135,7 @@ def _add_lemma(name: str, moved: str, more: dict[str, Any], example: str, words:
 
         as_json, move, tol, of = given.pop("as_json"), given.pop(moved), given.pop("tol"), given.pop("of", None)
         if (move is None) == (tol is None):
-            bad_usage(f"give --{moved.replace('_', '-')} to get the error, or --tol to get the largest change allowed.")
+            bad_usage(f"give {flag_of(moved)} to get the error, or --tol to get the largest change allowed.")
         try:
             if tol is None:
                 error = getattr(bounds, f"{of}_drift" if of else "softmax_error")(move, **given)
@@ -192,18 +180,13 @@ _add_lemma(
 )
 def given(
     target: Annotated[
-        Path,
-        typer.Option(
-            show_default=False, help="Safetensors file of a matrix, a ReLU network, an attention or a transformer."
-        ),
+        Path, option("Safetensors file of a matrix, a ReLU network, an attention or a transformer.", shown=False)
     ],
-    tol: Annotated[float, typer.Option(show_default=False, help="A certified error above this is a failure.")],
-    failure: Annotated[float, typer.Option(min=0, help="Share of random networks that may fail.")] = 0.05,
-    sources: Annotated[int, typer.Option(min=1, help="Random networks per width.")] = 100,
-    assignment: Annotated[
-        Literal["adaptive", "equal"], typer.Option(help="How hidden units are shared out.")
-    ] = "adaptive",
-    input_norm: Annotated[float, typer.Option(help="Largest norm of an input (alpha).")] = 1.0,
+    tol: Annotated[float, option("A certified error above this is a failure.", shown=False)],
+    failure: Annotated[float, option("Share of random networks that may fail.", min=0)] = 0.05,
+    sources: Annotated[int, option("Random networks per width.", min=1)] = 100,
+    assignment: Annotated[Literal["adaptive", "equal"], option("How hidden units are shared out.")] = "adaptive",
+    input_norm: Annotated[float, option("Largest norm of an input (alpha).")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Find the width for your own target by trying (no constant C).
@@ -220,18 +203,15 @@ def given(
     from strongticket.progress import count_bar
 
     settings: dict[str, Any] = {"tol": tol, "failure": failure, "sources": sources, "assignment": assignment}
+    settings["input_norm"] = input_norm
     with count_bar("random networks") as tell:
         try:
-            answer = width_for(
-                target_of(load_target(target)),
-                **settings,
-                input_norm=input_norm,
-                progress=lambda items, done, total: tell(done, total),
-            )
+            given = target_of(load_target(target))
+            answer = width_for(given, **settings, progress=lambda items, done, total: tell(done, total))
         except ValueError as error:
             bad_usage(error)
     if as_json:
-        print_json({**settings, "input_norm": input_norm, **asdict(answer)})
+        print_json({**settings, **asdict(answer)})
         return
     columns: dict[str, Callable[[Any], str]] = {
         "items": lambda tried: str(tried.items),
@@ -330,7 +310,7 @@ def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:
 
 def _widths(stack: "Stack", tol: float | None, texts: dict[str, str | None]) -> list[dict[str, int]]:
     """Return the widths for a tolerance, or the given ones."""
-    given, listed = [_option(n) for n, text in texts.items() if text is not None], " and ".join(map(_option, texts))
+    given, listed = [flag_of(n) for n, text in texts.items() if text is not None], " and ".join(map(flag_of, texts))
     if tol is None and not given:
         raise ValueError(f"give --tol to get widths, or {listed} to get the error; got neither.")
     if tol is not None and given:
@@ -343,15 +323,11 @@ def _widths(stack: "Stack", tol: float | None, texts: dict[str, str | None]) -> 
 
 def _parse_width(name: str, text: str | None, count: int) -> list[int]:
     if text is None:
-        raise ValueError(f"{_option(name)} is missing; all widths are needed to get the error.")
+        raise ValueError(f"{flag_of(name)} is missing; all widths are needed to get the error.")
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{_option(name)} must be whole numbers separated by commas; got {text!r}.") from None
+        raise ValueError(f"{flag_of(name)} must be whole numbers separated by commas; got {text!r}.") from None
     if len(numbers) not in (1, count):
-        raise ValueError(f"{_option(name)} must be one number, or {count} of them; got {len(numbers)}.")
+        raise ValueError(f"{flag_of(name)} must be one number, or {count} of them; got {len(numbers)}.")
     return numbers * count if len(numbers) == 1 else numbers
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

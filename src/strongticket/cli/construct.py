@@ -3,9 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from strongticket.cli.options import AsJson, Dask, DaskTimeout, Families, chosen_cluster, chosen_device, load_families
+from strongticket.cli.options import (
+    AsJson,
+    Dask,
+    DaskTimeout,
+    Families,
+    chosen_cluster,
+    chosen_device,
+    load_families,
+    option,
+)
 from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_stopped, tell
 from strongticket.errors import StrongTicketError
 
@@ -20,43 +27,33 @@ if TYPE_CHECKING:
 
 Device = Literal["cpu", "cuda"]
 ModelName = Annotated[
-    str, typer.Option("--model", metavar="NAME_OR_DIR", show_default=False, help="A Hugging Face model, or its folder.")
+    str, option("A Hugging Face model, or its folder.", "--model", metavar="NAME_OR_DIR", shown=False)
 ]
 
 
 def construct(
     model: ModelName,
-    out: Annotated[Path | None, typer.Option(dir_okay=False, show_default=False, help="Ticket file to write.")] = None,
-    items: Annotated[
-        int, typer.Option(help="Random products per entry of a matrix, 4 to 32; more are more exact.")
-    ] = 20,
-    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random weights.")] = 0,
-    what: Annotated[
-        Literal["attention", "attention+mlp"], typer.Option(help="Which matrices to replace.")
-    ] = "attention",
+    out: Annotated[Path | None, option("Ticket file to write.", dir_okay=False, shown=False)] = None,
+    items: Annotated[int, option("Random products per entry of a matrix, 4 to 32; more are more exact.")] = 20,
+    seed: Annotated[int, option("Seed of the random weights.", min=0, max=2**64 - 1)] = 0,
+    what: Annotated[Literal["attention", "attention+mlp"], option("Which matrices to replace.")] = "attention",
     parts: Annotated[
         Literal["merged", "linear"],
-        typer.Option(help="Merge heads as in the paper where possible, or treat every linear map by itself."),
+        option("Merge heads as in the paper where possible, or treat every linear map by itself."),
     ] = "merged",
     assignment: Annotated[
         Literal["adaptive", "equal"],
-        typer.Option(
-            help="How hidden units are assigned to inputs: by their weights, or in equal blocks as in the paper."
-        ),
+        option("How hidden units are assigned to inputs: by their weights, or in equal blocks as in the paper."),
     ] = "adaptive",
-    device: Annotated[Device, typer.Option(help="Where subset sums are computed.")] = "cpu",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with cuda")
-    ] = None,
+    device: Annotated[Device, option("Where subset sums are computed.")] = "cpu",
+    workers: Annotated[int | None, option("Local processes.", min=1, shown="one per core; 1 with cuda")] = None,
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     families: Families = None,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Print the model's parts, or a draft of its family, and stop.")
+        bool, option("Print the model's parts, or a draft of its family, and stop.", "--describe")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the time and file size to expect, and stop.")
-    ] = False,
+    dry_run: Annotated[bool, option("Print the time and file size to expect, and stop.", "--dry-run")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prune a wide random network into a pretrained model.
@@ -171,7 +168,6 @@ def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticke
 
 
 def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
-
     assert ticket.certificate is not None
     details = ticket.certificate.details
     parts = details["parts"]
@@ -200,16 +196,13 @@ def _print_constructed(ticket: "Ticket", out: Path, as_json: bool) -> None:
 
 def compare(
     model: ModelName,
-    ticket: Annotated[Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="Ticket file.")],
-    text: Annotated[
-        Path, typer.Option(exists=True, dir_okay=False, show_default=False, help="UTF-8 text, plain or .xz.")
-    ],
-    sentences: Annotated[int, typer.Option(min=1, help="How many sentences of the text to use.")] = 1000,
+    ticket: Annotated[Path, option("Ticket file.", exists=True, dir_okay=False, shown=False)],
+    text: Annotated[Path, option("UTF-8 text, plain or .xz.", exists=True, dir_okay=False, shown=False)],
+    sentences: Annotated[int, option("How many sentences of the text to use.", min=1)] = 1000,
     mode: Annotated[
-        Literal["merged", "literal"],
-        typer.Option(help="Run the ticket with its matrices multiplied out, or wide and random."),
+        Literal["merged", "literal"], option("Run the ticket with its matrices multiplied out, or wide and random.")
     ] = "merged",
-    device: Annotated[Device, typer.Option(help="Where to run both.")] = "cpu",
+    device: Annotated[Device, option("Where to run both.")] = "cpu",
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -264,23 +257,11 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
 def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
     from strongticket.charts.parts import table_of
 
-    yield table_of(
-        "Attention maps, distance of rows in 1-norm",
-        result["attention_maps"],
-        {
-            "layer": lambda row: str(row["layer"]),
-            "mean": lambda row: f"{row['mean_distance']:.2e}",
-            "largest": lambda row: f"{row['largest_distance']:.2e}",
-        },
-    )
-    yield table_of(
-        "Each part on the original's inputs",
-        result["parts"],
-        {
-            "part": lambda row: str(row["part"]),
-            "error": lambda row: f"{row['error']:.2e}",
-            "certified": lambda row: f"{row['certified']:.2e}",
-            "largest input": lambda row: f"{row['largest_input']:.2f}",
-            "covered input": lambda row: f"{row['input_norm']:.2f}",
-        },
-    )
+    distances = {"layer": "{layer}", "mean": "{mean_distance:.2e}", "largest": "{largest_distance:.2e}"}
+    errors = {"part": "{part}", "error": "{error:.2e}", "certified": "{certified:.2e}"}
+    errors |= {"largest input": "{largest_input:.2f}", "covered input": "{input_norm:.2f}"}
+    for caption, rows, columns in (
+        ("Attention maps, distance of rows in 1-norm", result["attention_maps"], distances),
+        ("Each part on the original's inputs", result["parts"], errors),
+    ):
+        yield table_of(caption, rows, {name: written.format_map for name, written in columns.items()})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option
+from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option, option
 from strongticket.cli.terminal import bad_usage, echo, print_json, tell
 
 if TYPE_CHECKING:
@@ -14,19 +14,16 @@ if TYPE_CHECKING:
 
 TokenizerName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "bytes, gpt2, or a folder with vocab.json and merges.txt or tokenizer.json.",
         metavar="NAME_OR_DIR",
-        help="bytes, gpt2, or a folder with vocab.json and merges.txt or tokenizer.json.",
-        show_default="the one of the search",
+        shown="the one of the search",
     ),
 ]
 Device = Annotated[str | None, device_option()]
 HowToRun = Annotated[
     Literal["auto", "dense", "bits"],
-    typer.Option(
-        "--run",
-        help="dense: every weight as a float; bits: signed constants stay bits; auto: the faster of the two.",
-    ),
+    option("dense: every weight as a float; bits: signed constants stay bits; auto: the faster of the two.", "--run"),
 ]
 
 
@@ -34,24 +31,23 @@ def evaluate(
     file: TicketFile,
     data: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Text: sample, wikitext-103, or a folder of text files or tokens.",
             metavar="NAME_OR_DIR",
-            show_default="the text of the ticket's search",
-            help="Text: sample, wikitext-103, or a folder of text files or tokens.",
+            shown="the text of the ticket's search",
         ),
     ] = None,
-    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="Split of the text.")] = "valid",
+    split: Annotated[Literal["valid", "test", "train"], option("Split of the text.")] = "valid",
     tokenizer: TokenizerName = None,
     length: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens per sequence.", show_default="as in the search, or all the model can see"),
+        int | None, option("Tokens per sequence.", min=1, shown="as in the search, or all the model can see")
     ] = None,
     sequences: Annotated[
-        int | None, typer.Option(min=1, help="Sequences per forward pass.", show_default="as in the search, or 8")
+        int | None, option("Sequences per forward pass.", min=1, shown="as in the search, or 8")
     ] = None,
     precision: Annotated[
         Literal["float32", "bfloat16"] | None,
-        typer.Option(show_default="as in the search; float32 on a CPU", help="Precision of products."),
+        option("Precision of products.", shown="as in the search; float32 on a CPU"),
     ] = None,
     run: HowToRun = "auto",
     device: Device = None,
@@ -115,13 +111,11 @@ def _recorded_text(recorded: "Recorded | None") -> str:
 
 def generate(
     file: TicketFile,
-    prompt: Annotated[str, typer.Option(help="Start of the text.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to write.")] = 200,
-    temperature: Annotated[
-        float, typer.Option(min=0, help="Randomness of the draws; 0 always takes the likeliest token.")
-    ] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw from this many of the likeliest tokens; 0 for all.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the draws.")] = 0,
+    prompt: Annotated[str, option("Start of the text.")] = "",
+    tokens: Annotated[int, option("Tokens to write.", min=1)] = 200,
+    temperature: Annotated[float, option("Randomness of the draws; 0 always takes the likeliest token.", min=0)] = 0.8,
+    top_k: Annotated[int, option("Draw from this many of the likeliest tokens; 0 for all.", min=0)] = 40,
+    seed: Annotated[int, option("Seed of the draws.", min=0, max=2**63 - 1)] = 0,
     tokenizer: TokenizerName = None,
     run: HowToRun = "auto",
     device: Device = None,

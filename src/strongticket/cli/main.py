@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,18 +14,12 @@ from strongticket.cli.bound import bound_app
 from strongticket.cli.construct import compare, construct
 from strongticket.cli.help_page import Command
 from strongticket.cli.language import evaluate, generate
-from strongticket.cli.options import AsJson, Families, TicketFile, load_families, refuse_unused
+from strongticket.cli.options import AsJson, Families, TicketFile, load_families, option, refuse_unused
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
 from strongticket.cli.terminal import console, echo, print_json, print_parts, say_error, tell
 from strongticket.errors import StrongTicketError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from strongticket.construct.samples import SampleCertificate
-    from strongticket.tickets.ticket import Ticket
 
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
@@ -70,7 +64,7 @@ def options(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
+        option("Print the version and exit.", "--version", "-V", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Find the network already inside a random one: a seed and a bit per weight, no weight is trained.
@@ -83,14 +77,15 @@ def options(
 
 def show(
     file: TicketFile,
-    every: Annotated[bool, typer.Option("--all", help="List every tensor, however many.")] = False,
+    every: Annotated[bool, option("List every tensor, however many.", "--all")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a ticket's tensors, densities, size and certificate."""
     from strongticket.cli.show import render
     from strongticket.tickets.summary import summarize
+    from strongticket.tickets.ticket import Ticket
 
-    summary = summarize(_load(file), file)
+    summary = summarize(Ticket.load(file), file)
     if as_json:
         print_json(summary.as_json())
     else:
@@ -102,18 +97,13 @@ def show(
 def verify(
     file: TicketFile,
     target: Annotated[
-        Path | None,
-        typer.Option(exists=True, help="The target of the certificate: a safetensors file or a model folder."),
+        Path | None, option("The target of the certificate: a safetensors file or a model folder.", exists=True)
     ] = None,
     samples: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Inputs to bound the error on: .npy, or one tensor as .safetensors."
-        ),
+        option("Inputs to bound the error on: .npy, or one tensor as .safetensors.", exists=True, dir_okay=False),
     ] = None,
-    radius: Annotated[
-        float | None, typer.Option(show_default="0", help="How far each token of the samples may move.")
-    ] = None,
+    radius: Annotated[float | None, option("How far each token of the samples may move.", shown="0")] = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,25 +113,29 @@ def verify(
     certificate is computed again. With --samples the error on these inputs is bounded, too; through several blocks that
     says far more than the certificate for all inputs. Exits with 1 and a list of failures if anything does not hold.
     """
-    from strongticket.progress import doing, rate_bar
-
     unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_unused(unused if target is None else [], "--target, which is not given")
     refuse_unused(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
-    ticket = _load(file)
-    inputs = _load_samples(ticket, samples) if samples is not None else None
+    from strongticket.construct.samples import certify, check_family
+    from strongticket.construct.target import load_samples, load_target
+    from strongticket.pretrained.verify import target_failures
+    from strongticket.progress import doing, rate_bar
+    from strongticket.tickets.ticket import Ticket
+
+    ticket = Ticket.load(file)
+    if samples is not None:
+        check_family(ticket)
+        inputs = load_samples(samples)
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
-        from strongticket.pretrained.verify import target_failures
-
         load_families(families)
         with doing("computing the certificate from the target"):
             failures += target_failures(ticket, target)
     found = None
-    if target is not None and inputs is not None and not failures:
+    if target is not None and samples is not None and not failures:
         with doing("bounding the error on the samples"):
-            found = _certify(ticket, target, inputs, radius or 0.0)
+            found = certify(ticket, load_target(target), inputs, radius=radius or 0.0)
     if as_json:
         outcome = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(outcome | ({"samples": found.as_json()} if found else {}))
@@ -161,7 +155,7 @@ def verify(
 
 def export(
     file: TicketFile,
-    out: Annotated[Path, typer.Option(file_okay=False, show_default=False, help="Folder to write into.")],
+    out: Annotated[Path, option("Folder to write into.", file_okay=False, shown=False)],
     as_json: AsJson = False,
 ) -> None:
     """Write a ticket's masked weights as plain safetensors.
@@ -170,35 +164,15 @@ def export(
     """
     from strongticket.progress import rate_bar
     from strongticket.tickets.export import DESCRIPTION, WEIGHTS, describe, export_ticket
+    from strongticket.tickets.ticket import Ticket
 
-    ticket = _load(file)
+    ticket = Ticket.load(file)
     with rate_bar("writing weights", ticket.numel) as advance:
         export_ticket(ticket, out, advance)
     if as_json:
         print_json(describe(ticket))
     else:
         echo(f"{out / WEIGHTS}: {len(ticket.tensors) + len(ticket.dense)} tensors, described in {out / DESCRIPTION}")
-
-
-def _load(file: Path) -> "Ticket":
-    from strongticket.tickets.ticket import Ticket
-
-    return Ticket.load(file)
-
-
-def _load_samples(ticket: "Ticket", file: Path) -> "Tensor":
-    from strongticket.construct.samples import check_family
-    from strongticket.construct.target import load_samples
-
-    check_family(ticket)
-    return load_samples(file)
-
-
-def _certify(ticket: "Ticket", target: Path, samples: "Tensor", radius: float) -> "SampleCertificate":
-    from strongticket.construct.samples import certify
-    from strongticket.construct.target import load_target
-
-    return certify(ticket, load_target(target), samples, radius=radius)
 
 
 def _add(command: Callable[..., None], example: str, kind: type[Command] = Command) -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from strongticket.cluster import Cluster
 
 
+NEEDED = inspect.Parameter.empty  # the default of an option that must be given
+
+
 def _ticket_file(path: Path) -> Path:
     """Refuse a folder; if it has a search's ticket, name it."""
     if not path.is_dir():
@@ -22,53 +25,40 @@ def _ticket_file(path: Path) -> Path:
     raise typer.BadParameter(f"{path} is a folder; give a ticket file{f', such as {found[0]}' if found else ''}.")
 
 
+def option(about: str, *names: str, panel: str | None = None, shown: bool | str = True, **more: Any) -> Any:
+    """Declare an option by its help; without `names`, its parameter names it. `shown` is its default in words."""
+    return typer.Option(*names, help=about, rich_help_panel=panel, show_default=shown, **more)
+
+
 TicketFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", exists=True, show_default=False, help="Ticket file.", callback=_ticket_file),
 ]
 Families = Annotated[
     Path | None,
-    typer.Option(
-        exists=True, dir_okay=False, show_default=False, help="Python file that registers your own model families."
-    ),
+    option("Python file that registers your own model families.", exists=True, dir_okay=False, shown=False),
 ]
-Dask = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler to run on, such as tcp://host:8786.")
-]
-DaskTimeout = Annotated[
-    float | None,
-    typer.Option(
-        min=1,
-        metavar="SECONDS",
-        show_default="120",
-        help="Give up after this long without a finished task or an answer from a worker.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Dask = Annotated[str | None, option("A Dask scheduler to run on, such as tcp://host:8786.", metavar="ADDRESS")]
+_TIMEOUT = "Give up after this long without a finished task or an answer from a worker."
+DaskTimeout = Annotated[float | None, option(_TIMEOUT, min=1, metavar="SECONDS", shown="120")]
+AsJson = Annotated[bool, option("Print one JSON object instead of text.", "--json")]
 
 
 def device_option(panel: str | None = None) -> Any:
     """Make the device option of a command that uses a GPU if there is one."""
-    words: dict[str, Any] = {"metavar": "DEVICE", "help": "cpu or cuda.", "show_default": "cuda if there is one"}
-    return typer.Option("--device", rich_help_panel=panel, **words)
+    return option("cpu or cuda.", "--device", metavar="DEVICE", panel=panel, shown="cuda if there is one")
 
 
 def set_signature(command: Callable[..., None], options: Mapping[str, tuple[Any, Any, Any]]) -> None:
-    """Give a command options from data, for typer: type, default (... for none) and `typer.Option` of each name."""
-    hints = {name: Annotated[kind, option] for name, (kind, _, option) in options.items()}
-    command.__annotations__ = hints
+    """Give a command options from data, for typer: type, default (`NEEDED` for none) and `option` of each name."""
+    parameters = [_parameter(name, *described) for name, described in options.items()]
     # Typer reads this attribute, which functions do not declare.
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if options[name][1] is ... else options[name][1],
-                annotation=hint,
-            )
-            for name, hint in hints.items()
-        ]
-    )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, place, default=default, annotation=Annotated[kind, option])
 
 
 def with_settings(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -104,58 +94,51 @@ def _options(kind: type[Any], **heading: str) -> Iterator[inspect.Parameter]:
 
 def _option(own: "Field[Any]", more: dict[str, Any]) -> inspect.Parameter:
     """Make an option as typer reads it from a function's signature."""
-    flag, kind, shown = f"--{own.name.replace('_', '-')}", own.type, own.metadata["shown"]
+    flag, kind, shown = flag_of(own.name), own.type, own.metadata["shown"]
     default: Any = own.default
     if get_origin(kind) is tuple:
-        more |= {"metavar": "LIST", "callback": _list_of(get_args(kind)[0], flag)}
+        item, wanted = get_args(kind)[0], "whole numbers separated by commas, such as 8,16"
+        read = _reader(flag, wanted, lambda text: tuple(item(part.strip()) for part in text.split(",")))
+        more |= {"metavar": "LIST", "callback": read}
         kind, default = str, ",".join(map(str, default))
     if shown is not None:
         kind, default, more["show_default"] = kind | None, None, shown or False  # type: ignore[operator]
     words = [get_args(part) for part in get_args(kind) if get_origin(part) is Literal]
     if float in get_args(kind) and words:  # typer does not support this union
         kind = str
-        more |= {"metavar": "|".join(("X", *words[0])), "callback": _number_or(words[0], flag)}
+        more |= {"metavar": "|".join(("X", *words[0])), "callback": _reader(flag, " or a number", float, words[0])}
     if words and any(get_origin(part) is Mapping for part in get_args(kind)):
         kind = str
-        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": _numbers_or(words[0], flag)}
+        read = _reader(flag, ", or NAME=X,... with a number for each", _numbers, words[0])
+        more |= {"metavar": "|".join((*words[0], "NAME=X,...")), "callback": read}
     if get_origin(kind) is Literal and len("|".join(get_args(kind))) > _WIDEST_CHOICES:
         more |= {"metavar": "NAME", "help": f"{more['help']} One of {', '.join(get_args(kind))}."}
     # Typer adds --no-NAME to flags it names itself, which is useless for a flag that is off by default.
     names = [] if bool in (kind, *get_args(kind)) and default is not False else [flag]
-    place, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind, typer.Option(*names, **more)]
-    return inspect.Parameter(own.name, place, default=default, annotation=annotation)
+    return _parameter(own.name, kind, default, typer.Option(*names, **more))
 
 
-def _number_or(words: Sequence[str], flag: str) -> Callable[[str], float | str]:
-    def read(text: str) -> float | str:
+def _reader(
+    flag: str, wanted: str, read: Callable[[str], object], words: Sequence[str] = ()
+) -> Callable[[str | None], object]:
+    """Make a callback that reads what typer cannot; the option may also be left out or be one of some words."""
+
+    def value(text: str | None) -> object:
         try:
-            return text if text in words else float(text)
+            return text if text is None or text in words else read(text)
         except ValueError:
-            bad_usage(f"{flag} must be {' or '.join(words)} or a number; got {text!r}.")
+            bad_usage(f"{flag} must be {' or '.join(words)}{wanted}; got {text!r}.")
 
-    return read
-
-
-def _numbers_or(words: Sequence[str], flag: str) -> Callable[[str], dict[str, float] | str]:
-    def read(text: str) -> dict[str, float] | str:
-        if text in words:
-            return text
-        try:
-            return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
-        except ValueError:
-            bad_usage(f"{flag} must be {' or '.join(words)}, or NAME=X,... with a number for each; got {text!r}.")
-
-    return read
+    return value
 
 
-def _list_of(kind: type[Any], flag: str) -> Callable[[str | None], tuple[Any, ...] | None]:
-    def read(text: str | None) -> tuple[Any, ...] | None:
-        try:
-            return None if text is None else tuple(kind(part.strip()) for part in text.split(","))
-        except ValueError:
-            bad_usage(f"{flag} must be whole numbers separated by commas, such as 8,16; got {text!r}.")
+def _numbers(text: str) -> dict[str, float]:
+    return {name: float(number) for name, number in (part.rsplit("=", 1) for part in text.split(","))}
 
-    return read
+
+def flag_of(name: str) -> str:
+    """Return a parameter's name on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from strongticket.cli.options import AsJson
+from strongticket.cli.options import AsJson, option
 from strongticket.cli.terminal import echo, print_json
 from strongticket.errors import StrongTicketError
 
@@ -15,7 +15,7 @@ def report(
         list[Path],
         typer.Argument(metavar="DIR", show_default=False, help="Folders with results or tickets, or single files."),
     ],
-    out: Annotated[Path, typer.Option(dir_okay=False, help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, option("The page to write.", dir_okay=False)] = Path("report.html"),
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page of figures, tickets and timings.

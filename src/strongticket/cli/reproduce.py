@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,13 @@ from strongticket.cli.options import (
     chosen_cluster,
     chosen_device,
     device_option,
+    flag_of,
     given_options,
+    option,
     refuse_unused,
     with_settings,
 )
-from strongticket.cli.terminal import bad_usage, console, echo, print_json, print_parts, say_stopped
+from strongticket.cli.terminal import bad_usage, echo, print_json, print_section, say_stopped
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import FIGURES, TEXT_FIGURES
 from strongticket.experiments.options import ON_TEXT, VARIANT, Options
@@ -28,11 +31,8 @@ if TYPE_CHECKING:
     from strongticket.experiments.figure import Figure, How
     from strongticket.experiments.language import Work
 
+_on_text = partial(option, panel=ON_TEXT)
 _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
-
-
-def _on_text(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=ON_TEXT, **more)
 
 
 @with_settings(Options)
@@ -47,9 +47,7 @@ def reproduce(
             autocompletion=lambda incomplete: [name for name in FIGURES if name.startswith(incomplete)],
         ),
     ],
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes.", show_default="one per core; 1 with --quick")
-    ] = None,
+    workers: Annotated[int | None, option("Local processes.", min=1, shown="one per core; 1 with --quick")] = None,
     dask: Dask = None,
     dask_timeout: DaskTimeout = None,
     data: Annotated[
@@ -57,7 +55,7 @@ def reproduce(
         _on_text(
             "Text for the missing runs, as in `search`. Without it, finished runs are drawn.",
             metavar="NAME_OR_DIR",
-            show_default="none; sample with --quick",
+            shown="none; sample with --quick",
         ),
     ] = None,
     also: Annotated[
@@ -72,13 +70,13 @@ def reproduce(
     keep: Annotated[bool, _on_text("Keep each run's folder with its ticket.", "--keep")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Folder for the results; each figure has its own in it.",
             file_okay=False,
-            help="Folder for the results; each figure has its own in it.",
-            show_default="out; a variant: out/VARIANT; from fig7 on: results",
+            shown="out; a variant: out/VARIANT; from fig7 on: results",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json: Annotated[bool, option("Print one JSON object instead of tables.", "--json")] = False,
     **settings: Any,
 ) -> None:
     """Reproduce the paper's figures, or a variant of your own.
@@ -112,9 +110,8 @@ def reproduce(
         if on_text and data is not None and how.work is None:
             models = options.models or ("nano" if quick else "mini",)
             how = replace(how, work=_work(data, also, tokenizer, minutes, device, keep, models))
-        results[figure.name] = _reproduce(
-            figure, config, out or _usual_folder(options, on_text), how, options.only, as_json
-        )
+        folder = out or _usual_folder(options, on_text)
+        results[figure.name] = _reproduce(figure, config, folder, how, options.only, as_json)
     if as_json:
         print_json(results)
     if empty := [result["error"] for result in results.values() if "error" in result]:
@@ -136,30 +133,23 @@ def _refuse_what_is_not_used(context: typer.Context, chosen: list[str]) -> None:
     on_text = [name for name in chosen if name in TEXT_FIGURES]
     panels = {option.name: getattr(option, "rich_help_panel", None) for option in context.command.params}
     for_any = {"figures", "quick", "out", "as_json"}
-    for unused, about, names in (
-        (not on_text, "figures on text, from fig7 on", [name for name in panels if panels[name] == ON_TEXT]),
-        (
-            len(on_text) == len(chosen),
-            "figures of constructions, fig4 to scans",
-            [name for name in panels if panels[name] in (None, VARIANT) and name not in for_any],
-        ),
-    ):
-        if unused:
-            refuse_unused([_flag(name) for name in names if name in given], f"{about}, and none was given")
+    for_text = [name for name, panel in panels.items() if panel == ON_TEXT]
+    for_others = [name for name, panel in panels.items() if panel in (None, VARIANT) and name not in for_any]
+    about = "figures {}, and none was given"
+    if not on_text:
+        refuse_unused([flag_of(name) for name in for_text if name in given], about.format("on text, from fig7 on"))
+    if len(on_text) == len(chosen):
+        others = [flag_of(name) for name in for_others if name in given]
+        refuse_unused(others, about.format("of constructions, fig4 to scans"))
     if context.params["quick"]:
         if "schedule" in given:
             bad_usage("--quick has its own schedule; leave out --quick or --schedule.")
     elif context.params["data"] is None:
-        refuse_unused([_flag(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        refuse_unused([flag_of(name) for name in _RUN_OPTIONS if name in given], "new runs, which need --data")
 
 
 def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: str, as_json: bool) -> dict[str, Any]:
     """Make one figure, print it, and return a summary."""
-    from strongticket.charts.terminal import show
     from strongticket.cli.watch import watched_runs
     from strongticket.experiments.figure import NothingToDrawError, reproduce_figure
     from strongticket.experiments.results import RESULT
@@ -179,7 +169,7 @@ def _reproduce(figure: "Figure[Any]", config: Any, out: Path, how: "How", only: 
     for line in warnings:
         echo(line, err=True)
     if not as_json:
-        print_parts(show(figure.section(result), console().width))
+        print_section(figure.section(result))
         if result.get("missing"):
             echo(_missing_line(result["missing"], how.work is not None, only))
         echo(f"{folder / RESULT}, {figure.name}.png, {figure.name}.svg")

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from strongticket.cli.help_page import Command
-from strongticket.cli.options import AsJson, chosen_device, device_option, given_options, refuse_unused, with_settings
+from strongticket.cli.options import (
+    AsJson,
+    chosen_device,
+    device_option,
+    given_options,
+    option,
+    refuse_unused,
+    with_settings,
+)
 from strongticket.cli.terminal import bad_usage, echo, print_json, tell
 from strongticket.environment import command_line
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
@@ -31,59 +39,44 @@ def search(
     context: typer.Context,
     data: Annotated[
         str,
-        typer.Option(
-            metavar="NAME_OR_DIR", help="Text: wikitext-103, sample, or a folder with train and valid text files."
-        ),
+        option("Text: wikitext-103, sample, or a folder with train and valid text files.", metavar="NAME_OR_DIR"),
     ] = "wikitext-103",
     tokenizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME_OR_DIR", help="bytes, gpt2, or a folder with its files.", show_default="gpt2; sample: bytes"
-        ),
+        option("bytes, gpt2, or a folder with its files.", metavar="NAME_OR_DIR", shown="gpt2; sample: bytes"),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the runs; each seed has its own in it.")
-    ] = Path("out/search"),
+    out: Annotated[Path, option("Folder for the runs; each seed has its own in it.", file_okay=False)] = Path(
+        "out/search"
+    ),
     budget_bytes: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
+            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
             min=1,
             metavar="N",
-            show_default=False,
-            help="Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
-            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
+            shown=False,
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with consecutive seeds.")] = 1,
+    seeds: Annotated[int, option("Number of runs, with consecutive seeds.", min=1)] = 1,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Epochs of {STEPS_PER_EPOCH} steps.", show_default=str(EPOCHS), rich_help_panel=SCHEDULE
-        ),
+        int | None, option(f"Epochs of {STEPS_PER_EPOCH} steps.", min=1, panel=SCHEDULE, shown=str(EPOCHS))
     ] = None,
     device: Annotated[str | None, device_option(MACHINE)] = None,
     compiled: Annotated[
-        bool | None,
-        typer.Option(
-            "--compile/--no-compile", help="Use torch.compile.", show_default="on cuda", rich_help_panel=MACHINE
-        ),
+        bool | None, option("Use torch.compile.", "--compile/--no-compile", panel=MACHINE, shown="on cuda")
     ] = None,
     deterministic: Annotated[
         bool,
-        typer.Option(
-            help="Give the same ticket, bit for bit, in every run on the same kind of GPU; a little slower.",
-            rich_help_panel=MACHINE,
+        option(
+            "Give the same ticket, bit for bit, in every run on the same kind of GPU; a little slower.", panel=MACHINE
         ),
     ] = True,
     checkpoint_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds between checkpoints: the most work a crash can lose.", rich_help_panel=MACHINE
-        ),
+        float, option("Seconds between checkpoints: the most work a crash can lose.", min=0, panel=MACHINE)
     ] = 300.0,
     keep: Annotated[
-        bool,
-        typer.Option(help="Write the ticket (or a dense run's weights), or only the numbers.", rich_help_panel=MACHINE),
+        bool, option("Write the ticket (or a dense run's weights), or only the numbers.", panel=MACHINE)
     ] = True,
     as_json: AsJson = False,
     **settings: Any,
@@ -107,26 +100,15 @@ def search(
             config = _config(settings, epochs, place)
         chosen = range(config.seed, config.seed + seeds)
         replace(config, seed=chosen[-1])  # refuses an invalid seed
-        if config.mode == "search":
-            _refuse_settings_of(config.policy.rule)
+        if config.mode == "search" and ":" in config.policy.rule:  # refuses settings that the rule does not have
+            from strongticket.learn.rules.rule import as_rule
+
+            as_rule(config.policy.rule)
     except ValueError as error:
         bad_usage(str(error))
     compiler = "inductor" if (compiled if compiled is not None else place == "cuda") else None
-    _run_seeds(
-        config,
-        chosen,
-        (data, tokenizer),
-        out,
-        {
-            "compiler": compiler,
-            "deterministic": deterministic,
-            "checkpoint_seconds": checkpoint_seconds,
-            "keep": keep,
-        },
-        place,
-        as_json,
-        budget_bytes,
-    )
+    means = {"compiler": compiler, "deterministic": deterministic, "checkpoint_seconds": checkpoint_seconds}
+    _run_seeds(config, chosen, (data, tokenizer), out, {**means, "keep": keep}, place, as_json, budget_bytes)
 
 
 def _recommended(
@@ -140,10 +122,7 @@ def _recommended(
     if scales not in (None, "none"):
         bad_usage("--budget-bytes chooses the scales; leave out --scales, or give --scales none for a strong ticket.")
     decided = ({own.name for own in fields(Policy)} - {"scales"} | {"size", "mode", "stored", "activation"}) & given
-    refuse_unused(
-        [option.opts[0] for option in context.command.params if option.name in decided],
-        "searches without --budget-bytes, which chooses them",
-    )
+    _refuse(context, decided, "searches without --budget-bytes, which chooses them")
     chosen = recommend(budget, strong=scales == "none")
     asked = {name: settings[name] for name in given & settings.keys() - {"scales"}}
     if epochs is not None:
@@ -162,18 +141,11 @@ def _refuse_what_is_not_used(context: typer.Context) -> None:
     if {"steps", "epochs"} <= given:
         bad_usage("--steps and --epochs both say how long the run is; give one of them.")
     if context.params["mode"] == "dense":
-        unused = given & {own.name for own in fields(Policy)}
-        refuse_unused(
-            [option.opts[0] for option in context.command.params if option.name in unused], "--mode search, not dense"
-        )
+        _refuse(context, given & {own.name for own in fields(Policy)}, "--mode search, not dense")
 
 
-def _refuse_settings_of(rule: str) -> None:
-    """Refuse settings that a rule does not have, before any text is read."""
-    if ":" in rule:  # else there is nothing to refuse, and nothing to import
-        from strongticket.learn.rules.rule import as_rule
-
-        as_rule(rule)
+def _refuse(context: typer.Context, unused: set[str], about: str) -> None:
+    refuse_unused([option.opts[0] for option in context.command.params if option.name in unused], about)
 
 
 def _config(settings: dict[str, Any], epochs: int | None, device: str) -> RunConfig:

@@ -12,8 +12,7 @@ from strongticket.errors import printable
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from strongticket.charts.parts import Table
-
+    from strongticket.charts.parts import Section, Table
 
 STOPPED = "Stopped; the same command resumes."
 # All control characters but tab and line end, and those that reorder the text around them.
@@ -59,6 +58,13 @@ def print_table(table: "Table") -> None:
     from strongticket.charts.terminal import show_table
 
     print_parts(show_table(table, console().width))
+
+
+def print_section(section: "Section") -> None:
+    """Print a section's words, figures and tables."""
+    from strongticket.charts.terminal import show
+
+    print_parts(show(section, console().width))
 
 
 def bar(share: float, cells: int = 12, *, ascii_only: bool = False) -> str:

@@ -282,12 +282,12 @@ def to_hugging_face(model: GPT2) -> nn.Module:
     theirs: nn.Module = transformers.GPT2LMHeadModel(settings).to(model.tokens.weight.device)
     target = theirs.state_dict()
     for their_name, names, transposed in _layers(config):
-        layers = [model.get_submodule(name) for name in names]
+        layers: list[Any] = [model.get_submodule(name) for name in names]
         # Read as attributes, not from the state dict, so that a masked layer gives its masked weight.
-        weights = torch.cat([_tensor(layer.weight) for layer in layers])
+        weights = torch.cat([layer.weight for layer in layers])
         target[f"{their_name}.weight"].copy_(weights.T if transposed else weights)
         if f"{their_name}.bias" in target:
-            biases = [_tensor(layer.bias) for layer in layers] if config.bias else [torch.zeros(len(weights))]
+            biases = [layer.bias for layer in layers] if config.bias else [torch.zeros(len(weights))]
             target[f"{their_name}.bias"].copy_(torch.cat(biases))
     for kind in ("weight", "bias"):
         target[f"transformer.ln_f.{kind}"].mul_(config.output_gain)
@@ -327,8 +327,3 @@ def _check_hugging_face(config: Any) -> None:
 
 def _norm(config: GPT2Config) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
-
-
-def _tensor(value: Tensor | nn.Module) -> Tensor:
-    assert isinstance(value, Tensor)
-    return value

@@ -1,7 +1,7 @@
 """A GPT-2 that calls its layers and never reads their weights, so that other kinds of layers can replace them."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812, the usual name
@@ -41,7 +41,9 @@ class LayeredGPT2(GPT2):
         self.config = model.config
         for name, part in model.named_children():
             self.add_module(name, part)
-        self.head: nn.Module = model.head or tied_head(model.tokens)  # type: ignore[assignment]
+        tokens: Any = model.tokens  # without a head, its memory is shared
+        tied = SignedLinear(tokens.matrix) if isinstance(tokens, SignedEmbedding) else _linear(tokens.weight, None)
+        self.head: nn.Module = model.head or tied  # type: ignore[assignment]
         for block in cast("list[Block]", self.blocks):
             block.attention = LayeredAttention(block.attention)
         self.requires_grad_(False).eval()
@@ -67,21 +69,13 @@ class LayeredGPT2(GPT2):
         return torch.stack(losses).sum() / targets.numel()
 
 
-def tied_head(tokens: nn.Module) -> nn.Module:
-    """Make an output layer that shares the embedding's memory."""
-    if isinstance(tokens, SignedEmbedding):
-        return SignedLinear(tokens.matrix)
-    return _linear(cast(nn.Parameter, tokens.weight), None)
-
-
 def plain_layers(model: nn.Module) -> None:
     """Replace subclasses of torch's linear layer in a module by the layer itself, with shared memory."""
     for module in model.modules():
         for name, child in module.named_children():
             if isinstance(child, nn.Linear) and type(child) is not nn.Linear:
-                module.add_module(
-                    name, _linear(cast(nn.Parameter, child.weight), cast("nn.Parameter | None", child.bias))
-                )
+                layer: Any = child
+                module.add_module(name, _linear(layer.weight, layer.bias))
 
 
 def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:

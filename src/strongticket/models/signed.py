@@ -213,36 +213,32 @@ class SignedConv(nn.Module):
 
     def __init__(self, matrix: Matrix, like: nn.Conv1d | nn.Conv2d) -> None:
         super().__init__()
-        self.matrix, self.window = matrix, like.kernel_size
-        self.stride, self.dilation, self.mode = like.stride, like.dilation, like.padding_mode
+        self.matrix, self.axes, self.mode = matrix, len(like.kernel_size), like.padding_mode
+        # A single axis is the second of two.
+        self.window, self.stride, self.dilation = (
+            (*[1] * (2 - self.axes), *settings) for settings in (like.kernel_size, like.stride, like.dilation)
+        )
         self.padding: list[int] = like._reversed_padding_repeated_twice
         self.register_parameter("bias", like._parameters["bias"])
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to (B, in, ...), or to one image (in, ...)."""
-        if x.dim() == len(self.window) + 1:
+        if x.dim() == self.axes + 1:
             return self.forward(x[None])[0]
         mode = "constant" if self.mode == "zeros" else self.mode
         padded = F.pad(_floats(x), self.padding, mode=mode)
-        sizes = [
-            (size - step * (window - 1) - 1) // stride + 1
-            for size, window, stride, step in zip(
-                padded.shape[2:], self.window, self.stride, self.dilation, strict=True
-            )
-        ]
-        image = padded if len(self.window) == 2 else padded[:, :, None]  # one axis is the second of two
-        window, stride, dilation = (
-            settings if len(settings) == 2 else (1, *settings) for settings in (self.window, self.stride, self.dilation)
-        )
-        patches = F.unfold(image, window, dilation, stride=stride)  # (B, in * window, places)
+        image = padded if self.axes == 2 else padded[:, :, None]
+        along = zip(image.shape[2:], self.window, self.stride, self.dilation, strict=True)
+        sizes = [(size - step * (window - 1) - 1) // stride + 1 for size, window, stride, step in along]
+        patches = F.unfold(image, self.window, self.dilation, stride=self.stride)  # (B, in * window, places)
         y: Tensor = self.matrix(patches.mT)  # (B, places, out)
         y = (y if self.bias is None else y + self.bias).mT
-        return y.reshape(*y.shape[:2], *sizes).to(x.dtype)
+        return y.reshape(*y.shape[:2], *sizes[-self.axes :]).to(x.dtype)
 
     @property
     def weight(self) -> Tensor:
         """The weights, unpacked at each access."""
-        return self.matrix.dense().view(self.matrix.shape[0], -1, *self.window)
+        return self.matrix.dense().view(self.matrix.shape[0], -1, *self.window[-self.axes :])
 
 
 def weight_bytes(model: nn.Module) -> int:

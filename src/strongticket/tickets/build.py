@@ -80,22 +80,19 @@ class _Weights:
     """The masked weights and dense tensors of a ticket as float64, under a prefix."""
 
     def __init__(self, ticket: Content, device: torch.device | str | None, prefix: str = "") -> None:
-        self.ticket, self.device, self._prefix = ticket, device, prefix
+        self.ticket, self.device, self.prefix = ticket, device, prefix
         self._masked = ticket.materialize(device=device)
 
     def below(self, prefix: str) -> "_Weights":
-        return _Weights(self.ticket, self.device, f"{self._prefix}{prefix}")
+        return _Weights(self.ticket, self.device, f"{self.prefix}{prefix}")
 
     def random(self, name: str) -> Tensor:
-        return self._masked[f"{self._prefix}{name}"].double()
+        return self._masked[f"{self.prefix}{name}"].double()
 
     def dense(self, name: str) -> Tensor | None:
-        tensor = self.ticket.dense.get(f"{self._prefix}{name}")
+        tensor = self.ticket.dense.get(f"{self.prefix}{name}")
         # A copy, or the network could write into the ticket.
         return tensor.value.to(device=self.device, dtype=torch.float64, copy=True) if tensor else None
-
-    def check_blocks(self, name: str) -> None:
-        check_blocks(self.ticket, f"{self._prefix}{name}")
 
 
 def check_blocks(ticket: Content, name: str) -> None:
@@ -119,12 +116,12 @@ def _feedforward(settings: dict[str, Any], weights: _Weights, merged: bool) -> n
         pairs = [matrix for pair in zip(firsts, seconds, strict=True) for matrix in pair]
         return FeedForward(pairs, [bias for b in biases for bias in (None, b)])
     for i in layers:
-        weights.check_blocks(f"layer.{i}.first")
-    return SignSplitNetwork(
-        [second @ first.clamp(min=0) for first, second in zip(firsts, seconds, strict=True)],
-        [second @ first.clamp(max=0) for first, second in zip(firsts, seconds, strict=True)],
-        biases,
+        check_blocks(weights.ticket, f"{weights.prefix}layer.{i}.first")
+    positive, negative = (
+        [second @ first.clamp(**side) for first, second in zip(firsts, seconds, strict=True)]
+        for side in ({"min": 0}, {"max": 0})
     )
+    return SignSplitNetwork(positive, negative, biases)
 
 
 def _attention(settings: dict[str, Any], weights: _Weights, merged: bool) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 import torch
@@ -119,7 +120,11 @@ class Content:
     @property
     def identity(self) -> str:
         """SHA-256 of the uncompressed content: the same ticket has the same identity, however it is stored."""
-        return _identity(self)
+        digest = hashlib.sha256(b"strongticket identity 1\x00")
+        digest.update(canonical_json(content_of(self)).encode() + b"\x00")
+        for piece in chain(_symbols_of(self), (tensor.to_bytes() for tensor in self.dense.values())):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def materialize(self, *, device: torch.device | str | None = None) -> "MaskedWeights":
         """Return a mapping of names to masked weights; each tensor is regenerated on access, and not kept."""
@@ -197,26 +202,16 @@ def content_of(ticket: Content) -> dict[str, Json]:
     }
 
 
-def _identity(ticket: Content) -> str:
-    digest = hashlib.sha256(b"strongticket identity 1\x00")
-    digest.update(canonical_json(content_of(ticket)).encode() + b"\x00")
-    _update_with_masks(digest, ticket)
-    for tensor in ticket.dense.values():
-        digest.update(tensor.to_bytes())
-    return digest.hexdigest()
-
-
 def digest_of_masks(ticket: Content) -> str:
     """Hash the packed symbols of all masks that have any, in the tensors' order."""
     digest = hashlib.sha256()
-    _update_with_masks(digest, ticket)
+    for piece in _symbols_of(ticket):
+        digest.update(piece)
     return digest.hexdigest()
 
 
-def _update_with_masks(digest: "hashlib._Hash", ticket: Content) -> None:
-    for tensor in ticket.tensors.values():
-        if tensor.mask.symbols:
-            digest.update(tensor.mask.symbols.packed.data)
+def _symbols_of(ticket: Content) -> Iterator[bytes | memoryview]:
+    return (tensor.mask.symbols.packed.data for tensor in ticket.tensors.values() if tensor.mask.symbols)
 
 
 def check_unique(names: list[str]) -> None:

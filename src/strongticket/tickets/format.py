@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import chain
 from typing import BinaryIO, TypeVar
 
 import numpy as np
@@ -67,7 +68,8 @@ def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
             "Put less into metadata, architecture or the certificate's details."
         )
     digest = hashlib.sha256()
-    for piece in (header, *(p for _, pieces in coded.values() for p in pieces), *_dense_bytes(ticket)):
+    dense = (tensor.to_bytes() for tensor in ticket.dense.values())
+    for piece in chain([header], *(pieces for _, pieces in coded.values()), dense):
         digest.update(piece)
         file.write(piece)
     file.write(digest.digest())
@@ -83,10 +85,6 @@ def _entries(dense: list[Json], lengths: dict[str, int]) -> list[Entry]:
         *(Entry(f"dense.{tensor['name']}", tensor["dtype"], tuple(tensor["shape"])) for tensor in dense),
         Entry("sha256", "U8", (_DIGEST_BYTES,)),
     ]
-
-
-def _dense_bytes(ticket: Content) -> Iterator[bytes]:
-    return (tensor.to_bytes() for tensor in ticket.dense.values())
 
 
 # --- reading -------------------------------------------------------------------------------------------------------

@@ -118,14 +118,9 @@ def _is_a_cut(found: Json) -> bool:
     if not isinstance(found, dict) or found.keys() != {"axis", "blocks", "stack", "parts"}:
         return False
     axis, blocks, stack, parts = (found[key] for key in ("axis", "blocks", "stack", "parts"))
-    if (
-        any(type(number) is not int for number in (axis, blocks, stack))
-        or axis not in (0, 1)
-        or blocks < 1
-        or stack < 0
-    ):
+    if any(type(number) is not int for number in (axis, blocks, stack)) or not isinstance(parts, list):
         return False
-    if not isinstance(parts, list) or not 1 <= len(parts) <= _MOST_PARTS:
+    if axis not in (0, 1) or blocks < 1 or stack < 0 or not 1 <= len(parts) <= _MOST_PARTS:
         return False
     if not all(isinstance(part, list) and len(part) == 2 and type(part[1]) is int and part[1] > 0 for part in parts):
         return False

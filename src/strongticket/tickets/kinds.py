@@ -81,10 +81,6 @@ def _bits(shape: Shape, rule: Rule, payload: Payload) -> Mask:
     return PackedMask(shape, payload.symbols(2, math.prod(shape)).packed, copy=False)
 
 
-def _ones(shape: Shape, rule: Rule) -> Mask:
-    return FullMask(shape)
-
-
 def _blocks(shape: Shape, rule: Rule) -> Mask:
     sizes = rule["sizes"] if isinstance(rule["sizes"], int) else check_sizes(rule["sizes"], "block sizes")
     return BlockMask(shape=shape, unit_axis=rule["unit_axis"], sizes=sizes)
@@ -120,7 +116,7 @@ class _Kind(NamedTuple):
 
 _KINDS = {
     PackedMask.kind: _Kind(_bits, True, {}),
-    FullMask.kind: _Kind(_ones, False, {}),
+    FullMask.kind: _Kind(lambda shape, rule: FullMask(shape), False, {}),
     BlockMask.kind: _Kind(_blocks, False, {"sizes": (int, list), "unit_axis": int}),
     OwnerMask.kind: _Kind(_owners, True, {"unit_axis": int}),
     CodeMask.kind: _Kind(_codes, True, {"frozen": (dict, type(None)), "table": list}),

@@ -63,6 +63,7 @@ def cells_of(mask: Mask, most: int = 48) -> list[bytes]:
     return [bytes(row) for row in (255 * shares).round().int().tolist()]
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class PackedMask:
     """A mask in packed bits: element i is bit i % 8 of byte i // 8, and the bits after the last element are 0.
 
@@ -74,15 +75,16 @@ class PackedMask:
 
     kind: ClassVar[str] = "bits"
     table: ClassVar[Table] = KEEP_OR_DROP
-    __slots__ = ("_shape", "_symbols")
+    shape: tuple[int, ...]
+    symbols: Symbols  # one per weight, 0 or 1
 
     def __init__(self, shape: tuple[int, ...], bits: Bits, *, copy: bool = True) -> None:
         """Take packed bits, which must be exactly as long as the shape needs, with zero padding.
 
         `copy=False` keeps the array itself; use it only if nothing else will write to it.
         """
-        self._shape = as_sizes("a shape", shape)
-        self._symbols = Symbols(2, math.prod(self._shape), bits, copy=copy)
+        object.__setattr__(self, "shape", as_sizes("a shape", shape))
+        object.__setattr__(self, "symbols", Symbols(2, math.prod(self.shape), bits, copy=copy))
 
     @classmethod
     def from_bool(cls, mask: Array) -> "PackedMask":
@@ -105,19 +107,9 @@ class PackedMask:
         return cls.from_bool(uniform.double() <= 2 * density - 1)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The tensor's shape."""
-        return self._shape
-
-    @property
-    def symbols(self) -> Symbols:
-        """What a file stores: one symbol per weight, 0 or 1."""
-        return self._symbols
-
-    @property
     def bits(self) -> Bits:
         """The packed bytes, read-only."""
-        return self._symbols.packed
+        return self.symbols.packed
 
     @property
     def density(self) -> float:
@@ -130,31 +122,23 @@ class PackedMask:
 
     def count(self) -> int:
         """Count the kept weights on the packed bits."""
-        return int(self._symbols.counts()[1])
+        return int(self.symbols.counts()[1])
 
     def to_bool(self, device: torch.device | str | None = None) -> Tensor:
         """Unpack into a bool tensor, on `device` itself, so that only bits are transferred."""
         if torch.device(device or "cpu").type == "cpu":
-            flat = torch.from_numpy(self._symbols.unpack().view(np.bool_))
+            flat = torch.from_numpy(self.symbols.unpack().view(np.bool_))
         else:
             packed = torch.tensor(self.bits, device=device)
             shifts = torch.arange(8, dtype=torch.uint8, device=device)
-            flat = ((packed[:, None] >> shifts) & 1).bool().view(-1)[: self._symbols.count]
-        return flat.view(self._shape)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PackedMask):
-            return NotImplemented
-        return self._shape == other._shape and self._symbols == other._symbols
-
-    def __hash__(self) -> int:
-        return hash((self._shape, self._symbols))
+            flat = ((packed[:, None] >> shifts) & 1).bool().view(-1)[: self.symbols.count]
+        return flat.view(self.shape)
 
     def __reduce__(self) -> tuple[type["PackedMask"], tuple[tuple[int, ...], Bits]]:
-        return PackedMask, (self._shape, self.bits)
+        return PackedMask, (self.shape, self.bits)
 
     def __repr__(self) -> str:
-        return f"PackedMask(shape={self._shape}, density={self.density:.4f})"
+        return f"PackedMask(shape={self.shape}, density={self.density:.4f})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,11 +146,7 @@ class Ticket(Content):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ticket):
             return NotImplemented
-        mine, theirs = (
-            (self.identity, self.certificate, self.metadata),
-            (other.identity, other.certificate, other.metadata),
-        )
-        return mine == theirs
+        return all(getattr(self, part) == getattr(other, part) for part in ("identity", "certificate", "metadata"))
 
     def __hash__(self) -> int:
         # Of immutable parts, so that a ticket is still found in a set after its architecture changes.

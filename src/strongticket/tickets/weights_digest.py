@@ -51,7 +51,8 @@ def digest_of_weights(
         A function that waits for the digest and returns it, in hex. Leaving the block cancels the rest.
     """
     place, stop, lock = torch.device(device), threading.Event(), threading.Lock()
-    draw, step = _drawing_on(place), _PIECE[place.type]
+    drawing = _DrawOnCpu() if place.type == "cpu" else _DrawOnGpu(place)
+    draw, step = drawing.draw, _PIECE[place.type]
     # Kernels are compiled here, once: another thread could wait forever for numba's lock, which Ctrl-C during another
     # compilation leaves locked.
     for distribution in {tensor.distribution for tensor in tensors}:
@@ -85,10 +86,6 @@ def _threads(device: torch.device, tensors: int) -> int:
     if device.type == "cuda":
         most = min(most, _MOST_THREADS_ON_CUDA)
     return max(1, min(most, tensors))
-
-
-def _drawing_on(device: torch.device) -> Callable[..., Tensor]:
-    return _DrawOnCpu().draw if device.type == "cpu" else _DrawOnGpu(device).draw
 
 
 class _DrawOnCpu(threading.local):

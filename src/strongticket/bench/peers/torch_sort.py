@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from strongticket.ops.subset_sum.reference import all_sums
+
 # Sums held at once per list; the sort and the search make a few copies of this size.
 SUMS_IN_FLIGHT = 2**26
 
@@ -29,8 +31,8 @@ def solve(targets: Tensor, items: Tensor, *, sums_in_flight: int = SUMS_IN_FLIGH
 
 def _solve_part(w: Tensor, a: Tensor) -> Tensor:
     h = a.shape[1] // 2
-    left, order = _sums(a[:, :h]).sort(dim=1)  # (rows, 2^h)
-    wanted = w[:, None] - _sums(a[:, h:])  # (rows, 2^(n - h))
+    left, order = all_sums(a[:, :h]).sort(dim=1)  # (rows, 2^h)
+    wanted = w[:, None] - all_sums(a[:, h:])  # (rows, 2^(n - h))
     above = torch.searchsorted(left, wanted).clamp_(max=left.shape[1] - 1)
     below = (above - 1).clamp_(min=0)
     gap_above = (left.gather(1, above) - wanted).abs_()
@@ -40,11 +42,3 @@ def _solve_part(w: Tensor, a: Tensor) -> Tensor:
     first = order.gather(1, place.gather(1, second))
     subset = first | second << h
     return (subset >> torch.arange(a.shape[1], device=a.device)) & 1 == 1
-
-
-def _sums(a: Tensor) -> Tensor:
-    """Return all subset sums of each row, at the index whose bits mark the chosen items."""
-    sums = a.new_zeros(len(a), 1)
-    for item in a.unbind(dim=1):
-        sums = torch.cat([sums, sums + item[:, None]], dim=1)
-    return sums
