@@ -19,6 +19,8 @@ from click.testing import Result
 from tests.command import Run
 from tests.pretrained.small_models import (
     VOCABULARY,
+    ZOO,
+    from_zoo,
     inputs,
     make_bert,
     make_gpt2,
@@ -48,18 +50,23 @@ from strongticket.files import lock
 from strongticket.pretrained import attach, construct_pretrained, families, predict
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
+from strongticket.pretrained.target import Target
 from strongticket.pretrained.text import read_sentences
 
 WORDS = [f"word{i}" for i in range(VOCABULARY - 2)]
 TEXT = "= Title =\n\nword1 word2 word3 word4. Word5 word6 word7! Word8 word9 word10 word11?\n" * 9
 
 
-def save(model: nn.Module, folder: Path) -> Path:
-    """Lay a model out as Hugging Face does, with a tokenizer of one token a word."""
+def word_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+
+
+def save(model: nn.Module, folder: Path) -> Path:
+    """Lay a model out as Hugging Face does, with a tokenizer of one token a word."""
+    word_tokenizer().save_pretrained(folder)
     model.save_pretrained(folder)
     return folder
 
@@ -308,6 +315,24 @@ def test_compare_of_a_causal_model_gives_loss_and_kl(gpt2: Path, text: Path, tmp
     assert "3 sentences" in shown.stdout
     assert "loss per token: original" in shown.stdout
     assert "layer.1.attention" in shown.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if Target(from_zoo(name)).family.kind in ("encoder", "causal")])
+def test_compare_takes_every_family_that_reads_a_text(name: str) -> None:
+    """OPT's MLP, for one, gets its tokens in one list."""
+    model = from_zoo(name)
+    ticket = construct_pretrained(model, items=8, what="attention+mlp")
+    told = compare(model, ticket, [" ".join(WORDS[: 4 + i]) for i in range(3)], word_tokenizer())
+    assert told["tokens"] == 4 + 5 + 6
+    assert {part["part"] for part in told["parts"]} == Target(model, "attention+mlp").parts.keys()
+    assert all(part["error"] <= part["certified"] for part in told["parts"])
+
+
+def test_a_tokenizer_without_tokens_is_refused() -> None:
+    model = small("bert")
+    empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"[PAD]": 0}, [])), pad_token="[PAD]")
+    with pytest.raises(StrongTicketError, match="the tokenizer makes no tokens of 'word1 word2'"):
+        compare(model, construct_pretrained(model, items=4), ["word1 word2"], empty)
 
 
 def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, text: Path, tmp_path: Path) -> None:
