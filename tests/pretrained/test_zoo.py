@@ -16,7 +16,17 @@ from transformers.models.vit.modeling_vit import ViTAttention, ViTLayer
 
 from strongticket import Ticket
 from strongticket.errors import StrongTicketError
-from strongticket.pretrained import Family, Heads, Norm, attach, construct_pretrained, families, mlp, register_family
+from strongticket.pretrained import (
+    Family,
+    Heads,
+    Norm,
+    attach,
+    check,
+    construct_pretrained,
+    families,
+    mlp,
+    register_family,
+)
 from strongticket.pretrained.check import Notes, check_ticket_in_model, random_inputs
 from strongticket.pretrained.families import Parts
 from strongticket.pretrained.pieces import Piece
@@ -271,6 +281,7 @@ def test_models_of_torch_stay_as_they_are() -> None:
         with torch.no_grad():
             torch.testing.assert_close(inside(tgt, memory, **more), model(tgt, memory, **more))
     construct_pretrained(model, items=4)
+    construct_pretrained(from_zoo("nn.MultiheadAttention"), items=4)  # its maps are far off
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert inside.layers[0].self_attn.q_proj.weight.data_ptr() == model.layers[0].self_attn.in_proj_weight.data_ptr()
 
@@ -294,6 +305,28 @@ def test_an_opened_attention_is_the_attention(settings: dict) -> None:
         opened(nn.MultiheadAttention(12, 3, kdim=5))
     with pytest.raises(StrongTicketError, match="has no layers, or layers of different kinds"):
         opened(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 0))
+
+
+@pytest.mark.parametrize("name", ["Llama", "BERT", "GPT-2", "T5", "nn.TransformerDecoder"])
+@torch.no_grad()
+def test_a_trial_keeps_no_copy_of_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both models of a trial share the original's memory, and what was tried of a ticket is freed."""
+    model = opened(from_zoo(name))
+    ticket = construct_pretrained(model, items=8, what="attention+mlp", parts="linear")
+    tried: list[Target] = []
+
+    def remember(*settings: Any) -> Target:
+        tried.append(Target(*settings))
+        return tried[-1]
+
+    monkeypatch.setattr(check, "Target", remember)
+    check_ticket_in_model(Target(model, "attention+mlp", "linear"), ticket)
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    before, after = (each.model for each in tried)
+    assert all(parameter.data_ptr() in own for parameter in before.parameters())
+    new = [parameter for parameter in after.parameters() if parameter.data_ptr() not in own]
+    assert len(new) >= len(ticket.tensors) // 2
+    assert all(parameter.untyped_storage().nbytes() <= 8 for parameter in new)
 
 
 def test_notes_are_of_what_runs() -> None:
