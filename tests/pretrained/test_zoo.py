@@ -281,7 +281,6 @@ def test_models_of_torch_stay_as_they_are() -> None:
         with torch.no_grad():
             torch.testing.assert_close(inside(tgt, memory, **more), model(tgt, memory, **more))
     construct_pretrained(model, items=4)
-    construct_pretrained(from_zoo("nn.MultiheadAttention"), items=4)  # its maps are far off
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert inside.layers[0].self_attn.q_proj.weight.data_ptr() == model.layers[0].self_attn.in_proj_weight.data_ptr()
 
@@ -327,6 +326,12 @@ def test_a_trial_keeps_no_copy_of_the_model(name: str, monkeypatch: pytest.Monke
     new = [parameter for parameter in after.parameters() if parameter.data_ptr() not in own]
     assert len(new) >= len(ticket.tensors) // 2
     assert all(parameter.untyped_storage().nbytes() <= 8 for parameter in new)
+
+
+@pytest.mark.parametrize(("name", "more"), [("nn.MultiheadAttention", {}), ("BERT", {"output_attentions": True})])
+def test_attention_maps_may_be_far_off(name: str, more: dict) -> None:
+    """Certificates are about the outputs of parts; with few items, the maps that some models return too are others."""
+    assert construct_pretrained(from_zoo(name, **more), items=4).strong
 
 
 def test_notes_are_of_what_runs() -> None:

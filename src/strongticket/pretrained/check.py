@@ -233,9 +233,12 @@ def _double(value: Any) -> Any:
 
 
 def _tensors(output: Any) -> list[Tensor]:
+    """Return a model's outputs, except attention maps: they are no part's output, so no certificate bounds them."""
     if isinstance(output, Tensor):
         return [output]
-    each = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    if isinstance(output, Mapping):
+        output = [value for name, value in output.items() if not name.endswith("attentions")]
+    each = output if isinstance(output, tuple | list) else ()
     return [tensor for value in each for tensor in _tensors(value)]
 
 
@@ -274,7 +277,6 @@ def inputs_for(backbone: nn.Module, config: Any, most_tokens: int | None = None)
             f"cannot make inputs for a {config.model_type} to test the ticket on; pass some as inputs={{...}}."
         )
     device = next(backbone.parameters()).device
-    # Attention maps are no part's output, so nothing says how far off they may be.
     switches = dict.fromkeys({"use_cache", "need_weights"} & asked.keys(), False)
     return {name: tensor.to(device) for name, tensor in made.items()} | switches
 
