@@ -35,6 +35,7 @@ from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    Dinov2Config,
     ElectraConfig,
     GPTJConfig,
     MixtralConfig,
@@ -433,7 +434,7 @@ def test_vit_from_its_folder(tmp_path: Path) -> None:
     torch.testing.assert_close(output_of(loaded, inputs("vit")), output_of(small("vit"), inputs("vit")))
 
 
-@pytest.mark.parametrize("kind", ["phi3", "electra", "gptj", "mixtral"])
+@pytest.mark.parametrize("kind", ["phi3", "electra", "gptj", "mixtral", "dinov2"])
 def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed for a model that no family is known of, from running it without numbers."""
     monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
@@ -442,10 +443,12 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
         "phi3": Phi3Config(**sizes, num_key_value_heads=2, intermediate_size=24, pad_token_id=0),
         "electra": ElectraConfig(**sizes, embedding_size=16, intermediate_size=24),
         "gptj": GPTJConfig(vocab_size=VOCABULARY, n_embd=16, n_head=4, n_layer=2, n_inner=24, rotary_dim=4),
+        "dinov2": Dinov2Config(**sizes, image_size=8, patch_size=4),
         # Its experts do not run without numbers, so that only the first layer's attention is seen.
         "mixtral": MixtralConfig(**sizes, num_key_value_heads=2, intermediate_size=24, num_local_experts=2),
     }[kind]
-    model = randomize((AutoModel if kind == "electra" else AutoModelForCausalLM).from_config(config))
+    reads = {"electra": "encoder", "dinov2": "image"}.get(kind, "causal")
+    model = randomize((AutoModelForCausalLM if reads == "causal" else AutoModel).from_config(config))
     save(model, tmp_path / "model")
     told = invoke("construct", "--model", tmp_path / "model", "--describe")
     assert told.exit_code == 0, told.output
@@ -458,7 +461,7 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
     done = invoke("construct", "--model", tmp_path / "model", *what, *options)
     assert done.exit_code == 0, (done.output, done.exception)
     again = invoke("construct", "--model", tmp_path / "model", *what, "--describe").stdout
-    assert again.startswith(f"family {kind}, parts merged, ")
+    assert again.startswith(f"family {kind}, parts merged, {reads}\n")
     assert "  attention" in again
     assert ("  mlp.down" in again) == has_mlp
 
@@ -472,7 +475,7 @@ def test_a_dry_run_says_what_it_would_take(bert: Path, tmp_path: Path) -> None:
     assert sums.startswith("2,048 subset sums of 16 items, ")
     assert re.fullmatch(r"about [\d.]+ seconds with 1 worker on cpu", duration)
     assert float(re.search(r"about ([\d.]+) MB", size)[1]) == pytest.approx(2048 * 16 / 8e6, abs=0.1)
-    assert memory.endswith("the largest part")
+    assert memory.endswith("the largest part, per worker, and the ticket's own size")
     assert not list(tmp_path.iterdir())
     assert invoke(*arguments).exit_code == 2
     assert invoke(*arguments, "--out", tmp_path / "x.ticket").exit_code == 0
