@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from strongticket.bench import gpu_pretrained
-from strongticket.bench.gpu_pretrained import LLAMA, construct, llama
+from strongticket.bench.gpu_pretrained import LLAMAS, construct, llama
 from strongticket.bench.measure import WrongAnswerError
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 9}
@@ -17,6 +17,7 @@ def test_a_row_is_of_one_construction(tmp_path: Path) -> None:
     # Queries and outputs, keys and values of the four groups, gate, up and down.
     assert row["sums"] == 4 * 16 * 16 + 3 * 16 * 24
     assert row["bytes"] == (tmp_path / "x.ticket").stat().st_size
+    assert row["peak_gib"] > 0
     gpu_pretrained.check_on_cpu(model, "cpu", 8)
 
 
@@ -29,7 +30,10 @@ def test_another_ticket_than_the_cpus_is_an_error(monkeypatch: pytest.MonkeyPatc
         gpu_pretrained.check_on_cpu(llama(**SMALL), "cuda", 8)
 
 
-def test_the_llama_has_100_million_parameters() -> None:
-    d, mlp, groups = LLAMA["hidden_size"], LLAMA["intermediate_size"], LLAMA["num_key_value_heads"]
-    layer = 2 * d * d + 2 * d * d * groups // LLAMA["num_attention_heads"] + 3 * d * mlp
-    assert LLAMA["num_hidden_layers"] * layer + LLAMA["vocab_size"] * d == pytest.approx(1e8, rel=0.01)
+@pytest.mark.parametrize(("kind", "parameters", "tables"), [("llama", 1e8, 1), ("llama-1b", 1.1e9, 2)])
+def test_the_llamas_have_as_many_parameters_as_said(kind: str, parameters: float, tables: int) -> None:
+    sizes = LLAMAS[kind]
+    d, mlp, groups = sizes["hidden_size"], sizes["intermediate_size"], sizes["num_key_value_heads"]
+    layer = 2 * d * d + 2 * d * d * groups // sizes["num_attention_heads"] + 3 * d * mlp
+    made = sizes["num_hidden_layers"] * layer + tables * sizes["vocab_size"] * d
+    assert made == pytest.approx(parameters, rel=0.01)

@@ -19,6 +19,8 @@ from click.testing import Result
 from tests.command import Run
 from tests.pretrained.small_models import (
     VOCABULARY,
+    ZOO,
+    from_zoo,
     inputs,
     make_bert,
     make_gpt2,
@@ -33,6 +35,7 @@ from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    Dinov2Config,
     ElectraConfig,
     GPTJConfig,
     MixtralConfig,
@@ -48,18 +51,23 @@ from strongticket.files import lock
 from strongticket.pretrained import attach, construct_pretrained, families, predict
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_model, load_tokenizer
+from strongticket.pretrained.target import Target
 from strongticket.pretrained.text import read_sentences
 
 WORDS = [f"word{i}" for i in range(VOCABULARY - 2)]
 TEXT = "= Title =\n\nword1 word2 word3 word4. Word5 word6 word7! Word8 word9 word10 word11?\n" * 9
 
 
-def save(model: nn.Module, folder: Path) -> Path:
-    """Lay a model out as Hugging Face does, with a tokenizer of one token a word."""
+def word_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+
+
+def save(model: nn.Module, folder: Path) -> Path:
+    """Lay a model out as Hugging Face does, with a tokenizer of one token a word."""
+    word_tokenizer().save_pretrained(folder)
     model.save_pretrained(folder)
     return folder
 
@@ -310,6 +318,24 @@ def test_compare_of_a_causal_model_gives_loss_and_kl(gpt2: Path, text: Path, tmp
     assert "layer.1.attention" in shown.stdout
 
 
+@pytest.mark.parametrize("name", [name for name in ZOO if Target(from_zoo(name)).family.kind in ("encoder", "causal")])
+def test_compare_takes_every_family_that_reads_a_text(name: str) -> None:
+    """OPT's MLP, for one, gets its tokens in one list."""
+    model = from_zoo(name)
+    ticket = construct_pretrained(model, items=8, what="attention+mlp")
+    told = compare(model, ticket, [" ".join(WORDS[: 4 + i]) for i in range(3)], word_tokenizer())
+    assert told["tokens"] == 4 + 5 + 6
+    assert {part["part"] for part in told["parts"]} == Target(model, "attention+mlp").parts.keys()
+    assert all(part["error"] <= part["certified"] for part in told["parts"])
+
+
+def test_a_tokenizer_without_tokens_is_refused() -> None:
+    model = small("bert")
+    empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"[PAD]": 0}, [])), pad_token="[PAD]")
+    with pytest.raises(StrongTicketError, match="the tokenizer makes no tokens of 'word1 word2'"):
+        compare(model, construct_pretrained(model, items=4), ["word1 word2"], empty)
+
+
 def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, text: Path, tmp_path: Path) -> None:
     construct_pretrained(small("bert"), items=4).save(tmp_path / "x.ticket")
     done = invoke("compare", "--model", gpt2, "--ticket", tmp_path / "x.ticket", "--text", text)
@@ -408,7 +434,7 @@ def test_vit_from_its_folder(tmp_path: Path) -> None:
     torch.testing.assert_close(output_of(loaded, inputs("vit")), output_of(small("vit"), inputs("vit")))
 
 
-@pytest.mark.parametrize("kind", ["phi3", "electra", "gptj", "mixtral"])
+@pytest.mark.parametrize("kind", ["phi3", "electra", "gptj", "mixtral", "dinov2"])
 def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed for a model that no family is known of, from running it without numbers."""
     monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
@@ -417,10 +443,12 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
         "phi3": Phi3Config(**sizes, num_key_value_heads=2, intermediate_size=24, pad_token_id=0),
         "electra": ElectraConfig(**sizes, embedding_size=16, intermediate_size=24),
         "gptj": GPTJConfig(vocab_size=VOCABULARY, n_embd=16, n_head=4, n_layer=2, n_inner=24, rotary_dim=4),
+        "dinov2": Dinov2Config(**sizes, image_size=8, patch_size=4),
         # Its experts do not run without numbers, so that only the first layer's attention is seen.
         "mixtral": MixtralConfig(**sizes, num_key_value_heads=2, intermediate_size=24, num_local_experts=2),
     }[kind]
-    model = randomize((AutoModel if kind == "electra" else AutoModelForCausalLM).from_config(config))
+    reads = {"electra": "encoder", "dinov2": "image"}.get(kind, "causal")
+    model = randomize((AutoModelForCausalLM if reads == "causal" else AutoModel).from_config(config))
     save(model, tmp_path / "model")
     told = invoke("construct", "--model", tmp_path / "model", "--describe")
     assert told.exit_code == 0, told.output
@@ -433,7 +461,7 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
     done = invoke("construct", "--model", tmp_path / "model", *what, *options)
     assert done.exit_code == 0, (done.output, done.exception)
     again = invoke("construct", "--model", tmp_path / "model", *what, "--describe").stdout
-    assert again.startswith(f"family {kind}, parts merged, ")
+    assert again.startswith(f"family {kind}, parts merged, {reads}\n")
     assert "  attention" in again
     assert ("  mlp.down" in again) == has_mlp
 
@@ -447,7 +475,7 @@ def test_a_dry_run_says_what_it_would_take(bert: Path, tmp_path: Path) -> None:
     assert sums.startswith("2,048 subset sums of 16 items, ")
     assert re.fullmatch(r"about [\d.]+ seconds with 1 worker on cpu", duration)
     assert float(re.search(r"about ([\d.]+) MB", size)[1]) == pytest.approx(2048 * 16 / 8e6, abs=0.1)
-    assert memory.endswith("the largest part")
+    assert memory.endswith("the largest part, per worker, and the ticket's own size")
     assert not list(tmp_path.iterdir())
     assert invoke(*arguments).exit_code == 2
     assert invoke(*arguments, "--out", tmp_path / "x.ticket").exit_code == 0

@@ -1,6 +1,7 @@
 """Each family's matrices are found, and what cannot be pruned into is refused with the reason."""
 
 import copy
+import inspect
 import math
 from types import SimpleNamespace
 
@@ -285,3 +286,8 @@ def test_fused_is_told_by_equal_paths() -> None:
         (parts,) = family_of(config).layers.values()
         assert isinstance(parts[0], Heads)
         assert parts[0].fused == fused
+
+
+def test_each_family_takes_at_most_15_lines() -> None:
+    for describe in families._FAMILIES.values():
+        assert len(inspect.getsource(describe).splitlines()) <= 15  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Folders in, folders out: tickets of pretrained models as transformers reads and writes them."""
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 import strongticket as st
 from strongticket.pretrained.load import load_model
-from tests.pretrained.small_models import make_bert, make_gpt2, randomize
+from tests.pretrained.small_models import from_zoo, make_bert, make_gpt2, randomize
 
 TOKENS = torch.randint(60, (2, 7), generator=torch.Generator().manual_seed(0))
 
@@ -80,15 +81,28 @@ def test_a_constructed_ticket_needs_the_numbers_it_was_made_from(dtype: torch.dt
         st.load_pretrained(ticket, tmp_path / "other")
 
 
-def test_a_constructed_ticket_of_linear_maps_can_be_saved(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
-    config = transformers.LlamaConfig(**sizes, vocab_size=60, num_key_value_heads=1, pad_token_id=None)
-    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
-    ticket = st.construct_pretrained(load_model(str(tmp_path / "llama")), items=8, parts="linear")
-    loaded = st.load_pretrained(ticket, tmp_path / "llama")
+@pytest.mark.parametrize("name", ["Llama", "GPT-2"])
+def test_a_constructed_ticket_of_linear_maps_can_be_saved(name: str, tmp_path: Path) -> None:
+    """GPT-2 has another kind of linear maps, which it must keep."""
+    from_zoo(name).save_pretrained(tmp_path / "model")
+    model = load_model(str(tmp_path / "model"))
+    ticket = st.construct_pretrained(model, items=8, parts="linear", what="attention+mlp")
+    loaded = st.load_pretrained(ticket, tmp_path / "model")
     loaded.save_pretrained(tmp_path / "saved")
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
     torch.testing.assert_close(output(again), output(loaded), rtol=0, atol=1e-6)
+    assert not torch.allclose(output(again), output(model), rtol=0, atol=1e-6)
+
+
+def test_a_model_that_could_not_be_loaded_again_is_not_saved(tmp_path: Path) -> None:
+    model = randomize(make_gpt2())
+    for parts, mode in (("merged", "merged"), ("linear", "literal")):
+        attached = st.attach(model, st.construct_pretrained(model, items=8, parts=parts), mode)
+        again = pickle.loads(pickle.dumps(attached))
+        for each in (attached, again):
+            with pytest.raises(st.StrongTicketError, match="a GPT2LMHeadModel has no place for merged or random"):
+                each.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
 
 
 # --- Bad input -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,17 @@ from transformers.models.vit.modeling_vit import ViTAttention, ViTLayer
 
 from strongticket import Ticket
 from strongticket.errors import StrongTicketError
-from strongticket.pretrained import Family, Heads, Norm, attach, construct_pretrained, families, mlp, register_family
+from strongticket.pretrained import (
+    Family,
+    Heads,
+    Norm,
+    attach,
+    check,
+    construct_pretrained,
+    families,
+    mlp,
+    register_family,
+)
 from strongticket.pretrained.check import Notes, check_ticket_in_model, random_inputs
 from strongticket.pretrained.families import Parts
 from strongticket.pretrained.pieces import Piece
@@ -294,6 +304,34 @@ def test_an_opened_attention_is_the_attention(settings: dict) -> None:
         opened(nn.MultiheadAttention(12, 3, kdim=5))
     with pytest.raises(StrongTicketError, match="has no layers, or layers of different kinds"):
         opened(nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 0))
+
+
+@pytest.mark.parametrize("name", ["Llama", "BERT", "GPT-2", "T5", "nn.TransformerDecoder"])
+@torch.no_grad()
+def test_a_trial_keeps_no_copy_of_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both models of a trial share the original's memory, and what was tried of a ticket is freed."""
+    model = opened(from_zoo(name))
+    ticket = construct_pretrained(model, items=8, what="attention+mlp", parts="linear")
+    tried: list[Target] = []
+
+    def remember(*settings: Any) -> Target:
+        tried.append(Target(*settings))
+        return tried[-1]
+
+    monkeypatch.setattr(check, "Target", remember)
+    check_ticket_in_model(Target(model, "attention+mlp", "linear"), ticket)
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    before, after = (each.model for each in tried)
+    assert all(parameter.data_ptr() in own for parameter in before.parameters())
+    new = [parameter for parameter in after.parameters() if parameter.data_ptr() not in own]
+    assert len(new) >= len(ticket.tensors) // 2
+    assert all(parameter.untyped_storage().nbytes() <= 8 for parameter in new)
+
+
+@pytest.mark.parametrize(("name", "more"), [("nn.MultiheadAttention", {}), ("BERT", {"output_attentions": True})])
+def test_attention_maps_may_be_far_off(name: str, more: dict) -> None:
+    """Certificates are about the outputs of parts; with few items, the maps that some models return too are others."""
+    assert construct_pretrained(from_zoo(name, **more), items=4).strong
 
 
 def test_notes_are_of_what_runs() -> None:

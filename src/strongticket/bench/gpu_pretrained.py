@@ -2,10 +2,11 @@
 
     python -m strongticket.bench.gpu_pretrained --model FOLDER [--device cuda] [--expect IDENTITY] [--out FILE]
     python -m strongticket.bench.gpu_pretrained --model llama --runs attention+mlp:16,attention+mlp:16
+    python -m strongticket.bench.gpu_pretrained --model llama-1b --layers 1 --device cpu --runs attention+mlp:16
 
 FOLDER is all-MiniLM-L6-v2: config.json, and layers.safetensors with only the layers' tensors; embeddings are not used.
-"llama" is a Llama of 100 million parameters, made from its configuration. First, one layer of it is constructed on the
-GPU and on the CPU, and the tickets must be equal.
+"llama" is a Llama of 100 million parameters, made from its configuration, and "llama-1b" one of 1.1 billion. First, one
+layer is constructed on the GPU and on the CPU, and the tickets must be equal. On the CPU, the peak is the process's.
 Every row is one construction: seconds until all parts are solved, until the ticket with its weights' digest is ready,
 and for writing the file. The first row of each kind is a warm-up that compiles. To see where the time goes, use `python
 -m cProfile -s tottime -m` instead of `python -m`.
@@ -26,17 +27,28 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.script import Row, run_script
+from strongticket.environment import peak_memory
 from strongticket.ops.rng import random_weights
 from strongticket.pretrained import construct_pretrained
 
-LLAMA = {
-    "hidden_size": 768,
-    "intermediate_size": 2048,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 4,
-    "vocab_size": 32_000,
-    "tie_word_embeddings": True,
+LLAMAS: dict[str, dict[str, Any]] = {
+    "llama": {
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "vocab_size": 32_000,
+        "tie_word_embeddings": True,
+    },
+    "llama-1b": {
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "vocab_size": 32_000,
+    },
 }
 
 
@@ -48,10 +60,10 @@ def load(folder: Path) -> nn.Module:
     return evaluated
 
 
-def llama(**sizes: Any) -> nn.Module:
+def llama(kind: str = "llama", **sizes: Any) -> nn.Module:
     """Make a Llama with the same weights on every machine, as large as trained ones."""
     maker: Any = LlamaForCausalLM  # untyped
-    model: nn.Module = maker(LlamaConfig(**{**LLAMA, **sizes})).eval()
+    model: nn.Module = maker(LlamaConfig(**{**LLAMAS[kind], **sizes})).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 2:  # norms stay at 1
@@ -99,7 +111,7 @@ def construct(model: nn.Module, device: str, items: int, what: Any, file: Path) 
         "worst_reached": max(part["worst_reached"] for part in certificate.details["parts"]),
         # The error of each part.
         "certified": [part["error"] for part in certificate.details["parts"]],
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.startswith("cuda") else None,
+        "peak_gib": peak_memory(device) / 2**30,
         # Of this machine: digests are the other half of the work.
         "sha256_gb_per_s": digest_rate(),
     }
@@ -112,11 +124,12 @@ def digest_rate() -> float:
     return len(data) / 1e9 / (time.perf_counter() - start)
 
 
-def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Row]:
-    """Construct each of `runs`, such as attention:20; `expect` is the identity of that one."""
-    if model == "llama":
-        check_on_cpu(llama(num_hidden_layers=1), device, int(runs[0].partition(":")[2]))
-    loaded = llama() if model == "llama" else load(Path(model))
+def constructions(*, model: str, layers: int, device: str, expect: str, runs: tuple[str, ...]) -> Iterator[Row]:
+    """Construct each of `runs`, such as attention:20; `expect` is the identity of that one, 0 layers are all."""
+    if model in LLAMAS and device != "cpu":
+        check_on_cpu(llama(model, num_hidden_layers=1), device, int(runs[0].partition(":")[2]))
+    fewer = {"num_hidden_layers": layers} if layers else {}
+    loaded = llama(model, **fewer) if model in LLAMAS else load(Path(model))
     for run in runs:
         what, _, items = run.partition(":")
         with tempfile.TemporaryDirectory() as folder:
@@ -128,4 +141,5 @@ def constructions(*, model: str, device: str, expect: str, runs: tuple[str, ...]
 
 if __name__ == "__main__":
     kinds, out = ("attention:20",) * 3 + ("attention:24",), Path("gpu_pretrained.jsonl")
-    run_script(__doc__, constructions, op="gpu_pretrained", out=out, model=".", device="cuda", expect="", runs=kinds)
+    where: dict[str, Any] = {"model": ".", "layers": 0, "device": "cuda"}
+    run_script(__doc__, constructions, op="gpu_pretrained", out=out, **where, expect="", runs=kinds)

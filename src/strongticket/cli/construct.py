@@ -133,7 +133,8 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
     echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
     echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
-    echo(f"extra memory: {predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part")
+    piece = f"{predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
+    echo(f"extra memory: {piece}, per worker, and the ticket's own size")
 
 
 def _duration(seconds: float) -> str:

@@ -3,7 +3,8 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from functools import partial
+from typing import Any, NoReturn, get_args
 
 from torch import nn
 
@@ -45,7 +46,8 @@ def attach(
 
     Returns:
         A model of the same class, in evaluation mode; an `nn.MultiheadAttention` becomes another module with the same
-        call signature.
+        call signature. `save_pretrained` writes it with the ticket's weights, or refuses if the class has no place for
+        them, as with merged heads.
     """
     check_option("mode", mode, get_args(Mode))
     check_option("run", run, get_args(Run))
@@ -65,7 +67,27 @@ def attach(
     except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         # A file may claim any architecture for any tensors, so any error here is the file's fault.
         raise StrongTicketError(f"the ticket's tensors do not fit the model: {error!r:.200}") from error
-    return target.model.eval()
+    return _saved_if_it_can_be(target.model.eval(), model)
+
+
+def _saved_if_it_can_be(attached: nn.Module, model: nn.Module) -> nn.Module:
+    """Make saving fail if the model's class could not load the result."""
+    if hasattr(attached, "save_pretrained") and _layout(attached) != _layout(model):
+        attached.save_pretrained = partial(_refuse_to_save, type(model).__name__)  # type: ignore[assignment]
+    return attached
+
+
+def _refuse_to_save(kind: str, *_: object, **__: object) -> NoReturn:
+    raise StrongTicketError(
+        f"a {kind} has no place for merged or random matrices, so its files could not be loaded. Keep the ticket, "
+        "which load_pretrained needs anyway, or use `strongticket export`."
+    )
+
+
+def _layout(model: nn.Module) -> list[Any]:
+    """List the kind of every module, and the shapes of its parameters."""
+    parts = model.named_modules()
+    return [(name, type(part), [tuple(p.shape) for p in part.parameters(recurse=False)]) for name, part in parts]
 
 
 def parts_of(ticket: Ticket) -> Parts:

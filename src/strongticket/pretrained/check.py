@@ -68,7 +68,8 @@ def check_ticket_in_model(
         device: where both are run; by default the model's device.
     """
     assert ticket.certificate is not None
-    before, after = (Target(_plain(target.model).to(device), target.what, target.asked) for _ in range(2))
+    plain = _plain(target.model).to(device)
+    before, after = (Target(model, target.what, target.asked) for model in (plain, mirror(plain)))
     batch = random_inputs(before) if inputs is None else _moved(inputs, next(before.backbone.parameters()).device)
     notes, read = Notes(before), _Read(before)
     with notes.watching(), read.watching():
@@ -89,6 +90,7 @@ def check_ticket_in_model(
                 theirs, mine = part.apply(own, *args, **kwargs), part.apply(layer, *args, **kwargs)
         except RuntimeError as problem:
             _refuse(name, f"cannot be run with its ticket ({first_line(problem)})")
+        _forget(layer, part)
         error, size = (x.norm(dim=-1).max().item() for x in (mine - theirs, theirs))
         if not error <= said["error"] + _ROUNDING * size:
             _refuse(name, f"has error {error:.3g} on outputs of norm {size:.3g}, but {said['error']:.3g} is certified")
@@ -200,16 +202,26 @@ def _plain(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def _in_double(layer: Layer, part: Part) -> Iterator[None]:
-    """Compute a part in float64 within the `with` block."""
+    """Compute a part in float64 within the `with` block; after it, the model's parameters share memory as before."""
 
-    def cast(how: Callable[[nn.Module], nn.Module]) -> None:
-        for module in (layer.module(part.at), part.output(layer)):
-            how(module)
+    def cast(dtype: torch.dtype) -> list[nn.Parameter]:
+        modules = layer.module(part.at), part.output(layer)
+        return [parameter for module in modules for parameter in module.to(dtype).parameters()]
 
     dtype = next(part.output(layer).parameters()).dtype
-    cast(lambda module: module.double())
+    held = [(parameter, parameter.data) for parameter in cast(dtype)]
+    cast(torch.float64)
     yield
-    cast(lambda module: module.to(dtype))
+    cast(dtype)
+    for parameter, data in held:
+        parameter.data = data
+
+
+def _forget(layer: Layer, part: Part) -> None:
+    """Free the numbers of a part that was tried: in what follows, its outputs are replaced."""
+    for module in (layer.module(part.at), part.output(layer)):
+        for parameter in module.parameters():
+            parameter.data = parameter.new_zeros(()).expand(parameter.shape)
 
 
 def _double(value: Any) -> Any:
@@ -221,9 +233,12 @@ def _double(value: Any) -> Any:
 
 
 def _tensors(output: Any) -> list[Tensor]:
+    """Return a model's outputs, except attention maps: they are no part's output, so no certificate bounds them."""
     if isinstance(output, Tensor):
         return [output]
-    each = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    if isinstance(output, Mapping):
+        output = [value for name, value in output.items() if not name.endswith("attentions")]
+    each = output if isinstance(output, tuple | list) else ()
     return [tensor for value in each for tensor in _tensors(value)]
 
 
@@ -262,7 +277,7 @@ def inputs_for(backbone: nn.Module, config: Any, most_tokens: int | None = None)
             f"cannot make inputs for a {config.model_type} to test the ticket on; pass some as inputs={{...}}."
         )
     device = next(backbone.parameters()).device
-    switches = {"use_cache": False} if "use_cache" in asked else {}
+    switches = dict.fromkeys({"use_cache", "need_weights"} & asked.keys(), False)
     return {name: tensor.to(device) for name, tensor in made.items()} | switches
 
 

@@ -120,6 +120,8 @@ def _tokens(texts: Sequence[str], tokenizer: Any, most_tokens: int) -> tuple[dic
     # Otherwise it would warn about long texts that are truncated only below.
     whole = tokenizer(texts, verbose=False)["input_ids"]
     batch = dict(tokenizer(texts, padding=True, truncation=True, max_length=most_tokens, return_tensors="pt"))
+    if not batch["input_ids"].numel():
+        raise StrongTicketError(f"the tokenizer makes no tokens of {texts[0]!r:.40}; are its files those of the model?")
     return batch, sum(len(ids) > most_tokens for ids in whole)
 
 
@@ -208,9 +210,11 @@ class _PartErrors:
         for name, (args, kwargs) in self._notes.calls.items():
             layer, part = self._attached[name]
             x, mine = args[0] if args else kwargs["hidden_states"], part.apply(layer, *args, **kwargs)
-            error = (mine[real].double() - self._notes.outputs[name][real].double()).norm(dim=-1).max().item()
+            # OPT's MLP has one row per token, without the batch.
+            x, mine, theirs = (each.flatten(0, -2)[real.flatten()] for each in (x, mine, self._notes.outputs[name]))
+            error = (mine.double() - theirs.double()).norm(dim=-1).max().item()
             self._errors[name] = max(self._errors.get(name, 0.0), error)
-            self._norms[name] = max(self._norms.get(name, 0.0), x[real].norm(dim=-1).max().item())
+            self._norms[name] = max(self._norms.get(name, 0.0), x.norm(dim=-1).max().item())
 
     def summary(self, ticket: Ticket) -> list[dict[str, Json]]:
         """List each part's largest error over all tokens with its certificate."""

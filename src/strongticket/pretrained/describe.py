@@ -63,7 +63,8 @@ def skeleton(model: nn.Module) -> str:
     written = [f"from strongticket.pretrained import Family, {', '.join([*names, 'register_family'])}", "", *written]
     layers = ", ".join(f'"{path}": layer_{i}' for i, path in enumerate(lists))
     linear = ", linear=True" if why_not_merged(config) else ""
-    kind = ', kind="causal"' if getattr(model, "lm_head", None) is not None else ""
+    causal, image = getattr(model, "lm_head", None) is not None, getattr(model, "main_input_name", "") == "pixel_values"
+    kind = ', kind="causal"' if causal else ', kind="image"' if image else ""
     return "\n".join([*written, f'register_family("{config.model_type}", Family({{{layers}}}{kind}{linear}))', ""])
 
 

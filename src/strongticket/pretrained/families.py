@@ -83,8 +83,9 @@ def fused_gated_mlp(gate_up: str, down: str, input: Input) -> list[Part]:
 
 
 def maps(at: str, query: str, key: str, value: str, output: str) -> tuple[str, str, str, str]:
-    """Return the paths of an attention's four maps, which are all inside it."""
-    return f"{at}.{query}", f"{at}.{key}", f"{at}.{value}", f"{at}.{output}"
+    """Return the paths of an attention's four maps, which are all inside it; at "", the model is the attention."""
+    inside = f"{at}." if at else ""
+    return inside + query, inside + key, inside + value, inside + output
 
 
 def _bert(config: Any) -> Family:
@@ -142,23 +143,18 @@ def _gemma2(config: Any) -> Family:
 
 
 def _t5(config: Any) -> Family:
+    def heads(at: str, **more: Any) -> Heads:
+        return Heads(at=at, maps=maps(at, "q", "k", "v", "o"), input=Norm(f"{at[:7]}.layer_norm"), **more)
+
     def layer(across: bool) -> list[Part]:
-        last, parts = f"layer.{1 + across}", [_t5_heads("layer.0", "SelfAttention")]
-        if across:
-            memory = Norm("/encoder.final_layer_norm")
-            parts.append(_t5_heads("layer.1", "EncDecAttention", name="cross", memory=memory))
-        at, norm = f"{last}.DenseReluDense", Norm(f"{last}.layer_norm")
-        if config.is_gated_act:
-            return [*parts, *gated_mlp(f"{at}.wi_0", f"{at}.wi_1", f"{at}.wo", norm)]
-        return [*parts, *mlp(f"{at}.wi", f"{at}.wo", norm)]
+        cross = heads("layer.1.EncDecAttention", name="cross", memory=Norm("/encoder.final_layer_norm"))
+        at, norm = f"layer.{1 + across}.DenseReluDense", Norm(f"layer.{1 + across}.layer_norm")
+        gated = gated_mlp(f"{at}.wi_0", f"{at}.wi_1", f"{at}.wo", norm)
+        rest = gated if config.is_gated_act else mlp(f"{at}.wi", f"{at}.wo", norm)
+        return [heads("layer.0.SelfAttention"), *([cross] if across else []), *rest]
 
-    layers = {"encoder.block": layer(False)}
-    return Family(layers | ({"decoder.block": layer(True)} if config.is_encoder_decoder else {}), kind="text and text")
-
-
-def _t5_heads(at: str, module: str, **more: Any) -> Heads:
-    inside = f"{at}.{module}"
-    return Heads(at=inside, maps=maps(inside, "q", "k", "v", "o"), input=Norm(f"{at}.layer_norm"), **more)
+    layers = {"encoder.block": layer(False)} | ({"decoder.block": layer(True)} if config.is_encoder_decoder else {})
+    return Family(layers, kind="text and text")
 
 
 def _vit(config: Any) -> Family:
@@ -182,30 +178,23 @@ def _whisper(config: Any) -> Family:
 
 def _torch(config: Any) -> Family:
     """Describe `torch.nn`'s own modules, as returned by `opened`."""
+    if config.model_type == "MultiheadAttention":
+        return Family({"": [_heads("", Given())]}, kind="vectors")
 
     def layer(across: bool) -> list[Part]:
         norms: list[Input] = [Norm(f"norm{i}") for i in (1, 2, 3)[: 2 + across]]
         if not config.norm_first:
             norms = [Norm(f"../norm{2 + across}", first=Given()), *norms[:-1]]
-        parts: list[Part] = [_torch_heads("self_attn", norms[0])]
-        if across:
-            memory: Input = Norm("/encoder.norm") if config.has_encoder else Given()
-            parts.append(_torch_heads("multihead_attn", norms[1], name="cross", memory=memory))
-        return [*parts, *mlp("linear1", "linear2", norms[-1])]
+        memory: Input = Norm("/encoder.norm") if config.has_encoder else Given()
+        cross = _heads("multihead_attn", norms[1], name="cross", memory=memory)
+        return [_heads("self_attn", norms[0]), *([cross] if across else []), *mlp("linear1", "linear2", norms[-1])]
 
-    if config.model_type == "MultiheadAttention":
-        return Family({"": [_torch_heads("", Given())]}, kind="vectors")
-    lists = {path: layer(across) for path, across in config.lists.items()}
-    return Family(lists, kind="vectors")
+    return Family({path: layer(across) for path, across in config.lists.items()}, kind="vectors")
 
 
-def _torch_heads(at: str, input: Input, **more: Any) -> Heads:
-    inside = tuple(f"{at}.{name}".lstrip(".") for name in ("q_proj", "k_proj", "v_proj", "out_proj"))
-    return Heads(at=at, maps=inside, input=input, **more)  # type: ignore[arg-type]
-
-
-def _heads(at: str, norm: str, output: str = "out_proj", **more: Any) -> Heads:
-    return Heads(at=at, maps=maps(at, "q_proj", "k_proj", "v_proj", output), input=Norm(norm), **more)
+def _heads(at: str, input: str | Input, output: str = "out_proj", **more: Any) -> Heads:
+    input = Norm(input) if isinstance(input, str) else input
+    return Heads(at=at, maps=maps(at, "q_proj", "k_proj", "v_proj", output), input=input, **more)
 
 
 _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {

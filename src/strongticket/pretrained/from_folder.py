@@ -2,7 +2,6 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -37,8 +36,7 @@ def load_pretrained(
     ticket = ticket if isinstance(ticket, Ticket) else Ticket.load(Path(ticket))
     family = ticket.architecture.get("family")
     if family == FAMILY:
-        model = load_model(str(base), parts_of(ticket))
-        return _saved_if_it_can_be(attach(model, ticket, mode), model)
+        return attach(load_model(str(base), parts_of(ticket)), ticket, mode)
     if family == "module":
         return _searched(ticket, str(base))
     raise StrongTicketError(f"need a ticket of a pretrained model; for one of family {family!s:.40}, use build().")
@@ -68,25 +66,3 @@ def _same_keys(wanted: Json, found: Json) -> Json:
     if not (isinstance(wanted, dict) and isinstance(found, dict)):
         return found
     return {key: _same_keys(value, found[key]) for key, value in wanted.items() if key in found}
-
-
-def _saved_if_it_can_be(attached: nn.Module, model: nn.Module) -> nn.Module:
-    """Make saving fail if the model's class could not load the result."""
-    plain, now = (_layout(each) for each in (model, attached))
-    if plain != now:
-        kind = type(model).__name__
-
-        def save_pretrained(*_: Any, **__: Any) -> NoReturn:
-            raise StrongTicketError(
-                f"a {kind} has no place for merged or random matrices, so its files could not be loaded. Keep the "
-                "ticket, which load_pretrained needs anyway, or use `strongticket export`."
-            )
-
-        attached.save_pretrained = save_pretrained  # type: ignore[assignment]
-    return attached
-
-
-def _layout(model: nn.Module) -> list[Any]:
-    """List the kind of every module, and the shapes of its parameters."""
-    parts = model.named_modules()
-    return [(name, type(part), [tuple(p.shape) for p in part.parameters(recurse=False)]) for name, part in parts]

@@ -21,7 +21,15 @@ from strongticket.construct.source import Init
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained.layer import Affine, Layer, numbers
 from strongticket.pretrained.pieces import Factors, Piece, Solved
-from strongticket.pretrained.random_maps import BySigns, RandomPair, exact_bias, frozen_linear, multiply_out, weight_of
+from strongticket.pretrained.random_maps import (
+    BySigns,
+    RandomPair,
+    exact_bias,
+    frozen_like,
+    frozen_linear,
+    multiply_out,
+    weight_of,
+)
 from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
@@ -291,15 +299,17 @@ class LinearMap(Part):
 
     def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
         """Replace it by the product, or by both random matrices."""
-        (piece,), like = pieces, weight_of(layer.module(self.at))
+        (piece,), own = pieces, layer.module(self.at)
+        like = weight_of(own)
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
         product = piece.products["map"]
         if mode == "literal":
             names = [matrix.name for matrix in piece.matrices()]
             layer.put(self.at, RandomPair(ticket, names, bias, relu=product.relu))
-        else:
-            kind = BySigns if product.relu else nn.Linear
-            layer.put(self.at, frozen_linear(multiply_out(ticket, product, like.device), bias, like, kind))
+            return
+        weight = multiply_out(ticket, product, like.device)
+        put = frozen_linear(weight, bias, like, BySigns) if product.relu else frozen_like(own, weight, bias)
+        layer.put(self.at, put)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
 from strongticket.pretrained.pieces import Piece
 
-# Memory of one piece, per weight whose mask is searched for (drawn, sorted, masks) and per sum (targets, errors, units
-# to exchange), as measured on maps of 512 x 1408 and 1024 x 4096 with 8 and 12 items.
-_BYTES_PER_WEIGHT, _BYTES_PER_SUM = 8, 200
+# Memory of one piece, per weight whose mask is searched for (drawn, sorted, masks), per weight of the other matrix,
+# which is drawn whole to choose from, and per sum (targets, errors, units to exchange). On Llamas of 1024 x 4096 and
+# 2048 x 5632 with 16 items, 110 bytes per sum were measured.
+_BYTES_PER_WEIGHT, _BYTES_TO_CHOOSE, _BYTES_PER_SUM = 8, 4, 200
 # What a process needs besides its piece: Python, torch, numba's code, and rows that are solved together.
 _BYTES_PER_WORKER = 600 << 20
 # The side of the matrix used to measure the speed, by device.
@@ -45,18 +46,20 @@ def predict(pieces: Iterable[Piece]) -> Prediction:
             weights += free + math.prod(blocked.shape)
             # Half of the weights are kept, so a mask takes one bit each; an owner is a number below `coordinates`.
             bits += free + blocked.units * math.ceil(math.log2(max(2, blocked.coordinates)))
-            size = free * _BYTES_PER_WEIGHT + free // piece.items * _BYTES_PER_SUM
+            size = free * _BYTES_PER_WEIGHT + math.prod(blocked.shape) * _BYTES_TO_CHOOSE
+            size += free // piece.items * _BYTES_PER_SUM
             if size > most:
                 most, largest = size, piece.name
     return Prediction(sums, weights, bits // 8, most, largest)
 
 
 def check_memory(predicted: Prediction, device: str, workers: int = 1) -> None:
-    """Refuse work whose largest piece, once per worker, does not fit into free memory."""
+    """Refuse work whose largest piece, once per worker, does not fit into free memory beside the ticket."""
     if device == "cuda":
         free, needed = torch.cuda.mem_get_info()[0], predicted.piece_bytes
     else:
-        free, needed = _free_memory(), workers * (predicted.piece_bytes + _BYTES_PER_WORKER)
+        free = _free_memory()
+        needed = predicted.ticket_bytes + workers * (predicted.piece_bytes + _BYTES_PER_WORKER)
     if needed > free:
         raise StrongTicketError(
             f"{predicted.largest} needs about {predicted.piece_bytes / 1e9:.1f} GB of memory, or {needed / 1e9:.1f} GB "

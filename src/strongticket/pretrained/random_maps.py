@@ -60,6 +60,18 @@ def frozen_linear(weight: Tensor, bias: Tensor | None, like: Tensor, kind: type[
     return linear
 
 
+def frozen_like(module: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    """Make a linear map in place of another, so that the model's class can load it: GPT-2's Conv1D keeps (in, out)."""
+    linear = frozen_linear(weight, bias, weight_of(module))
+    if isinstance(module, nn.Linear):
+        return linear
+    with torch.device("meta"):
+        made: nn.Module = type(module)(*weight.shape)
+    made.weight = nn.Parameter(linear.weight.T.contiguous(), requires_grad=False)
+    made.bias = linear.bias
+    return made
+
+
 def weight_of(module: nn.Module) -> Tensor:
     """Return a map's own weight, which sets the device and dtype of its replacement."""
     weight = module.weight
