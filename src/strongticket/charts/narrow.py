@@ -40,10 +40,6 @@ def _order(table: Table) -> Iterator[int]:
     yield from (place for place in range(len(table.columns) - 1, 0, -1) if place not in minor)
 
 
-def _numbers(table: Table) -> range:
-    return range(table.words, len(table.columns) - table.remarks)
-
-
 def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
     """Return the smallest width of each column: numbers stay whole, words may wrap."""
     widths = []
@@ -53,7 +49,7 @@ def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
         longest = max(map(len, words), default=0)
         whole = max(map(len, cells), default=0)
         heading = max(map(len, table.columns[place].split()), default=0)
-        widths.append(max(whole, heading) if place in _numbers(table) else min(longest, _LONGEST_WORD))
+        widths.append(max(whole, heading) if place in table.numbers() else min(longest, _LONGEST_WORD))
     return widths
 
 

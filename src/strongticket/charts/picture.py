@@ -125,9 +125,6 @@ class _Picture:
                 band.legend(*named, loc="outside lower center", ncols=_columns(legends[0], 2), **look)
         save(figure, path, words_of(section))
 
-    def colour_of(self, series: Series) -> str:
-        return self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
-
     def draw_legend(self, axes: Axes, columns: int) -> None:
         """Name the lines below a panel, where the names cover nothing."""
         from matplotlib.transforms import ScaledTranslation
@@ -165,7 +162,8 @@ class _Picture:
     def look_of(self, series: Series) -> dict[str, Any]:
         points = {"marker": _POINTS[series.dash], "ms": 3 if series.thin else 4.5} if series.marks else {}
         dash = _DASHES[series.dash] if series.line else "none"
-        return {"color": self.colour_of(series), "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
+        colour = self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
+        return {"color": colour, "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
 
     def draw_view(self, axes: Axes, heading: str, view: View) -> None:
         scale = view.printed or view.y_scales[0]

@@ -53,9 +53,8 @@ def show_table(table: Table, width: int, below: str = "") -> Iterator[RichTable 
     if table.caption:
         yield _wrapped(table.caption, width)
     shown = RichTable()
-    numbers = range(fitted.words, len(fitted.columns) - fitted.remarks)
     for place, (column, cells) in enumerate(zip(fitted.columns, widths, strict=True)):
-        justify: Literal["right", "left"] = "right" if place in numbers else "left"
+        justify: Literal["right", "left"] = "right" if place in fitted.numbers() else "left"
         shown.add_column(column, justify=justify, width=cells, overflow="fold")
     for row in fitted.rows:
         shown.add_row(*row)
@@ -90,7 +89,8 @@ def view_plot(title: str, view: View, width: int) -> str:
     series = {line.name: line.points for line in lines}
     across = min(WIDTH, max(LEAST_WIDTH, width - _LEFT - 2))
     marks = marks_of(lines)
-    return _plain_lines(text_plot(heading, series, view.x, across, marks, log_x=view.x_scale == "log", log_y=log))
+    plot = text_plot(heading, series, view.x, across, marks, log_x=view.x_scale == "log", log_y=log)
+    return "\n".join(map(_plain, plot.splitlines()))
 
 
 def marks_of(lines: Sequence[Series]) -> str:
@@ -111,10 +111,6 @@ def marks_of(lines: Sequence[Series]) -> str:
             wanted = _MARKS.get(line.colour, "")
         marks += next(mark for mark in f"{wanted}{MARKS}-=~.123456789" if mark not in marks)
     return marks
-
-
-def _plain_lines(text: str) -> str:
-    return "\n".join(_plain(line) for line in text.splitlines())
 
 
 def text_plot(

@@ -1,9 +1,9 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
 from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, View, number, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, grouped, number, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -17,7 +17,6 @@ from strongticket.experiments.text_rows import (
     TextResult,
     at_best_settings,
     by_seed,
-    grouped,
     on_other_texts,
     tokens_of,
 )
@@ -284,10 +283,9 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
                 labels=[point["size"] for point in chosen] if alike else seen,
             )
         )
-    look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear",)}
     where = "nonzero parameters" if counted == "all" else "nonzero parameters outside the embeddings"
     says = says if counted == "all" else "The same, embeddings not counted"
-    return View(name=name, says=says, x=where, y=losses.BEST_LOSS, series=series, **look)
+    return losses.view(where, series, name=name, says=says)
 
 
 def _comparable(points: Sequence[Point]) -> bool:

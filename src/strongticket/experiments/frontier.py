@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, grouped, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.paired import Spread, spread
@@ -19,7 +19,6 @@ from strongticket.experiments.text_rows import (
     RunRow,
     TextResult,
     at_best_settings,
-    grouped,
     on_other_texts,
     tokens_of,
 )
@@ -312,13 +311,9 @@ def describe(result: Result) -> Section:
         "same kind beats; other settings tried are single points. Bytes are those of the whole file without a "
         "tokenizer; all files use the same entropy coding.",
         views=[
-            View(
-                name="Loss",
-                x="bytes of the file",
-                y=losses.BEST_LOSS,
-                series=[series for kind in KINDS for series in _series(kind, points)],
-                x_scale="log",
-                y_scales=("linear",),
+            losses.view(
+                "bytes of the file",
+                [series for kind in KINDS for series in _series(kind, points)],
                 upright=[(4.9 * MB, "4.9 MB")],
             )
         ],

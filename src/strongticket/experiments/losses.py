@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, minus, number, signed
+from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, View, minus, number, signed
 from strongticket.experiments.paired import Pair, Spread
 from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
@@ -74,6 +74,12 @@ def over_seeds(
         each=[each["values"] if each["n"] > 1 else () for each in found],
         **look,
     )
+
+
+def view(x: str, series: Sequence[Series], **more: Any) -> View:
+    """Show best losses against something on a log scale."""
+    look: dict[str, Any] = {"name": "Loss", "y": BEST_LOSS, "x_scale": "log", "y_scales": ("linear",)}
+    return View(x=x, series=series, **look | more)
 
 
 def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
