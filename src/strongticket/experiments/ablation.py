@@ -18,7 +18,6 @@ from strongticket.learn.config import RunConfig
 
 TICKET, MASKED, TRAINED = "ticket", "embeddings masked", "trained model"
 
-
 Losses = dict[tuple[str, str], dict[int, float]]  # by model, variant and seed
 
 

@@ -90,7 +90,11 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
     A trained model of the same seed saw the same text in the same order.
     """
-    groups = {group: at_best_settings(members, _rate_and_warmup) for group, members in grouped(rows, _group).items()}
+    # Of trained models, several learning rates and warm-ups were tried.
+    groups = {
+        group: at_best_settings(members, lambda row: (row["config"]["lr"], row["config"]["warmup"]))
+        for group, members in grouped(rows, _group).items()
+    }
     points: list[Point] = [
         {
             "size": size,
@@ -117,11 +121,6 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
         if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
             gaps.append({"size": size, "kind": kind, "embeddings": embeddings, **gap})
     return {"points": points, "effects": effects, "gaps": gaps}
-
-
-def _rate_and_warmup(row: RunRow) -> tuple[float, int]:
-    """Return the settings of which several were tried for trained models."""
-    return row["config"]["lr"], row["config"]["warmup"]
 
 
 def _group(row: RunRow) -> tuple[str, str, str]:

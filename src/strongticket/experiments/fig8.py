@@ -100,7 +100,6 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     }
 
 
-_UNKNOWN = "the loss against the scale of Q and K"
 _PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
     "scale": lambda pair: f"{pair[0]:.3g}",
     "seeds": lambda pair: str(pair[1]["n"]),
@@ -126,7 +125,8 @@ def describe(result: Result) -> Section:
         }
         found.append(losses.over_seeds(name, [p["scale"] for p in points], [p[BEST] for p in points], **look))
         caption = f"{name}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}"
-        tables.append(table_of(caption, points, {"scale": scale_of, **losses.loss_columns(points)}, words=0))
+        columns = {"scale": lambda point: f"{point['scale']:.3g}", **losses.loss_columns(points)}
+        tables.append(table_of(caption, points, columns, words=0))
         if pairs := [(point["scale"], pair) for point in points if (pair := point[DIFFERENCE]) is not None]:
             own = [pair for _, pair in pairs]
             differences.append(losses.over_seeds(name, [scale for scale, _ in pairs], own, losses.ends, **look))
@@ -179,7 +179,8 @@ def describe(result: Result) -> Section:
 def _message(curves: Sequence[Curve]) -> str:
     """Name the scales at which losses are lowest."""
     found = sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
-    return f"the loss is lowest at a scale of {' or '.join(f'{scale:.3g}' for scale in found)}" if found else _UNKNOWN
+    where = " or ".join(f"{scale:.3g}" for scale in found)
+    return f"the loss is lowest at a scale of {where}" if found else "the loss against the scale of Q and K"
 
 
 def _at_theory(curves: Sequence[Curve]) -> str:
@@ -207,11 +208,6 @@ def _finding(curves: Sequence[Curve]) -> str:
 def curve_name(curve: Curve) -> str:
     """Name a curve by its model and the treatment of its embeddings."""
     return f"{curve['size']}, embeddings {curve['embeddings']}"
-
-
-def scale_of(point: ScalePoint) -> str:
-    """Write a point's scale."""
-    return f"{float(point['scale']):.3g}"
 
 
 FIGURE = Figure(name="fig8", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

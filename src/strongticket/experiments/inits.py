@@ -131,7 +131,7 @@ def describe(result: Result) -> Section:
                 labels=["×1" if point in unscaled else "" for point in points],
             )
         )
-        columns = {"scale": fig8.scale_of, "size": lambda point: f"{point['deviation']:.3g}"}
+        columns = {"scale": lambda point: f"{point['scale']:.3g}", "size": lambda point: f"{point['deviation']:.3g}"}
         caption = f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}"
         tables.append(table_of(caption, points, columns | losses.loss_columns(points), words=0))
         differences += [

@@ -95,12 +95,12 @@ def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
 def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:
     """Show losses line by line, each seed's and their mean."""
     caption = f"{DOTS} The numbers are mean ± standard deviation."
-    return _compare(lines, {"seeds": _count, "loss": loss}, caption=caption, **more)
+    return _compare(lines, {"loss": loss}, caption=caption, **more)
 
 
 def compare_pairs(lines: Sequence[Line[Pair]], *, standard_error: bool = False, **more: Any) -> list[Comparison]:
     """Show differences seed by seed, if there are any, with intervals unless all have one seed."""
-    numbers: dict[str, Callable[[Pair], str]] = {"seeds": _count, "mean": difference}
+    numbers: dict[str, Callable[[Pair], str]] = {"mean": difference}
     if any(pair["interval"] for _, pair, _ in lines):
         if standard_error:
             numbers["standard error"] = lambda pair: number(pair["standard_error"])
@@ -118,15 +118,11 @@ def _compare(
         Row(
             words=of,
             marks=(Mark(mean=found["mean"], interval=reach(found), values=found["values"], colour=colour),),
-            numbers=[write(found) for write in numbers.values()],
+            numbers=[str(found["n"]), *(write(found) for write in numbers.values())],
         )
         for of, found, colour in lines
     ]
-    return Comparison(numbers=[*numbers], rows=rows, **more)
-
-
-def _count(found: Spread) -> str:
-    return str(found["n"])
+    return Comparison(numbers=["seeds", *numbers], rows=rows, **more)
 
 
 def seeds(numbers: Iterable[int]) -> str:
