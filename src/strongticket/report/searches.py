@@ -226,19 +226,16 @@ def _run_table(
     def rate(found: float | None) -> str:
         return "–" if found is None else f"{found:,.0f}"
 
-    only_on_text: dict[str, Callable[[SearchRun], str]] = {
-        "scale": lambda run: scale_words(run.config),
-        "tokens/s": lambda run: rate(run.made.tokens_per_second),
-    }
-    only_in_modules: dict[str, Callable[[SearchRun], str]] = {
-        "rule": lambda run: _what(run.config),
-        "steps/s": lambda run: rate(run.made.steps_per_second),
-    }
+    own: dict[str, Callable[[SearchRun], str]]
+    if runs[0].config.module is None:
+        own = {"scale": lambda run: scale_words(run.config), "tokens/s": lambda run: rate(run.made.tokens_per_second)}
+    else:
+        own = {"rule": lambda run: _what(run.config), "steps/s": lambda run: rate(run.made.steps_per_second)}
     columns: dict[str, Callable[[SearchRun], str]] = {
         "run": lambda run: folders[run.folder],
         "best loss": lambda run: "–" if (best := _best(run)) is None else f"{best:.4f}",
         "seed": lambda run: str(run.config.seed),
-        **(only_on_text if runs[0].config.module is None else only_in_modules),
+        **own,
         "model": lambda run: run.config.size,
         "settings": settings,
         "state": state_of,
