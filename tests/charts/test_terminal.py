@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table as RichTable
 
-from strongticket.charts.parts import Chart, Comparison, Mark, Row, Section, Series, Table, View
+from strongticket.charts.parts import Chart, Comparison, Row, Section, Series, Table, View
 from strongticket.charts.terminal import HEIGHT, WIDTH, marks_of, show, show_table, view_plot
 from strongticket.experiments.figure import load_figure
 from tests.narrow import check_whole
@@ -60,7 +60,7 @@ def test_committed_figures_have_a_plot(name: str) -> None:
 
 
 def test_a_comparison_is_a_table_of_its_words_and_numbers() -> None:
-    row = Row(words=("mini", "trained"), marks=(Mark(mean=-0.1),), numbers=("3", "−0.100"))
+    row = Row(words=("mini", "trained"), mean=-0.1, numbers=("3", "−0.100"))
     block = Comparison(title="t", caption="", words=("model", "what"), axis="nats", numbers=("n", "mean"), rows=[row])
     title, caption, table, below, end = show(Section(anchor="", name="", title="title", lead="", blocks=[block]), 80)
     assert (title, caption, below, end) == ("title", "t", "nats.", "")

@@ -175,21 +175,14 @@ class Matrix(Drawn):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A mean with its interval and its values; a single value without an interval is a dot."""
+class Row:
+    """A line of a comparison: words; a mean with its interval and its values, as a picture; numbers."""
 
+    words: Sequence[str]
     mean: float
     interval: tuple[float, float] | None = None
     values: Sequence[float] = ()
     colour: Colour = "mean"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A line of a comparison: words, then marks, then numbers."""
-
-    words: Sequence[str]
-    marks: Sequence[Mark]
     numbers: Sequence[str]
 
 
@@ -209,11 +202,10 @@ class Comparison:
 
     def span(self) -> tuple[float, float]:
         """Choose the range of the axis."""
-        marks = [mark for row in self.rows for mark in row.marks]
-        values = [float(value) for mark in marks for value in (mark.mean, *mark.values)]
+        values = [float(value) for row in self.rows for value in (row.mean, *row.values)]
         if not all(map(math.isfinite, values)):
             raise ValueError("a comparison needs finite numbers")
-        return span(values + [0.0] * self.zero, [float(end) for mark in marks for end in mark.interval or ()])
+        return span(values + [0.0] * self.zero, [float(end) for row in self.rows for end in row.interval or ()])
 
 
 Block = Drawn | Comparison | Table

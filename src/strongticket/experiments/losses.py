@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, View, minus, number, signed
+from strongticket.charts.parts import Colour, Comparison, Row, Series, View, minus, number, signed
 from strongticket.experiments.paired import Pair, Spread
 from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
@@ -117,7 +117,10 @@ def _compare(
     rows = [
         Row(
             words=of,
-            marks=(Mark(mean=found["mean"], interval=reach(found), values=found["values"], colour=colour),),
+            mean=found["mean"],
+            interval=reach(found),
+            values=found["values"],
+            colour=colour,
             numbers=[str(found["n"]), *(write(found) for write in numbers.values())],
         )
         for of, found, colour in lines
