@@ -264,14 +264,14 @@ def number(value: float | None) -> str:
     return minus(f"{digits} × 10{str(int(power)).translate(_RAISED)}" if e else digits)
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """Write a difference with its sign.
+def signed(value: float) -> str:
+    """Write a difference with its sign and three decimals.
 
     Example:
         >>> signed(0.0312), signed(-0.25)
         ('+0.031', '−0.250')
     """
-    return minus(f"{value:+.{digits}f}")
+    return minus(f"{value:+.3f}")
 
 
 def sentence(text: str) -> str:
