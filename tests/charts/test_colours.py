@@ -33,7 +33,7 @@ CLEARLY = 4 * JUST_SEEN
 def seen(colour: str, eye: str) -> Lab:
     light = linear(colour)
     shifted = [min(1.0, max(0.0, sum(a * b for a, b in zip(row, light, strict=True)))) for row in EYES[eye]]
-    return to_lab((shifted[0], shifted[1], shifted[2]))
+    return to_lab(shifted)
 
 
 def distance(first: str, second: str, eye: str) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strongticket.charts.parts import Chart, Comparison, Mark, Row, Section, Series, View
+from strongticket.charts.parts import Chart, Comparison, Row, Section, Series, View
 from strongticket.charts.picture import draw
 
 
@@ -34,9 +34,7 @@ def svg_of(described: Section, path: Path) -> str:
 
 
 def test_words_names_and_numbers_are_there(tmp_path: Path) -> None:
-    row = Row(
-        words=("mini", "n_K^(1/4)"), marks=(Mark(mean=0.2, values=[0.1, 0.3], interval=(-9.0, 9.0)),), numbers=["7"]
-    )
+    row = Row(words=("mini", "n_K^(1/4)"), mean=0.2, values=[0.1, 0.3], interval=(-9.0, 9.0), numbers=["7"])
     compared = Comparison(
         title="Compared",
         caption="",

@@ -267,8 +267,8 @@ def test_differences_of_the_spread_are_of_one_seed_each() -> None:
     losses, differences = spread.describe({**spread.summarize(rows), **ON_TEXT}).blocks
     assert isinstance(losses, Comparison)
     assert isinstance(differences, Comparison)
-    assert [len(row.marks[0].values) for row in losses.rows] == [2, 3] * 3
-    assert [[*row.marks[0].values] for row in differences.rows] == [[0.0, 0.0]] * 3
+    assert [len(row.values) for row in losses.rows] == [2, 3] * 3
+    assert [[*row.values] for row in differences.rows] == [[0.0, 0.0]] * 3
 
 
 def test_an_init_without_a_pair_is_no_figure(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strongticket.charts.parts import Comparison, Mark, Row, Section
+from strongticket.charts.parts import Comparison, Row, Section
 from strongticket.experiments import inits
 from strongticket.experiments.ablation import variants
 from strongticket.experiments.fig7 import LABELS
@@ -274,9 +274,9 @@ def finite() -> st.SearchStrategy[float]:
 @example([(0.0, 5e-324)], False)
 @given(st.lists(st.tuples(finite(), st.floats(0, 1e6)), min_size=1, max_size=5), st.booleans())
 def test_axis_shows_every_value_and_has_ticks(means: list[tuple[float, float]], zero: bool) -> None:
-    marks = [Mark(mean=mean, values=[mean], interval=(mean - reach, mean + reach)) for mean, reach in means]
-    row = Row(words=(), marks=marks, numbers=())
-    axis = axis_of(Comparison(title="", caption="", words=(), axis="", numbers=(), rows=[row], zero=zero))
+    ends = [(mean, (mean - reach, mean + reach)) for mean, reach in means]
+    rows = [Row(words=(), mean=mean, values=[mean], interval=interval, numbers=()) for mean, interval in ends]
+    axis = axis_of(Comparison(title="", caption="", words=(), axis="", numbers=(), rows=rows, zero=zero))
     assert axis.low < min(mean for mean, _ in means)
     assert axis.high > max(mean for mean, _ in means)
     assert not zero or axis.low < 0 < axis.high

@@ -5,62 +5,42 @@ Categorical series (`s0` to `s7`) differ in both hue and lightness, so that ever
 three kinds of colour blindness.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 Theme = Literal["light", "dark"]
-Lab = tuple[float, float, float]
+Lab = tuple[float, ...]  # of three
 
-LIGHT = {
-    "paper-bg": "#fbfaf8",
-    "raised": "#ffffff",
-    "ink": "#23262b",
-    "soft": "#5d636d",
-    "rule": "#e3e0da",
-    "grid": "#ebe8e2",
-    "focus": "#1f6feb",
-    "code": "#f1efea",
-    "mean": "#2a3a8c",
-    "median": "#c0201a",
-    "paper": "#7d7d7d",
-    "miss": "#a89018",
-    "s0": "#2a3a8c",
-    "s1": "#2f8a88",
-    "s2": "#a89018",
-    "s3": "#c0201a",
-    "s4": "#8a48cf",
-    "s5": "#3b9de6",
-    "s6": "#6c1345",
-    "s7": "#33684a",
-    "ramp-a": "#cf9214",
-    "ramp-b": "#2f7f8f",
-    "ramp-c": "#20207a",
+# By role: on a light page, and on a dark one.
+_COLOURS = {
+    "paper-bg": ("#fbfaf8", "#16181c"),
+    "raised": ("#ffffff", "#1d2025"),
+    "ink": ("#23262b", "#e6e4df"),
+    "soft": ("#5d636d", "#a3a8b1"),
+    "rule": ("#e3e0da", "#33373e"),
+    "grid": ("#ebe8e2", "#2a2e34"),
+    "focus": ("#1f6feb", "#7fb2ff"),
+    "code": ("#f1efea", "#24282e"),
+    "mean": ("#2a3a8c", "#93adf5"),
+    "median": ("#c0201a", "#d9694a"),
+    "paper": ("#7d7d7d", "#9da2aa"),
+    "miss": ("#a89018", "#f2ae14"),
+    "s0": ("#2a3a8c", "#93adf5"),
+    "s1": ("#2f8a88", "#4fe0b4"),
+    "s2": ("#a89018", "#f2ae14"),
+    "s3": ("#c0201a", "#d9694a"),
+    "s4": ("#8a48cf", "#7a7cf5"),
+    "s5": ("#3b9de6", "#c9e6fb"),
+    "s6": ("#6c1345", "#c48ab0"),
+    "s7": ("#33684a", "#f2de6a"),
+    "ramp-a": ("#cf9214", "#5068c4"),
+    "ramp-b": ("#2f7f8f", "#5cb8b0"),
+    "ramp-c": ("#20207a", "#ffe9a0"),
 }
-DARK = {
-    "paper-bg": "#16181c",
-    "raised": "#1d2025",
-    "ink": "#e6e4df",
-    "soft": "#a3a8b1",
-    "rule": "#33373e",
-    "grid": "#2a2e34",
-    "focus": "#7fb2ff",
-    "code": "#24282e",
-    "mean": "#93adf5",
-    "median": "#d9694a",
-    "paper": "#9da2aa",
-    "miss": "#f2ae14",
-    "s0": "#93adf5",
-    "s1": "#4fe0b4",
-    "s2": "#f2ae14",
-    "s3": "#d9694a",
-    "s4": "#7a7cf5",
-    "s5": "#c9e6fb",
-    "s6": "#c48ab0",
-    "s7": "#f2de6a",
-    "ramp-a": "#5068c4",
-    "ramp-b": "#5cb8b0",
-    "ramp-c": "#ffe9a0",
+THEMES: dict[Theme, dict[str, str]] = {
+    "light": {role: light for role, (light, _) in _COLOURS.items()},
+    "dark": {role: dark for role, (_, dark) in _COLOURS.items()},
 }
-THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
 
 # Oklab (Ottosson 2020): from linear red, green and blue to cone responses, and from their cube roots to lightness and
 # two opponent colours. Browsers use it to mix `in oklab`, so pictures do as well.
@@ -88,7 +68,7 @@ _LINEAR = (
 
 def style_sheet() -> str:
     """Return the colours as CSS variables: the system's theme, unless the reader chooses the other."""
-    light, dark = (" ".join(f"--{name}: {colour};" for name, colour in theme.items()) for theme in (LIGHT, DARK))
+    light, dark = (" ".join(f"--{name}: {colour};" for name, colour in theme.items()) for theme in THEMES.values())
     return (
         f":root {{ {light} color-scheme: light; }}\n"
         f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} color-scheme: dark; }} }}\n'
@@ -106,30 +86,23 @@ def ramp(place: float, theme: Theme) -> str:
     ends = ("ramp-a", "ramp-b") if place < 0.5 else ("ramp-b", "ramp-c")
     part = 2 * place if place < 0.5 else 2 * place - 1
     first, second = (to_lab(linear(THEMES[theme][end])) for end in ends)
-    return _written(_times(_LINEAR, _cubes(tuple(a + part * (b - a) for a, b in zip(first, second, strict=True)))))
+    mixed = [a + part * (b - a) for a, b in zip(first, second, strict=True)]
+    return _written(_times(_LINEAR, [root**3 for root in _times(_ROOTS, mixed)]))
 
 
 def linear(colour: str) -> Lab:
     """Convert "#rrggbb" to linear light."""
     parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
-    return red, green, blue
+    return tuple(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
 
 
-def to_lab(light: Lab) -> Lab:
+def to_lab(light: Sequence[float]) -> Lab:
     """Convert to lightness and opponent colours, whose distances match perception: 1 from black to white."""
-    roots = [max(cone, 0.0) ** (1 / 3) for cone in _times(_CONES, light)]
-    return _times(_LAB, (roots[0], roots[1], roots[2]))
+    return _times(_LAB, [max(cone, 0.0) ** (1 / 3) for cone in _times(_CONES, light)])
 
 
-def _cubes(lab: tuple[float, ...]) -> Lab:
-    first, second, third = (root**3 for root in _times(_ROOTS, (lab[0], lab[1], lab[2])))
-    return first, second, third
-
-
-def _times(matrix: tuple[Lab, Lab, Lab], of: Lab) -> Lab:
-    first, second, third = (sum(a * b for a, b in zip(row, of, strict=True)) for row in matrix)
-    return first, second, third
+def _times(matrix: Sequence[Lab], of: Sequence[float]) -> Lab:
+    return tuple(sum(a * b for a, b in zip(row, of, strict=True)) for row in matrix)
 
 
 def _written(light: Lab) -> str:

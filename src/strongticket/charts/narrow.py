@@ -24,13 +24,29 @@ def fit(table: Table, width: int) -> tuple[Table, list[int], list[str]]:
         >>> fit(table, 80)[1:], fit(table, 20)[1:]
         (([1, 8, 7], []), ([1, 8], ['std']))
     """
-    kept = list(range(len(table.columns)))
+    columns = [(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns)]
+    least = [_least(name, cells, place in table.numbers()) for place, (name, cells) in enumerate(columns)]
+    kept = list(range(len(columns)))
     for place in _order(table):
-        if _outer(_narrowest(table, kept)) <= width:
+        if _outer([least[each] for each in kept]) <= width:
             break
         kept.remove(place)
-    left_out = [name for place, name in enumerate(table.columns) if place not in kept]
-    return _only(table, kept), _share_out(table, kept, width), left_out
+    widths = [least[place] for place in kept]
+    wanted = [max(map(len, (columns[place][0], *columns[place][1]))) for place in kept]
+    # Spare characters go to the columns that need them most.
+    for _ in range(width - _outer(widths)):
+        most = max(range(len(kept)), key=lambda column: wanted[column] - widths[column])
+        if wanted[most] <= widths[most]:
+            break
+        widths[most] += 1
+    narrow = replace(
+        table,
+        columns=[table.columns[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in table.rows],
+        words=sum(place < table.words for place in kept),
+        remarks=sum(place >= len(table.columns) - table.remarks for place in kept),
+    )
+    return narrow, widths, [name for place, name in enumerate(table.columns) if place not in kept]
 
 
 def _order(table: Table) -> Iterator[int]:
@@ -40,44 +56,12 @@ def _order(table: Table) -> Iterator[int]:
     yield from (place for place in range(len(table.columns) - 1, 0, -1) if place not in minor)
 
 
-def _numbers(table: Table) -> range:
-    return range(table.words, len(table.columns) - table.remarks)
-
-
-def _narrowest(table: Table, kept: Sequence[int]) -> list[int]:
-    """Return the smallest width of each column: numbers stay whole, words may wrap."""
-    widths = []
-    for place in kept:
-        cells = [row[place] for row in table.rows]
-        words = [word for text in (table.columns[place], *cells) for word in text.split()]
-        longest = max(map(len, words), default=0)
-        whole = max(map(len, cells), default=0)
-        heading = max(map(len, table.columns[place].split()), default=0)
-        widths.append(max(whole, heading) if place in _numbers(table) else min(longest, _LONGEST_WORD))
-    return widths
-
-
-def _share_out(table: Table, kept: Sequence[int], width: int) -> list[int]:
-    """Give spare characters to the columns that need them most."""
-    widths = _narrowest(table, kept)
-    wanted = [max(len(text) for text in (table.columns[place], *(row[place] for row in table.rows))) for place in kept]
-    for _ in range(width - _outer(widths)):
-        most = max(range(len(kept)), key=lambda column: wanted[column] - widths[column])
-        if wanted[most] <= widths[most]:
-            break
-        widths[most] += 1
-    return widths
+def _least(heading: str, cells: Sequence[str], is_number: bool) -> int:
+    """Return the smallest width of a column: numbers stay whole, words may wrap."""
+    whole = cells if is_number else [word for cell in cells for word in cell.split()]
+    longest = max(map(len, (*heading.split(), *whole)), default=0)
+    return longest if is_number else min(longest, _LONGEST_WORD)
 
 
 def _outer(widths: Sequence[int]) -> int:
     return sum(widths) + _EDGES * len(widths) + 1
-
-
-def _only(table: Table, kept: Sequence[int]) -> Table:
-    return replace(
-        table,
-        columns=[table.columns[place] for place in kept],
-        rows=[[row[place] for place in kept] for row in table.rows],
-        words=sum(place < table.words for place in kept),
-        remarks=sum(place >= len(table.columns) - table.remarks for place in kept),
-    )

@@ -6,13 +6,14 @@ of the page, and none makes each point accessible to keyboards and screen reader
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, NotRequired, TypedDict, TypeVar
 
 from strongticket.files import Json
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 # Roles of colours; `colours.py` has a light and a dark colour for each.
 Colour = Literal["mean", "median", "paper", "miss", "ink", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"]
 SERIES: tuple[Colour, ...] = ("s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7")
@@ -38,6 +39,10 @@ class Table:
     words: int = 1  # how many of the first columns are words, aligned left; numbers are aligned right
     remarks: int = 0  # how many of the last columns are words, aligned left and wrapped
     minor: Sequence[str] = ()  # columns that a narrow terminal leaves out first
+
+    def numbers(self) -> range:
+        """Return which columns are numbers."""
+        return range(self.words, len(self.columns) - self.remarks)
 
 
 def table_of(
@@ -98,26 +103,29 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """An interactive figure with its tables; a half-width one leaves room for another beside it."""
+class Drawn:
+    """What the browser draws, with tables of its numbers."""
 
     title: str  # what it shows, in a sentence
     caption: str
-    views: Sequence[View]
     tables: Sequence[Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart(Drawn):
+    """An interactive figure; a half-width one leaves room for another beside it."""
+
+    views: Sequence[View]
     half: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maps:
+class Maps(Drawn):
     """Attention maps of a target and of sources of growing width, side by side, with a slider."""
 
-    title: str
-    caption: str
     widths: Sequence[int]  # of the sources
     target: Sequence[Sequence[Sequence[float]]]  # (samples, T, T)
     sources: Sequence[Sequence[Sequence[Sequence[float]]]]  # the same for each width
-    tables: Sequence[Table]
 
 
 class Cells(TypedDict):
@@ -153,41 +161,28 @@ class DrawnTensor(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspector:
+class Inspector(Drawn):
     """A ticket's tensors: pick one to see its mask and the weights it keeps."""
 
-    title: str
-    caption: str
     tensors: Sequence[DrawnTensor]
-    tables: Sequence[Table]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(Drawn):
     """A matrix as a picture, one cell per entry."""
 
-    title: str
-    caption: str
     values: Sequence[Sequence[float]]
-    tables: Sequence[Table]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A mean with its interval and its values; a single value without an interval is a dot."""
-
-    mean: float
-    interval: tuple[float, float] | None = None
-    values: Sequence[float] = ()
-    colour: Colour = "mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of a comparison: words, then marks, then numbers."""
+    """A line of a comparison: words; a mean with its interval and its values, as a picture; numbers."""
 
     words: Sequence[str]
-    marks: Sequence[Mark]
+    mean: float
+    interval: tuple[float, float] | None = None
+    values: Sequence[float] = ()
+    colour: Colour = "mean"
     numbers: Sequence[str]
 
 
@@ -207,14 +202,12 @@ class Comparison:
 
     def span(self) -> tuple[float, float]:
         """Choose the range of the axis."""
-        marks = [mark for row in self.rows for mark in row.marks]
-        values = [float(value) for mark in marks for value in (mark.mean, *mark.values)]
+        values = [float(value) for row in self.rows for value in (row.mean, *row.values)]
         if not all(map(math.isfinite, values)):
             raise ValueError("a comparison needs finite numbers")
-        return span(values + [0.0] * self.zero, [float(end) for mark in marks for end in mark.interval or ()])
+        return span(values + [0.0] * self.zero, [float(end) for row in self.rows for end in row.interval or ()])
 
 
-Drawn = Chart | Maps | Inspector | Matrix  # by the browser
 Block = Drawn | Comparison | Table
 
 
@@ -231,6 +224,14 @@ class Section:
     plain: str = ""  # the same for a newcomer, for the top of the page; empty for none
     origin: Mapping[str, str] = field(default_factory=dict)  # facts by name: data file, command, seed, machine, date
     chapter: str = ""  # sections of one chapter share an entry of this name in the list of contents
+
+
+def grouped(things: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """Group things, in the order in which groups first appear."""
+    groups: dict[Key, list[T]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
 
 
 def drawn_json(part: Json) -> Json:
@@ -263,14 +264,14 @@ def number(value: float | None) -> str:
     return minus(f"{digits} × 10{str(int(power)).translate(_RAISED)}" if e else digits)
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """Write a difference with its sign.
+def signed(value: float) -> str:
+    """Write a difference with its sign and three decimals.
 
     Example:
         >>> signed(0.0312), signed(-0.25)
         ('+0.031', '−0.250')
     """
-    return minus(f"{value:+.{digits}f}")
+    return minus(f"{value:+.3f}")
 
 
 def sentence(text: str) -> str:

@@ -48,16 +48,6 @@ def words_of(section: Section) -> str:
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
-def new_figure(width: float, height: float, back: str) -> Any:
-    """Make a figure that needs no display."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=160, facecolor=back, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def save(figure: Any, path: Path, description: str) -> None:
     """Write `path`.png and `path`.svg without dates or random names; the PNG has at most 256 colours."""
     import matplotlib
@@ -93,12 +83,16 @@ class _Picture:
         self.legend_look = {"frameon": False, "handlelength": 2.6, "fontsize": 8, "labelcolor": self.ink}
 
     def draw(self, section: Section, path: Path) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         finding, words = _words(section)
         rows = list(_with_legends(_rows(section)))
         title = _lines(section.title, _TITLE)
         under = _HEAD + _TITLE_LINE * (len(title) - 1)
         heights = [under + _LINE * len(finding + words) + 0.12, *(_height(*row) for row in rows)]
-        figure = new_figure(_WIDTH, sum(heights), self.back)
+        figure: Any = Figure(figsize=(_WIDTH, sum(heights)), dpi=160, facecolor=self.back, layout="constrained")
+        FigureCanvasAgg(figure)  # needs no display
         head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights, facecolor=self.back)
         at_top = {"va": "top", "color": self.ink}
         headline = "\n".join(map(_set, title))
@@ -124,9 +118,6 @@ class _Picture:
                 look = {"columnspacing": 1.4, **self.legend_look}
                 band.legend(*named, loc="outside lower center", ncols=_columns(legends[0], 2), **look)
         save(figure, path, words_of(section))
-
-    def colour_of(self, series: Series) -> str:
-        return self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
 
     def draw_legend(self, axes: Axes, columns: int) -> None:
         """Name the lines below a panel, where the names cover nothing."""
@@ -165,7 +156,8 @@ class _Picture:
     def look_of(self, series: Series) -> dict[str, Any]:
         points = {"marker": _POINTS[series.dash], "ms": 3 if series.thin else 4.5} if series.marks else {}
         dash = _DASHES[series.dash] if series.line else "none"
-        return {"color": self.colour_of(series), "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
+        colour = self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
+        return {"color": colour, "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
 
     def draw_view(self, axes: Axes, heading: str, view: View) -> None:
         scale = view.printed or view.y_scales[0]
@@ -242,13 +234,12 @@ class _Picture:
         self.style(axes, block.title, block.axis, "")
         places = range(len(block.rows) - 1, -1, -1)
         for place, row in zip(places, block.rows, strict=True):
-            for mark in row.marks:
-                colour, single = self.colours[mark.colour], len(mark.values) == 1
-                if mark.interval is not None:
-                    axes.hlines(place, *mark.interval, color=colour, lw=1.2)
-                if len(mark.values) > 1:
-                    axes.plot(mark.values, [place] * len(mark.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
-                axes.plot(mark.mean, place, "o", color=colour, ms=5, mfc=self.back if single else colour, zorder=3)
+            colour, single = self.colours[row.colour], len(row.values) == 1
+            if row.interval is not None:
+                axes.hlines(place, *row.interval, color=colour, lw=1.2)
+            if len(row.values) > 1:
+                axes.plot(row.values, [place] * len(row.values), "o", color=colour, ms=2.8, mew=0, alpha=0.55)
+            axes.plot(row.mean, place, "o", color=colour, ms=5, mfc=self.back if single else colour, zorder=3)
         axes.set_yticks(places, [_set(", ".join(row.words)) for row in block.rows])
         axes.set_ylim(-0.7, len(block.rows) + 0.2)
         _write_beside(axes, ", ".join(block.words), len(block.rows) - 0.2, 0, -4, ha="right", color=self.pale)

@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -21,8 +21,6 @@ _MARKS: dict[Colour, str] = {"median": "*", "mean": "o", "miss": "+", "s0": "o",
 _LEFT = 9  # characters for the vertical axis
 _LOWERED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _PLAIN = str.maketrans({"−": "-", "–": "-", "’": "'", "\xa0": " "})
-
-Points = Sequence[tuple[float, float]]
 
 
 def show(section: Section, width: int) -> Iterator[RichTable | str]:
@@ -53,9 +51,8 @@ def show_table(table: Table, width: int, below: str = "") -> Iterator[RichTable 
     if table.caption:
         yield _wrapped(table.caption, width)
     shown = RichTable()
-    numbers = range(fitted.words, len(fitted.columns) - fitted.remarks)
     for place, (column, cells) in enumerate(zip(fitted.columns, widths, strict=True)):
-        justify: Literal["right", "left"] = "right" if place in numbers else "left"
+        justify: Literal["right", "left"] = "right" if place in fitted.numbers() else "left"
         shown.add_column(column, justify=justify, width=cells, overflow="fold")
     for row in fitted.rows:
         shown.add_row(*row)
@@ -82,15 +79,41 @@ def _plain(text: str) -> str:
 
 
 def view_plot(title: str, view: View, width: int) -> str:
-    """Draw the main lines of a view, no wider than the terminal; empty if there are none."""
-    log = view.y_scales[0] == "log"
-    scales = " and ".join(name for name, used in (("x", view.x_scale == "log"), ("y", log)) if used)
-    heading = f"{title}; {view.name.lower()}" + (f"; {scales} on a log scale" if scales else "")
+    """Draw the main lines of a view, no wider than the terminal, each point as one character; empty if there are none.
+
+    Where two overlap, the first is shown. What a logarithmic scale cannot show is left out.
+
+    Example:
+        >>> line = Series(name="error", points=[(1, 1.0), (2, 0.5), (3, 0.25)])
+        >>> print(view_plot("Halving", View(name="Error", x="n", y="", series=[line]), 80))  # doctest: +ELLIPSIS
+        Halving; error; y on a log scale
+             1.00 |*...
+    """
+    log_x, log_y = view.x_scale == "log", view.y_scales[0] == "log"
     lines = [series for series in view.series if not series.follows]
-    series = {line.name: line.points for line in lines}
-    across = min(WIDTH, max(LEAST_WIDTH, width - _LEFT - 2))
-    marks = marks_of(lines)
-    return _plain_lines(text_plot(heading, series, view.x, across, marks, log_x=view.x_scale == "log", log_y=log))
+    shown = [[(a, b) for a, b in line.points if b > 0 or not log_y] for line in lines]
+    xs, ys = ([point[axis] for points in shown for point in points] for axis in (0, 1))
+    if not xs:
+        return ""
+    cells, marks = min(WIDTH, max(LEAST_WIDTH, width - _LEFT - 2)), marks_of(lines)
+    across, up = _axis(xs, cells, log_x), _axis(ys, HEIGHT, log_y)
+    canvas = [[" "] * cells for _ in range(HEIGHT)]
+    for mark, points in reversed([*zip(marks, shown, strict=True)]):
+        for a, b in points:
+            canvas[HEIGHT - 1 - up(b)][across(a)] = mark
+    labels = {0: max(ys), HEIGHT - 1: min(ys)}
+    rows = [f"{_label(labels.get(row)):>{_LEFT}} |{''.join(line).rstrip()}" for row, line in enumerate(canvas)]
+    low, high = (f"{end(xs):.4g}" for end in (min, max))
+    gap = cells - len(low) - len(high)
+    fits = len(view.x) <= gap - 2
+    ends = [f"{low}{(view.x if fits else '').center(gap)}{high}"]
+    ends += [] if fits else [line.center(cells).rstrip() for line in textwrap.wrap(view.x, cells)]
+    names = [f"{mark} {line.name}" for mark, line in zip(marks, lines, strict=True)]
+    below = [f"{'':>{_LEFT}}  {line}" for line in (*ends, *_legend(names, cells))]
+    scales = " and ".join(axis for axis, log in (("x", log_x), ("y", log_y)) if log)
+    heading = f"{title}; {view.name.lower()}" + (f"; {scales} on a log scale" if scales else "")
+    above = textwrap.wrap(heading, _LEFT + 2 + cells)
+    return "\n".join(map(_plain, [*above, *rows, f"{'':>{_LEFT}} +{'-' * cells}", *below]))
 
 
 def marks_of(lines: Sequence[Series]) -> str:
@@ -109,66 +132,8 @@ def marks_of(lines: Sequence[Series]) -> str:
             wanted = "." if line.dash == "dotted" else "-=~"
         else:
             wanted = _MARKS.get(line.colour, "")
-        marks += next(mark for mark in f"{wanted}{MARKS}-=~.123456789" if mark not in marks)
+        marks += next((mark for mark in f"{wanted}{MARKS}-=~.123456789" if mark not in marks), "?")
     return marks
-
-
-def _plain_lines(text: str) -> str:
-    return "\n".join(_plain(line) for line in text.splitlines())
-
-
-def text_plot(
-    title: str,
-    series: Mapping[str, Points],
-    x: str,
-    width: int = WIDTH,
-    marks: str = MARKS,
-    *,
-    log_x: bool = False,
-    log_y: bool = True,
-) -> str:
-    """Draw series of points with one character each; where two overlap, the first is shown.
-
-    Points that a logarithmic scale cannot show are left out. Nothing is drawn of nothing.
-
-    Args:
-        title: the first line; a longer one takes several.
-        series: points by name.
-        x: what the horizontal axis is.
-        width: of the canvas, in characters.
-        marks: a character for each series.
-        log_x: whether the horizontal scale is logarithmic.
-        log_y: whether the vertical one is.
-
-    Example:
-        >>> print(text_plot("halving", {"error": [(1, 1.0), (2, 0.5), (3, 0.25)]}, "n"))  # doctest: +ELLIPSIS
-        halving
-             1.00 |*...
-    """
-    shown = {
-        name: [(a, b) for a, b in points if (a > 0 or not log_x) and (b > 0 or not log_y)]
-        for name, points in series.items()
-    }
-    everything = [point for points in shown.values() for point in points]
-    if not everything:
-        return ""
-    across = _axis([a for a, _ in everything], width, log_x)
-    up = _axis([b for _, b in everything], HEIGHT, log_y)
-    canvas = [[" "] * width for _ in range(HEIGHT)]
-    for mark, points in reversed(list(zip(marks, shown.values(), strict=False))):
-        for a, b in points:
-            canvas[HEIGHT - 1 - up(b)][across(a)] = mark
-    heights = [b for _, b in everything]
-    labels = {0: max(heights), HEIGHT - 1: min(heights)}
-    lines = [f"{_label(labels.get(row)):>{_LEFT}} |{''.join(cells).rstrip()}" for row, cells in enumerate(canvas)]
-    low, high = (f"{end(a for a, _ in everything):.4g}" for end in (min, max))
-    gap = width - len(low) - len(high)
-    ends = [f"{low}{(x if len(x) <= gap - 2 else '').center(gap)}{high}"]
-    ends += [] if len(x) <= gap - 2 else [line.center(width).rstrip() for line in textwrap.wrap(x, width)]
-    names = [f"{mark} {name}" for mark, name in zip(marks, shown, strict=False)]
-    heading = textwrap.wrap(title, _LEFT + 2 + width) or [""]
-    below = [f"{'':>{_LEFT}}  {line}" for line in (*ends, *_legend(names, width))]
-    return "\n".join([*heading, *lines, f"{'':>{_LEFT}} +{'-' * width}", *below])
 
 
 def _legend(names: Sequence[str], width: int) -> list[str]:

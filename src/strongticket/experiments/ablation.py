@@ -18,7 +18,6 @@ from strongticket.learn.config import RunConfig
 
 TICKET, MASKED, TRAINED = "ticket", "embeddings masked", "trained model"
 
-
 Losses = dict[tuple[str, str], dict[int, float]]  # by model, variant and seed
 
 
@@ -98,72 +97,62 @@ TWICE, FOUR_TIMES, AS_LONGEST = (_warmup(factor) for factor in (2, 4, 2 * schedu
 # How a run is made: its starting point, then the changes in order.
 Recipe = tuple[str, *tuple[Change, ...]]
 
+
+def _each(recipe: Recipe, *changes: Change) -> list[Recipe]:
+    """List a recipe with each of these as one more change."""
+    return [(*recipe, change) for change in changes]
+
+
 # In the order they are run.
 RATES: tuple[Recipe, ...] = (
     (TICKET,),
     (TICKET, FAST),
     (TRAINED,),
-    (TRAINED, FAST),
-    (TRAINED, SLOW),
+    *_each((TRAINED,), FAST, SLOW),
     (MASKED,),
     (MASKED, FAST),
 )
 # Trained models' warm-ups are tried at the rate that is best with the usual warm-up, which differs between mini and the
 # larger models; then other rates with the longest warm-up.
-FEW: tuple[Recipe, ...] = (*RATES, *((TRAINED, warmup) for warmup in TRAINED_WARMUPS), (TRAINED, FAST, LONGEST))
+FEW: tuple[Recipe, ...] = (*RATES, *_each((TRAINED,), *TRAINED_WARMUPS), (TRAINED, FAST, LONGEST))
 ALL: tuple[Recipe, ...] = (
     *RATES,
-    (TICKET, _batch(2)),
-    (TICKET, FEW_STEPS),
-    (TICKET, SLOW),
+    *_each((TICKET,), _batch(2), FEW_STEPS, SLOW),
     (TICKET, _policy("scores uniform on [-1, 1]", score_init="uniform")),
-    (TICKET, TOGETHER),
-    (TICKET, _policy("signed scores", signed=True)),
-    (TICKET, RESCALED),
+    *_each((TICKET,), TOGETHER, _policy("signed scores", signed=True), RESCALED),
     (TICKET, Change(lambda config: replace(config, weight_decay=0.0), lambda config: "no weight decay")),
     (TICKET, FASTEST),
-    (TICKET, FAST, TOGETHER),
-    (TICKET, FAST, RESCALED),
+    *_each((TICKET, FAST), TOGETHER, RESCALED),
     (TRAINED, FASTEST),
-    *((TRAINED, FAST, warmup) for warmup in TRAINED_WARMUPS),
+    *_each((TRAINED, FAST), *TRAINED_WARMUPS),
     (TICKET, UNSCALED),
-    (TICKET, UNSCALED, FAST),
-    (TICKET, UNSCALED, FASTEST),
+    *_each((TICKET, UNSCALED), FAST, FASTEST),
     (MASKED, FASTEST),
-    (MASKED, FAST, _policy("gain 2", output_gain=2.0)),
-    (MASKED, FAST, _policy("gain 8", output_gain=8.0)),
-    (TICKET, FEW_STEPS, FAST),
-    (TICKET, FEW_STEPS, FASTEST),
+    *_each((MASKED, FAST), _policy("gain 2", output_gain=2.0), _policy("gain 8", output_gain=8.0)),
+    *_each((TICKET, FEW_STEPS), FAST, FASTEST),
     (TRAINED, FEW_STEPS),
-    (TRAINED, FEW_STEPS, FAST),
-    (TRAINED, FEW_STEPS, SLOW),
-    (TICKET, FAST, TWICE),
-    (TICKET, FAST, FOUR_TIMES),
-    (TICKET, UNSCALED, FAST, TWICE),
-    (TICKET, UNSCALED, FAST, FOUR_TIMES),
-    (MASKED, FAST, TWICE),
-    (MASKED, FAST, FOUR_TIMES),
-    (MASKED, FAST, UNSCALED),
+    *_each((TRAINED, FEW_STEPS), FAST, SLOW),
+    *_each((TICKET, FAST), TWICE, FOUR_TIMES),
+    *_each((TICKET, UNSCALED, FAST), TWICE, FOUR_TIMES),
+    *_each((MASKED, FAST), TWICE, FOUR_TIMES, UNSCALED),
     (MASKED, FAST, UNSCALED, FOUR_TIMES),
     (TRAINED, LONGEST),
     (TRAINED, FASTEST, LONGEST),
-    (TICKET, FAST, AS_LONGEST),
-    (MASKED, FAST, AS_LONGEST),
+    *((start, FAST, AS_LONGEST) for start in (TICKET, MASKED)),
 )
 # Runs repeated with further seeds: those that the first seed cannot tell apart.
 FEW_AGAIN: tuple[Recipe, ...] = (
-    *((TRAINED, _warmup(factor)) for factor in schedules.BEST_WARMUPS["small"]),  # the usual warm-up is not among them
+    *_each((TRAINED,), *map(_warmup, schedules.BEST_WARMUPS["small"])),  # the usual warm-up is not among them
     (TRAINED, FAST, LONGEST),
 )
 ALL_AGAIN: tuple[Recipe, ...] = (
     (TICKET, FAST),
     (TICKET, UNSCALED, FAST),
     (MASKED, FAST),
-    (MASKED, FAST, FOUR_TIMES),
-    (MASKED, FAST, UNSCALED),
+    *_each((MASKED, FAST), FOUR_TIMES, UNSCALED),
     (MASKED, FAST, UNSCALED, FOUR_TIMES),
     (TRAINED, FAST),
-    *((TRAINED, FAST, _warmup(factor)) for factor in schedules.BEST_WARMUPS["mini"] if factor != 1),
+    *_each((TRAINED, FAST), *(_warmup(factor) for factor in schedules.BEST_WARMUPS["mini"] if factor != 1)),
 )
 
 

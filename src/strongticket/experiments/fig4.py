@@ -23,7 +23,7 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.maps import Maps, describe_maps, sample_maps
-from strongticket.experiments.statistics import PAPER, Decay, Summary, decay_at, fit_decay, fit_decay_in_logs, summarize
+from strongticket.experiments.statistics import PAPER, Decay, Summary, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
 from strongticket.files import Json
@@ -218,17 +218,12 @@ def describe(result: Result) -> Section:
         "sources that miss an entry": ("miss", missed),
         "part of mean error from misses": ("mean", parts),
     }
-    if adaptive:
-        shares["sources that miss an entry, adaptive units"] = (
-            "s1",
-            [point["unreachable_sources"] for point in adaptive],
-        )
     tables = [table(own, found) for found, own in targets for table in (_width_table, _fit_table)]
     if adaptive:
-        tables += [
-            _width_table(adaptive, first, ", adaptive units"),
-            _fit_table(adaptive, result["adaptive"]["fits"][0]),
-        ]
+        theirs = [point["unreachable_sources"] for point in adaptive]
+        shares["sources that miss an entry, adaptive units"] = ("s1", theirs)
+        tables.append(_width_table(adaptive, first, ", adaptive units"))
+        tables.append(_fit_table(adaptive, result["adaptive"]["fits"][0]))
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     halves = _halves(first["median_slope"])
     if halves:
@@ -336,12 +331,9 @@ def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
     if slope["slope"] is None or not inside:
         return []
     middle, rate = inside[len(inside) // 2], slope["predicted"]
-    decay: Decay = {
-        "gamma": BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"]),
-        "delta": rate,
-    }
+    gamma = BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"])
     name = f"halved by each item: slope {rate:.3f} (median {slope['slope']:.3f})"
-    line = [(point["width"], decay_at(decay, point["width"])) for point in inside]
+    line = [(point["width"], gamma * math.exp(-rate * point["width"])) for point in inside]
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
 

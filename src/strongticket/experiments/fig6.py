@@ -243,14 +243,10 @@ def describe(result: Result) -> Section:
         for table in (_block_table(own), _fit_table(fits, sure, widths))
     ]
     if adaptive:
-        missed[f"{_blocks(depths[-1])}, adaptive units"] = (
-            "median",
-            [point["blocks"][-1]["unreachable_sources"] for point in adaptive],
-        )
-        tables += [
-            _block_table(adaptive, ", adaptive units"),
-            _fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths),
-        ]
+        theirs = [point["blocks"][-1]["unreachable_sources"] for point in adaptive]
+        missed[f"{_blocks(depths[-1])}, adaptive units"] = ("median", theirs)
+        tables.append(_block_table(adaptive, ", adaptive units"))
+        tables.append(_fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths))
     gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
     fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]

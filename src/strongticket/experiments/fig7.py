@@ -1,9 +1,9 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
 from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, View, number, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, grouped, number, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
@@ -17,7 +17,6 @@ from strongticket.experiments.text_rows import (
     TextResult,
     at_best_settings,
     by_seed,
-    grouped,
     on_other_texts,
     tokens_of,
 )
@@ -91,7 +90,11 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
     A trained model of the same seed saw the same text in the same order.
     """
-    groups = {group: at_best_settings(members, _rate_and_warmup) for group, members in grouped(rows, _group).items()}
+    # Of trained models, several learning rates and warm-ups were tried.
+    groups = {
+        group: at_best_settings(members, lambda row: (row["config"]["lr"], row["config"]["warmup"]))
+        for group, members in grouped(rows, _group).items()
+    }
     points: list[Point] = [
         {
             "size": size,
@@ -118,11 +121,6 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
         if kind != "dense" and (gap := paired_difference(by_seed(trained, BEST), by_seed(members, BEST))) is not None:
             gaps.append({"size": size, "kind": kind, "embeddings": embeddings, **gap})
     return {"points": points, "effects": effects, "gaps": gaps}
-
-
-def _rate_and_warmup(row: RunRow) -> tuple[float, int]:
-    """Return the settings of which several were tried for trained models."""
-    return row["config"]["lr"], row["config"]["warmup"]
 
 
 def _group(row: RunRow) -> tuple[str, str, str]:
@@ -284,10 +282,9 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
                 labels=[point["size"] for point in chosen] if alike else seen,
             )
         )
-    look: dict[str, Any] = {"x_scale": "log", "y_scales": ("linear",)}
     where = "nonzero parameters" if counted == "all" else "nonzero parameters outside the embeddings"
     says = says if counted == "all" else "The same, embeddings not counted"
-    return View(name=name, says=says, x=where, y=losses.BEST_LOSS, series=series, **look)
+    return losses.view(where, series, name=name, says=says)
 
 
 def _comparable(points: Sequence[Point]) -> bool:

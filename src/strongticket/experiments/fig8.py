@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, sentence, span, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, sentence, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -18,7 +18,6 @@ from strongticket.experiments.text_rows import (
     TextResult,
     by_scale,
     by_seed,
-    grouped,
     lowest_in_words,
     on_common_seeds,
     scale_points,
@@ -101,7 +100,6 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
     }
 
 
-_UNKNOWN = "the loss against the scale of Q and K"
 _PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
     "scale": lambda pair: f"{pair[0]:.3g}",
     "seeds": lambda pair: str(pair[1]["n"]),
@@ -127,7 +125,8 @@ def describe(result: Result) -> Section:
         }
         found.append(losses.over_seeds(name, [p["scale"] for p in points], [p[BEST] for p in points], **look))
         caption = f"{name}, learning rate {curve['lr']:.2g}: {lowest_in_words(curve['lowest'])}"
-        tables.append(table_of(caption, points, {"scale": scale_of, **losses.loss_columns(points)}, words=0))
+        columns = {"scale": lambda point: f"{point['scale']:.3g}", **losses.loss_columns(points)}
+        tables.append(table_of(caption, points, columns, words=0))
         if pairs := [(point["scale"], pair) for point in points if (pair := point[DIFFERENCE]) is not None]:
             own = [pair for _, pair in pairs]
             differences.append(losses.over_seeds(name, [scale for scale, _ in pairs], own, losses.ends, **look))
@@ -135,9 +134,8 @@ def describe(result: Result) -> Section:
             paired += own
         else:
             alone.append(name)
+    x = "scale of Q and K"
     shared: dict[str, Any] = {
-        "x": "scale of Q and K",
-        "x_scale": "log",
         # Labels closer than a quarter of an octave would touch.
         "x_ticks": [scale for place, scale in enumerate(scales) if place == 0 or scale / scales[place - 1] > 1.19],
         "upright": [(theory, f"theory: {theory:.3g}") for theory in sorted({float(c["theory"]) for c in curves})],
@@ -147,7 +145,7 @@ def describe(result: Result) -> Section:
             title=sentence(_message(curves)),
             caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
             f"{losses.DOTS}",
-            views=[View(name="Loss", y=losses.BEST_LOSS, series=found, y_scales=("linear",), **shared)],
+            views=[losses.view(x, found, **shared)],
             tables=tables,
             half=True,
         )
@@ -155,15 +153,14 @@ def describe(result: Result) -> Section:
     if paired:
         values = [float(value) for pair in paired for value in pair["values"]]
         ends = [end for pair in paired for end in losses.ends(pair) or ()]
-        shared |= {"y_scales": ("linear",), "zero": True, "y_range": span([0.0, *values], [0.0, *ends])}
-        y = "difference in loss from scale 1"
+        shared |= {"y": "difference in loss from scale 1", "zero": True, "y_range": span([0.0, *values], [0.0, *ends])}
         charts.append(
             Chart(
                 title=_at_theory(curves),
                 caption="Below zero: the scale lowers the loss. Bars cut off by the frame extend further; the table "
                 f"has their ends. {losses.caution([pair['n'] for pair in paired])}"
                 + (f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""),
-                views=[View(name="Difference from scale 1", y=y, series=differences, **shared)],
+                views=[losses.view(x, differences, name="Difference from scale 1", **shared)],
                 tables=pair_tables,
                 half=True,
             )
@@ -182,7 +179,8 @@ def describe(result: Result) -> Section:
 def _message(curves: Sequence[Curve]) -> str:
     """Name the scales at which losses are lowest."""
     found = sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
-    return f"the loss is lowest at a scale of {' or '.join(f'{scale:.3g}' for scale in found)}" if found else _UNKNOWN
+    where = " or ".join(f"{scale:.3g}" for scale in found)
+    return f"the loss is lowest at a scale of {where}" if found else "the loss against the scale of Q and K"
 
 
 def _at_theory(curves: Sequence[Curve]) -> str:
@@ -210,11 +208,6 @@ def _finding(curves: Sequence[Curve]) -> str:
 def curve_name(curve: Curve) -> str:
     """Name a curve by its model and the treatment of its embeddings."""
     return f"{curve['size']}, embeddings {curve['embeddings']}"
-
-
-def scale_of(point: ScalePoint) -> str:
-    """Write a point's scale."""
-    return f"{float(point['scale']):.3g}"
 
 
 FIGURE = Figure(name="fig8", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

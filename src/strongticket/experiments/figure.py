@@ -81,17 +81,15 @@ class Figure(Generic[C]):
         section, variant = self.describe(result), self.plan.variant(result["config"])
         if variant is None:
             return section
-        blocks = list(section.blocks)
-        place = next(k for k, block in enumerate(blocks) if isinstance(block, Chart))
-        chart = blocks[place]
+        chart, *others = section.blocks
         assert isinstance(chart, Chart)
-        blocks[place] = replace(chart, caption=f"{chart.caption} Other settings than the figure’s: {variant.settings}.")
+        chart = replace(chart, caption=f"{chart.caption} Other settings than the figure’s: {variant.settings}.")
         return replace(
             section,
             title=f"{section.title} ({variant.name})",
             name=f"{section.name}, {variant.name}",
             chapter=section.name,
-            blocks=blocks,
+            blocks=[chart, *others],
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, grouped, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.paired import Spread, spread
@@ -19,7 +19,6 @@ from strongticket.experiments.text_rows import (
     RunRow,
     TextResult,
     at_best_settings,
-    grouped,
     on_other_texts,
     tokens_of,
 )
@@ -95,76 +94,70 @@ def ticket(rule: str = FLIP, *, size: str = "mini", gain: float = 2.0, **more: A
     return Run(size=size, policy={"init": "sign", "rule": rule, "output_gain": gain, **more}, **run)
 
 
-def trained(stored: Stored, size: str, *, warmup: int = 1280, **more: Any) -> Run:
+# The size of a trained model whose file has about the 4.9 MB of a ticket of mini.
+AS_LARGE: dict[Stored, str] = {
+    "ternary": "4x352",
+    "int4": "5x160",
+    "binary": "mini",
+    "int8": "5x80",
+    "bfloat16": "4x64",
+    "int3": "4x256",
+}
+
+
+def trained(stored: Stored, size: str = "", *, warmup: int = 1280, **more: Any) -> Run:
     """Plan a model trained in few bits, with the settings that Figure 7 found best for trained models."""
-    return Run(size=size, stored=stored, warmup=warmup, **more)
+    return Run(size=size or AS_LARGE[stored], stored=stored, warmup=warmup, **more)
 
 
 POPUP = "edge-popup"
+HALF: dict[str, Any] = {"density": 0.5, "gain": 4.0}
+KAIMING: dict[str, Any] = {"init": "kaiming-sign", "qk_scale": 1.0}
 # Most valuable first: runs that decide the question at 4.9 MB, then possible improvements of tickets, then other sizes.
 FIRST: tuple[Run, ...] = (
     ticket(),
     ticket(scales="block"),
-    trained("ternary", "4x352"),
+    trained("ternary"),
     ticket(gain=4.0),
-    ticket(init="kaiming-sign", qk_scale=1.0, gain=0.7),
-    trained("int4", "5x160"),
+    ticket(**KAIMING, gain=0.7),
+    trained("int4"),
     ticket(scales="output", norms="trained"),
-    trained("ternary", "4x352", lr=1e-2),
-    trained("int4", "5x160", lr=1e-2),
-    ticket(POPUP, density=0.5, gain=4.0),
-    trained("binary", "mini"),
+    *(trained(stored, lr=1e-2) for stored in ("ternary", "int4")),
+    ticket(POPUP, **HALF),
+    trained("binary"),
     ticket(fall=100),
     # With equal first scores few weights are flipped, which takes fewer bits, so the model is wider for the same bytes.
     ticket(score_init="constant", size="4x576"),
-    ticket(halved=True),
-    ticket(scales="block", halved=True),
-    trained("ternary", "4x352", halved=True),
-    trained("int4", "5x160", halved=True),
-    trained("int8", "5x80"),
-    trained("bfloat16", "4x64"),
-    trained("int3", "4x256"),
+    *(ticket(scales=scales, halved=True) for scales in ("none", "block")),
+    *(trained(stored, halved=True) for stored in ("ternary", "int4")),
+    *(trained(stored) for stored in ("int8", "bfloat16", "int3")),
 )
 BETTER: tuple[Run, ...] = (
-    ticket(lr=1e-2),
-    ticket(lr=1e-3),
+    *(ticket(lr=lr) for lr in (1e-2, 1e-3)),
     ticket(gain=3.0),
-    ticket(init="kaiming-sign", qk_scale=1.0, gain=1.0),
-    ticket(init="kaiming-sign", qk_scale=1.0, gain=0.7, scales="block"),
+    ticket(**KAIMING, gain=1.0),
+    ticket(**KAIMING, gain=0.7, scales="block"),
     ticket(score_init="constant"),
-    ticket(warmup=640),
-    ticket(warmup=1280),
-    ticket(qk_scale=4.0),
-    ticket(qk_scale=1.0),
-    ticket(scales="tensor"),
-    ticket(scales="head"),
-    ticket(scales="output"),
+    *(ticket(warmup=warmup) for warmup in (640, 1280)),
+    *(ticket(qk_scale=scale) for scale in (4.0, 1.0)),
+    *(ticket(scales=scales) for scales in ("tensor", "head", "output")),
     ticket(norms="trained"),
-    ticket(size="6x448"),
-    ticket(size="3x544"),
+    *(ticket(size=size) for size in ("6x448", "3x544")),
     # Ternary codes take 1.58 bits per weight, so these models have fewer weights.
-    ticket("signed", density=0.67, size="4x352"),
-    ticket("signed", density=0.67, size="4x352", scales="block"),
+    *(ticket("signed", density=0.67, size="4x352", scales=scales) for scales in ("none", "block")),
     ticket("signed", density=0.5, size="4x352"),
     ticket("multicoated:levels=3,shrink=0.5", density=0.7, size="4x352", gain=4.0),
-    ticket("iterand:every=100,rate=0.1", density=0.5, gain=4.0),
-    ticket("biprop", density=0.5, gain=4.0),
-    ticket("gem-miner", density=0.5, gain=4.0),
-    ticket(POPUP, density=0.5, gain=4.0, signed=True),
-    ticket(POPUP, density=0.5, gain=4.0, density_steps=800),
+    *(ticket(rule, **HALF) for rule in ("iterand:every=100,rate=0.1", "biprop", "gem-miner")),
+    ticket(POPUP, **HALF, signed=True),
+    ticket(POPUP, **HALF, density_steps=800),
     ticket(POPUP, density=0.3, gain=4.0),
-    ticket(POPUP, density=0.5, gain=4.0, init="own"),
-    ticket(POPUP, density=0.5, gain=4.0, scales="block"),
-    ticket(POPUP, density=0.5, gain=4.0, embeddings="frozen"),
-    trained("binary", "mini", lr=1e-2),
-    trained("int8", "5x80", lr=1e-2),
-    trained("bfloat16", "4x64", lr=1e-2),
-    trained("int3", "4x256", lr=1e-2),
-    trained("int4", "5x160", fall=100),
-    trained("ternary", "4x352", fall=100),
-    trained("int4", "5x160", warmup=640),
-    trained("ternary", "4x352", warmup=640),
-    trained("binary", "mini", halved=True),
+    ticket(POPUP, **HALF | {"init": "own"}),
+    ticket(POPUP, **HALF, scales="block"),
+    ticket(POPUP, **HALF, embeddings="frozen"),
+    *(trained(stored, lr=1e-2) for stored in ("binary", "int8", "bfloat16", "int3")),
+    *(trained(stored, fall=100) for stored in ("int4", "ternary")),
+    *(trained(stored, warmup=640) for stored in ("int4", "ternary")),
+    trained("binary", halved=True),
 )
 OTHER_BYTES: tuple[Run, ...] = (
     ticket(size="4x256"),
@@ -173,15 +166,11 @@ OTHER_BYTES: tuple[Run, ...] = (
     ticket(size="4x128"),
     trained("ternary", "4x80"),
     trained("int4", "4x48"),
-    ticket(size="small", lr=1e-3),
-    ticket(size="small"),
+    *(ticket(size="small", lr=lr) for lr in (1e-3, 3e-3)),
     trained("ternary", "8x512"),
     trained("int4", "8x256"),
-    trained("int8", "4x48"),
-    trained("int8", "4x160"),
-    trained("bfloat16", "4x48"),
-    trained("bfloat16", "4x32"),
-    trained("bfloat16", "4x112"),
+    *(trained("int8", size) for size in ("4x48", "4x160")),
+    *(trained("bfloat16", size) for size in ("4x48", "4x32", "4x112")),
     ticket(size="4x256", scales="block"),
     ticket(size="small", lr=1e-3, scales="block"),
     trained("ternary", "small", lr=1e-3),
@@ -190,12 +179,8 @@ OTHER_BYTES: tuple[Run, ...] = (
 AGAIN: tuple[Run, ...] = (
     ticket(),
     ticket(scales="block"),
-    ticket(POPUP, density=0.5, gain=4.0),
-    trained("int4", "5x160"),
-    trained("ternary", "4x352"),
-    trained("binary", "mini"),
-    trained("int8", "5x80"),
-    trained("bfloat16", "4x64"),
+    ticket(POPUP, **HALF),
+    *(trained(stored) for stored in ("int4", "ternary", "binary", "int8", "bfloat16")),
 )
 # A quick demonstration on a CPU.
 QUICK: tuple[Run, ...] = (
@@ -326,13 +311,9 @@ def describe(result: Result) -> Section:
         "same kind beats; other settings tried are single points. Bytes are those of the whole file without a "
         "tokenizer; all files use the same entropy coding.",
         views=[
-            View(
-                name="Loss",
-                x="bytes of the file",
-                y=losses.BEST_LOSS,
-                series=[series for kind in KINDS for series in _series(kind, points)],
-                x_scale="log",
-                y_scales=("linear",),
+            losses.view(
+                "bytes of the file",
+                [series for kind in KINDS for series in _series(kind, points)],
                 upright=[(4.9 * MB, "4.9 MB")],
             )
         ],

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from statistics import fmean
 from typing import TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, View, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, table_of
 from strongticket.experiments import fig8, losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.paired import Pair
@@ -17,8 +18,6 @@ from strongticket.experiments.text_rows import (
     RunRow,
     ScalePoint,
     TextResult,
-    grouped,
-    mean_of,
     on_common_seeds,
     scale_points,
 )
@@ -132,7 +131,7 @@ def describe(result: Result) -> Section:
                 labels=["×1" if point in unscaled else "" for point in points],
             )
         )
-        columns = {"scale": fig8.scale_of, "size": lambda point: f"{point['deviation']:.3g}"}
+        columns = {"scale": lambda point: f"{point['scale']:.3g}", "size": lambda point: f"{point['deviation']:.3g}"}
         caption = f"{line['init']} weights, {line['size']}, embeddings {line['embeddings']}"
         tables.append(table_of(caption, points, columns | losses.loss_columns(points), words=0))
         differences += [
@@ -141,19 +140,11 @@ def describe(result: Result) -> Section:
             if (pair := point[DIFFERENCE])
         ]
     counts = [int(pair["n"]) for _, pair, _ in differences]
-    view = View(
-        name="Loss",
-        x="standard deviation of the weights of Q and K, the scale included",
-        y=losses.BEST_LOSS,
-        series=series,
-        x_scale="log",
-        y_scales=("linear",),
-    )
     chart = Chart(
         title=_message(lines),
         caption=f"{losses.setting(result)}, {losses.seeds(counts)}. ×1: as drawn; the others are scaled from there. "
         f"Mean and standard deviation over seeds. {losses.DOTS}",
-        views=[view],
+        views=[losses.view("standard deviation of the weights of Q and K, the scale included", series)],
         tables=tables,
     )
     return Section(
@@ -202,9 +193,9 @@ def _lowest(line: Drawn) -> str:
     )
     if not all(found.values()):
         return f"{line['init']}: no seed at all scales"
-    scale = min(found, key=lambda scale: mean_of(found[scale]))
+    scale = min(found, key=lambda scale: fmean(found[scale].values()))
     once = " (one seed)" if len(found[scale]) == 1 else ""
-    return f"{line['init']} {mean_of(found[scale]):.3f} at scale {scale:g}{once}"
+    return f"{line['init']} {fmean(found[scale].values()):.3f} at scale {scale:g}{once}"
 
 
 FIGURE = Figure(name="inits", plan=TextRuns(runs=plan, summarize=summarize), describe=describe)

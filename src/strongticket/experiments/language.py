@@ -73,7 +73,7 @@ class Rows:
 
     def find(self, config: RunConfig) -> Json | None:
         """Return the row of a run if it is finished; a row from another version of its rule does not count."""
-        wanted, version = config.as_json(), _rule_version(config)
+        wanted, version = config.as_json(), as_rule(config.policy.rule).version if config.mode == "search" else 1
         alike = (row for row in self.all() if row["config"] == wanted)
         return next((row for row in alike if _version_of(row) == version), None)
 
@@ -180,10 +180,6 @@ def _version_of(row: Json) -> int:
     """Return the version of the rule that made a row; rows older than versions have the first."""
     version: int = row.get("found", {}).get("rule_version", 1)
     return version
-
-
-def _rule_version(config: RunConfig) -> int:
-    return as_rule(config.policy.rule).version if config.mode == "search" else 1
 
 
 def _tidy(under_way: Path) -> None:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, View, sentence, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, FINAL, RunRow, TextResult, by_seed, grouped, tokens_of
+from strongticket.experiments.text_rows import BEST, FINAL, RunRow, TextResult, by_seed, tokens_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
 
@@ -89,6 +89,7 @@ def _kind(row: RunRow) -> str:
 def describe(result: Result) -> Section:
     """Show losses against tokens seen, and the remaining gap."""
     lengths = result["lengths"]
+    curves = grouped(sorted(lengths, key=lambda line: line["tokens"]), lambda line: (line["size"], line["kind"]))
     series = [
         losses.over_seeds(
             f"{size}, {kind}",
@@ -97,7 +98,7 @@ def describe(result: Result) -> Section:
             colour=SERIES[KINDS.index(kind)],
             dash="solid" if size == "mini" else "dashed",
         )
-        for (size, kind), own in _curves(lengths).items()
+        for (size, kind), own in curves.items()
     ]
     gaps: list[losses.Line[Pair]] = [
         ((line["size"], line["kind"], f"{losses.million(line['tokens'])}"), gap, SERIES[KINDS.index(line["kind"])])
@@ -115,19 +116,11 @@ def describe(result: Result) -> Section:
         },
         words=2,
     )
-    view = View(
-        name="Loss",
-        x="tokens seen",
-        y=losses.BEST_LOSS,
-        series=series,
-        x_scale="log",
-        y_scales=("linear",),
-    )
     found = "; ".join(f"{' '.join(words)}: {losses.difference(gap)} above trained" for words, gap, _ in gaps)
     chart = Chart(
         title=sentence(found) or "Losses by the amount of text",
         caption=f"{losses.setting(result)}.",
-        views=[view],
+        views=[losses.view("tokens seen", series)],
         tables=[table],
     )
     return Section(
@@ -148,13 +141,6 @@ def describe(result: Result) -> Section:
             ),
         ),
     )
-
-
-def _curves(lengths: Sequence[Length]) -> dict[tuple[str, str], list[Length]]:
-    curves: dict[tuple[str, str], list[Length]] = {}
-    for line in sorted(lengths, key=lambda line: line["tokens"]):
-        curves.setdefault((line["size"], line["kind"]), []).append(line)
-    return curves
 
 
 FIGURE = Figure(

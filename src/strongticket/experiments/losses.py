@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from strongticket.charts.parts import Colour, Comparison, Mark, Row, Series, minus, number, signed
+from strongticket.charts.parts import Colour, Comparison, Row, Series, View, minus, number, signed
 from strongticket.experiments.paired import Pair, Spread
 from strongticket.experiments.text_rows import BEST, FINAL, TextResult
 from strongticket.files import Json
@@ -76,6 +76,12 @@ def over_seeds(
     )
 
 
+def view(x: str, series: Sequence[Series], **more: Any) -> View:
+    """Show best losses against something on a log scale."""
+    look: dict[str, Any] = {"name": "Loss", "y": BEST_LOSS, "x_scale": "log", "y_scales": ("linear",)}
+    return View(x=x, series=series, **look | more)
+
+
 def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
     """Return columns of losses: best, final unless it is always the best, and those on other texts."""
     differ = any(point[BEST]["values"] != point[FINAL]["values"] for point in points)
@@ -89,12 +95,12 @@ def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
 def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:
     """Show losses line by line, each seed's and their mean."""
     caption = f"{DOTS} The numbers are mean ± standard deviation."
-    return _compare(lines, {"seeds": _count, "loss": loss}, caption=caption, **more)
+    return _compare(lines, {"loss": loss}, caption=caption, **more)
 
 
 def compare_pairs(lines: Sequence[Line[Pair]], *, standard_error: bool = False, **more: Any) -> list[Comparison]:
     """Show differences seed by seed, if there are any, with intervals unless all have one seed."""
-    numbers: dict[str, Callable[[Pair], str]] = {"seeds": _count, "mean": difference}
+    numbers: dict[str, Callable[[Pair], str]] = {"mean": difference}
     if any(pair["interval"] for _, pair, _ in lines):
         if standard_error:
             numbers["standard error"] = lambda pair: number(pair["standard_error"])
@@ -111,16 +117,15 @@ def _compare(
     rows = [
         Row(
             words=of,
-            marks=(Mark(mean=found["mean"], interval=reach(found), values=found["values"], colour=colour),),
-            numbers=[write(found) for write in numbers.values()],
+            mean=found["mean"],
+            interval=reach(found),
+            values=found["values"],
+            colour=colour,
+            numbers=[str(found["n"]), *(write(found) for write in numbers.values())],
         )
         for of, found, colour in lines
     ]
-    return Comparison(numbers=[*numbers], rows=rows, **more)
-
-
-def _count(found: Spread) -> str:
-    return str(found["n"])
+    return Comparison(numbers=["seeds", *numbers], rows=rows, **more)
 
 
 def seeds(numbers: Iterable[int]) -> str:

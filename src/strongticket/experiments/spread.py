@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from strongticket.charts.parts import Section, number, sentence
+from strongticket.charts.parts import Section, grouped, number, sentence
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, Spread, paired_difference, pairs_needed, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import FINAL, RunRow, TextResult, by_scale, by_seed, grouped, tokens_of
+from strongticket.experiments.text_rows import FINAL, RunRow, TextResult, by_scale, by_seed, tokens_of
 from strongticket.learn.config import RunConfig
 
 EFFECT = 0.03  # nats

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NotRequired, TypedDict, TypeVar
 
+from strongticket.charts.parts import grouped
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
 from strongticket.files import Json
 
@@ -70,14 +71,6 @@ def by_seed(rows: Iterable[RunRow], measure: Measure) -> dict[int, float]:
     return {row["config"]["seed"]: row[measure] for row in rows}
 
 
-def grouped(rows: Iterable[RunRow], key: Callable[[RunRow], Setting]) -> dict[Setting, list[RunRow]]:
-    """Group rows, in the order in which groups first appear."""
-    groups: dict[Setting, list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
-
-
 def by_scale(rows: Iterable[RunRow]) -> dict[float, list[RunRow]]:
     """Group rows by the scale of Q and K, in ascending order."""
     return dict(sorted(grouped(rows, lambda row: row["config"]["policy"]["qk_scale"]).items()))
@@ -87,11 +80,6 @@ def on_other_texts(rows: Sequence[RunRow]) -> dict[str, Spread]:
     """Return the losses on each other text that all these rows were measured on."""
     names = set.intersection(*(set(row["also"]) for row in rows))
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
-
-
-def mean_of(losses: Mapping[int, float]) -> float:
-    """Average over seeds."""
-    return math.fsum(losses.values()) / len(losses)
 
 
 def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:

@@ -9,6 +9,7 @@ and the width that the theorem requires for any target.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import ClassVar, TypedDict
 
 import torch
@@ -250,12 +251,8 @@ def _table(caption: str, points: Sequence[Point]) -> Table:
 
 def _enough(points: Sequence[Point]) -> int | None:
     """Return the smallest width from which few sources fail."""
-    enough = None
-    for point in reversed(points):
-        if point["failures"]["count"] > FEW * point["failures"]["sources"]:
-            break
-        enough = point["width"]
-    return enough
+    few = takewhile(lambda point: point["failures"]["count"] <= FEW * point["failures"]["sources"], reversed(points))
+    return min((point["width"] for point in few), default=None)
 
 
 def enough_in_words(found: dict[str, int | None]) -> str:

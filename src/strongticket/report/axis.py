@@ -31,9 +31,8 @@ def axis_of(comparison: Comparison) -> Axis:
     """Choose an axis with some room at both ends.
 
     Example:
-        >>> from strongticket.charts.parts import Mark, Row
-        >>> mark = Mark(mean=0.1, values=[0.0, 0.2], interval=(-1.2, 1.4))
-        >>> row = Row(words=(), marks=[mark], numbers=())
+        >>> from strongticket.charts.parts import Row
+        >>> row = Row(words=(), mean=0.1, values=[0.0, 0.2], interval=(-1.2, 1.4), numbers=())
         >>> axis_of(Comparison(title="", caption="", words=(), axis="", numbers=(), rows=[row])).low > -1.2
         True
     """

@@ -61,11 +61,8 @@ def _hero(sections: Sequence[Section]) -> tuple[Section | None, list[Section]]:
                 rest = [block for block in section.blocks if block is not chosen[0]]
                 left = [replace(section, blocks=rest)] if rest else []
                 anchor = f"{section.anchor}-hero" if rest else section.anchor
-                return replace(section, anchor=anchor, blocks=chosen), [
-                    *sections[:place],
-                    *left,
-                    *sections[place + 1 :],
-                ]
+                others = [*sections[:place], *left, *sections[place + 1 :]]
+                return replace(section, anchor=anchor, blocks=chosen), others
     return None, list(sections)
 
 

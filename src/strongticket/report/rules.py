@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, table_of
+from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, grouped, table_of
 from strongticket.learn.rules import RULES
 from strongticket.report.origin import origin
 from strongticket.report.records import RuleRun, RuleStep, Timed
@@ -55,11 +55,9 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
 
 def _cases(rows: Iterable[RuleRun]) -> dict[Case, list[RuleRun]]:
     """Group runs that differ only in their seeds, in the order of rules and densities."""
-    cases: dict[Case, list[RuleRun]] = {}
     order = (_TRAINED, *RULES)
-    for row in sorted(rows, key=lambda row: (order.index(row.rule), row.density, row.seed)):
-        cases.setdefault((row.rule, row.density), []).append(row)
-    return cases
+    in_order = sorted(rows, key=lambda row: (order.index(row.rule), row.density, row.seed))
+    return grouped(in_order, lambda row: (row.rule, row.density))
 
 
 def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:

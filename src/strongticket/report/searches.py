@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Dash, Section, Series, Table, View, sentence, table_of
+from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, sentence, table_of
 from strongticket.learn.policy import Policy
 from strongticket.models.gpt2 import gpt2_config
 from strongticket.report.find import SearchRun
@@ -28,17 +28,6 @@ _LOUD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One run as the section shows it; x is in tokens, or in steps without a text."""
-
-    name: str
-    colour: Colour
-    dash: Dash
-    training: list[tuple[float, float]]
-    validation: list[tuple[float, float]]
-
-
 def search_sections(runs: Sequence[SearchRun]) -> list[Section]:
     """Draw the runs on text, and those in other modules; their losses have nothing in common."""
     on_text = [run for run in runs if run.config.module is None]
@@ -53,7 +42,7 @@ def _section(runs: Sequence[SearchRun]) -> Section:
     folders = distinct_names([run.folder for run in runs])
     differences = differences_of([run.config for run in runs])
     lines = _lines(runs, differences, folders)
-    validated = [(line.name, *point) for line in lines for point in line.validation]
+    validated = [(line.name, *point) for line, _ in lines for point in line.points]
     chart = Chart(
         title=sentence(_finding(runs)) or f"Losses by {x}",
         caption="With points: validation. Thin, without points: training, averaged over neighbouring steps. One colour "
@@ -86,7 +75,8 @@ def _section(runs: Sequence[SearchRun]) -> Section:
 
 def _lines(
     runs: Sequence[SearchRun], differences: Sequence[Mapping[str, str]], folders: Mapping[Path, str]
-) -> list[_Line]:
+) -> list[tuple[Series, Series]]:
+    """Draw each run's validation and training losses; x is in tokens, or in steps without a text."""
     seeds: dict[str, list[int]] = {}  # of each setting
     names = [run_name(run.config, own.values()) for run, own in zip(runs, differences, strict=True)]
     lines = []
@@ -94,12 +84,15 @@ def _lines(
         seed, setting = run.config.seed, json.dumps(run.config.settings, sort_keys=True)
         own = seeds.setdefault(setting, [])
         own += [seed] * (seed not in own)
-        colour = SERIES[list(seeds).index(setting) % len(SERIES)]
-        dash = _DASHES[own.index(seed) % len(_DASHES)]
         shown = name if names.count(name) == 1 else f"{name}, {folders[run.folder]}"
         if run.result is None:
             shown += ", not finished"
-        lines.append(_Line(shown, colour, dash, _training(run), _validation(run)))
+        look: dict[str, Any] = {
+            "name": shown,
+            "colour": SERIES[list(seeds).index(setting) % len(SERIES)],
+            "dash": _DASHES[own.index(seed) % len(_DASHES)],
+        }
+        lines.append((Series(points=_validation(run), **look), Series(points=_training(run), marks=False, **look)))
     return lines
 
 
@@ -196,19 +189,17 @@ def _training(run: SearchRun) -> list[tuple[float, float]]:
     return [(step * run.config.x_per_step, loss) for step, loss in means]
 
 
-def _view(lines: Sequence[_Line], name: str, x: str, y: str) -> View:
+def _view(lines: Sequence[tuple[Series, Series]], name: str, x: str, y: str) -> View:
     series = []
-    for line in lines:
-        look: dict[str, Any] = {"colour": line.colour, "dash": line.dash}
-        if name != "Training" and line.validation:
+    for validation, training in lines:
+        if name != "Training" and validation.points:
             # The loss before the first step is far above all others, and would squeeze them.
-            points = [point for point in line.validation if point[0] > 0] or line.validation
-            series.append(Series(name=line.name, points=points, **look))
-        if name != "Validation" and line.training:
-            below = name == "Both" and bool(line.validation)  # the training loss accompanies the validation loss
-            label = f"{line.name}, training" if below else line.name
-            look |= {"thin": name == "Both", "marks": False, "follows": below}
-            series.append(Series(name=label, points=line.training, **look))
+            later = [point for point in validation.points if point[0] > 0]
+            series.append(replace(validation, points=later or validation.points))
+        if name != "Validation" and training.points:
+            below = name == "Both" and bool(validation.points)  # the training loss accompanies the validation loss
+            label = f"{training.name}, training" if below else training.name
+            series.append(replace(training, name=label, thin=name == "Both", follows=below))
     return View(name=name, x=x, y=y, series=series, y_scales=("linear",))
 
 
@@ -226,19 +217,16 @@ def _run_table(
     def rate(found: float | None) -> str:
         return "–" if found is None else f"{found:,.0f}"
 
-    only_on_text: dict[str, Callable[[SearchRun], str]] = {
-        "scale": lambda run: scale_words(run.config),
-        "tokens/s": lambda run: rate(run.made.tokens_per_second),
-    }
-    only_in_modules: dict[str, Callable[[SearchRun], str]] = {
-        "rule": lambda run: _what(run.config),
-        "steps/s": lambda run: rate(run.made.steps_per_second),
-    }
+    own: dict[str, Callable[[SearchRun], str]]
+    if runs[0].config.module is None:
+        own = {"scale": lambda run: scale_words(run.config), "tokens/s": lambda run: rate(run.made.tokens_per_second)}
+    else:
+        own = {"rule": lambda run: _what(run.config), "steps/s": lambda run: rate(run.made.steps_per_second)}
     columns: dict[str, Callable[[SearchRun], str]] = {
         "run": lambda run: folders[run.folder],
         "best loss": lambda run: "–" if (best := _best(run)) is None else f"{best:.4f}",
         "seed": lambda run: str(run.config.seed),
-        **(only_on_text if runs[0].config.module is None else only_in_modules),
+        **own,
         "model": lambda run: run.config.size,
         "settings": settings,
         "state": state_of,

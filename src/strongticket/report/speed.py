@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, number, share, table_of
+from strongticket.charts.parts import SERIES, Chart, Colour, Section, Series, View, grouped, number, share, table_of
 from strongticket.report.decode import decode_section
 from strongticket.report.find import Benchmarks
 from strongticket.report.origin import origin
@@ -34,9 +34,7 @@ def _line(sums: Sums) -> tuple[str, str, str | None]:
 
 def sums_chart(rows: list[Sums], caption: str) -> Chart:
     """Draw rates by the number of items, one line per engine and device."""
-    lines: dict[tuple[str, str, str | None], list[Sums]] = {}
-    for sums in sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)):
-        lines.setdefault(_line(sums), []).append(sums)
+    lines = grouped(sorted(rows, key=lambda sums: (sums.row.device, sums.row.n)), _line)
     # Ours first, on each device; then the peers, the fastest first.
     order = sorted(lines, key=lambda key: (key[0] != _OURS, -lines[key][-1].row.median))
     series = [

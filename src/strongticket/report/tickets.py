@@ -169,9 +169,9 @@ def _picture(tensor: RandomTensor, rows: int, columns: int) -> tuple[Cells, str]
     step = -(-rows * columns // MOST_BITS)  # 1 unless the mask is too large to read whole
     if step > 1:
         step = max(step, -(-rows // MOST_ROWS))
-    chosen = range(0, rows, step)
-    lines = [bits_of(tensor, row * columns, (row + 1) * columns) for row in chosen] if step > 1 else None
-    bits = np.stack(lines) if lines is not None else bits_of(tensor, 0, rows * columns).reshape(rows, columns)
+        bits = np.stack([bits_of(tensor, row * columns, (row + 1) * columns) for row in range(0, rows, step)])
+    else:
+        bits = bits_of(tensor, 0, rows * columns).reshape(rows, columns)
     grid = downsample(bits, min(len(bits), CELLS), min(columns, CELLS))
     notes = []
     if len(tensor.shape) > 2:
@@ -211,10 +211,9 @@ def downsample(bits: Bits, rows: int, columns: int) -> npt.NDArray[np.float64]:
 
 def _distribution(seed: int, tensor: RandomTensor) -> Histogram:
     """Count weights, all and kept, by value; a large tensor is sampled in evenly spread stretches."""
+    starts = [k * (tensor.numel - SAMPLE) // (SAMPLES - 1) // 8 * 8 for k in range(SAMPLES)]
     whole = tensor.numel <= SAMPLES * SAMPLE
-    starts = [0] if whole else [k * (tensor.numel - SAMPLE) // (SAMPLES - 1) // 8 * 8 for k in range(SAMPLES)]
-    stops = [tensor.numel] if whole else [start + SAMPLE for start in starts]
-    stretches = list(zip(starts, stops, strict=True))
+    stretches = [(0, tensor.numel)] if whole else [(start, start + SAMPLE) for start in starts]
     first = draws_of(tensor.mask.table)[0]
     weights = np.concatenate([_drawn(seed, tensor, a, b, first) for a, b in stretches])
     kept = np.concatenate([_kept(seed, tensor, a, b) for a, b in stretches])
