@@ -111,7 +111,7 @@ def products(seeds: int) -> Iterator[dict[str, Any]]:
 
 def shares(repeats: int) -> Iterator[dict[str, Any]]:
     """Construct, prune with units chosen, and prune with the same units given: the choice takes the difference."""
-    for d, items in ((32, 16), (32, 20), (128, 16), (128, 20)):
+    for d, items in ((32, 16), (32, 20), (128, 16), (128, 20), (384, 20)):
         torch.manual_seed(0)
         target = nn.Linear(d, d).weight.detach().double()
         matrices = plan_linear(target, items * d, "theory").products["product"].product.matrices()
@@ -122,14 +122,14 @@ def shares(repeats: int) -> Iterator[dict[str, Any]]:
             "chosen": partial(prune_product, target, *matrices, seed=0, assignment="adaptive"),
             "given": partial(prune_product, target, *matrices, seed=0, assignment=owners),
         }
-        times = time_alternating(runs, warmup=3, repeats=repeats, clock=time.process_time)
+        times = time_alternating(runs, repeats=3 + repeats * D // d, clock=time.process_time)
         seconds = {name: statistics.median(each) for name, each in times.items()}
         choice = seconds["chosen"] - seconds["given"]
         yield {
             "case": "time of the choice",
             "d": d,
             "units": items * d,
-            "repeats": repeats,
+            "repeats": len(times["construct"]),
             "choice_ms": 1e3 * choice,
             "construct_ms": 1e3 * seconds["construct"],
             "share": choice / seconds["construct"],
