@@ -148,8 +148,8 @@ def test_exchanges_only_lower_the_prediction(case: tuple) -> None:
     before, counts = slot.copy(), np.bincount(slot[slot >= 0], minlength=slots)
     if kind == "linear":
         assert (counts == quotas).all(), "every unit fits every slot, if not well"
-    by_input, by_unit = (np.ascontiguousarray(weights.T) for weights in (own, free))
-    total = exchange.exchange(own, by_input, free, by_unit, slot, target, wanted, near, signs.value, 1.0, 50)
+    by_unit = np.ascontiguousarray(free.T)
+    total = exchange.exchange(own, free, by_unit, slot, target, wanted, near, signs.value, 1.0, 50)
     first, last = (exchange.predicted_squares(own, by_unit, s, target, signs.value, 1.0) for s in (before, slot))
     assert last <= first * (1 + 1e-9)
     assert total == pytest.approx(last, rel=1e-6), "sums that are kept up to date equal those computed again"

@@ -94,9 +94,8 @@ def assign(
     from strongticket.construct import exchange  # numba is slow to import
 
     drawn, second = blocked.draw(seed, device).cpu(), weights.cpu()
-    # Both matrices both ways round: all weights of a unit together, and all of an input or output. They are always
-    # contiguous, since for another layout everything would be compiled again.
-    own, by_input, by_unit = drawn.T.contiguous().numpy(), drawn.contiguous().numpy(), second.T.contiguous().numpy()
+    # The second matrix both ways round: all weights of a unit together, and all weights to an output.
+    own, by_unit = drawn.T.numpy(), second.T.contiguous().numpy()
     # Items are measured in units of the largest possible one, so that nothing depends on the scale of the matrices.
     unit = blocked.scale * free.scale
     wanted_sums = (target.detach().cpu() * (divisor / unit)).clamp(-_OUT_OF_REACH, _OUT_OF_REACH)
@@ -108,9 +107,7 @@ def assign(
 
     slot = exchange.share_out(own, quotas, wanted, near, signs.value)
     rounds = max(_MIN_ROUNDS, slots * _rounds_per_slot(blocked.units // slots))
-    found = exchange.exchange(
-        own, by_input, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds
-    )
+    found = exchange.exchange(own, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds)
     chosen, in_blocks = (
         Assigned(owners, torch.from_numpy(own[np.arange(blocked.units), owners.numpy()]), how)
         for owners, how in ((torch.from_numpy(slot // signs.slots), "adaptive"), (equal, "equal"))

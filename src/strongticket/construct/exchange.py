@@ -221,7 +221,6 @@ def predicted_squares(own: F32, by_unit: F32, slot: I64, target: F64, signs: int
 @njit(nogil=True, cache=True)
 def exchange(
     own: F32,
-    by_input: F32,
     free: F32,
     by_unit: F32,
     slot: I64,
@@ -240,7 +239,6 @@ def exchange(
 
     Args:
         own: weights (units, coordinates).
-        by_input: the same, (coordinates, units).
         free: weights (outputs, units).
         by_unit: the same, (units, outputs).
         slot: each unit's slot; changed in place.
@@ -269,7 +267,7 @@ def exchange(
     # Minus infinity for a slot that cannot use a unit; the last is for units without a slot, -1.
     refused, first = np.full(slots + 1, -np.inf), 0
     # The entry of each slot that contributes most; -1 if its sums have changed since it was found.
-    worst_entry = np.full(slots, -1)
+    worst_entry, together = np.full(slots, -1), np.empty(pulls.size, np.float32)
     for _ in range(rounds):
         s = -1
         for x in range(slots):
@@ -296,8 +294,12 @@ def exchange(
         ahead = min(pulls.size, units - first)
         for part, start in ((pulls[:ahead], first), (pulls[ahead:], 0)):
             some = slice(start, start + part.size)
+            # Copied, so that the weights lie together.
+            here, j = own[some], s // per
+            for x in range(part.size):
+                together[x] = here[x, j]
             _pull(
-                by_input[s // per, some],
+                together,
                 free[worst, some],
                 slot[some],
                 refused,
