@@ -160,6 +160,8 @@ def test_theorem_9_raises_alpha_and_says_so() -> None:
     assert bound.input_norm == 3.0
     assert bound.notes == ("computed for input norm 3, the least that Theorem 9 covers, not 1.",)
     assert bounds.attention_bound(d_model=4, d_out=9, variant="tight").notes == ()
+    key, _ = bounds.attention_bound(d_model=9, d_out=9, n_heads=2, input_norm=1.0).requirements
+    assert key.log_scale == pytest.approx(math.log(8 * 2 * 9**3)), "what the paper's abstract leaves out"
 
 
 def test_theorem_10_widths() -> None:

@@ -82,6 +82,17 @@ def test_never_worse_than_equal_blocks(case: tuple) -> None:
         assert adaptive.tensors == equal.tensors
 
 
+def test_predictions_keep_no_worse_assignment() -> None:
+    """The 300 products of `docs/theory.md`: too many sums to solve both ways, unless the predictions are close."""
+    generator = np.random.default_rng(0)
+    for seed in range(300):
+        outputs, inputs = generator.integers(23, 33), generator.integers(23, 33)
+        target = uniform(outputs, inputs, seed=seed, scale=generator.choice([0.02, 0.2, 0.7]))
+        made = product(KINDS[seed % 3], (outputs, inputs), 2 * generator.integers(2, 8) * inputs)
+        adaptive, equal = (made.prune(target, seed=seed, assignment=how) for how in ("adaptive", "equal"))
+        assert adaptive.error.square().sum() <= equal.error.square().sum()
+
+
 @given(case=cases)
 @settings(max_examples=80, deadline=None)
 def test_every_unit_serves_one_input_by_a_weight_it_can_use(case: tuple) -> None:

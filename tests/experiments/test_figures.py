@@ -104,6 +104,13 @@ def test_each_depth_has_its_own_rate(results: dict[str, Any]) -> None:
     assert all(low <= high for low, high in zip(rates.low, rates.high, strict=True))
 
 
+def test_one_width_has_no_rates(tmp_path: Path) -> None:
+    result = reproduce_figure(fig6.FIGURE, fig6.Config(sources=2, n_blocks=2, widths=(16,), inputs=5), tmp_path)
+    (chart,) = fig6.describe(result).blocks
+    assert isinstance(chart, Chart)
+    assert "Rate" not in [view.name for view in chart.views]
+
+
 def test_fig4_numbers_can_be_had_from_a_seed_again(results: dict[str, Any]) -> None:
     """One recorded source, rebuilt as the literal network from its seed, has the recorded errors."""
     result, source = results["fig4"], 3

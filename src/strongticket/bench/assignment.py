@@ -2,7 +2,8 @@ r"""The value of choosing each hidden unit's input: the same sources, with equal
 
 Each row is one case and one assignment: medians over the seeds of the error's spectral norm and of its largest entry,
 entries out of reach, and how many times more units there are than any masks need for that largest entry, by counting
-(`docs/theory.md`, section 7). Figures 4 to 6 also have both assignments.
+(`docs/theory.md`, section 7). Figures 4 to 6 also have both assignments. Last come the rows about time: which share of
+`construct_linear` is spent on the choice.
 
 Before a row is kept, every product is multiplied out from the ticket's masks: its error must be as reported.
 """
@@ -10,20 +11,23 @@ Before a row is kept, every product is multiplied out from the ticket's masks: i
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.bench.measure import WrongAnswerError
+from strongticket.bench.measure import WrongAnswerError, time_alternating
 from strongticket.bench.script import run_script
 from strongticket.bounds import counting_width
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.attention import head_products
 from strongticket.construct.feedforward import relu_product
-from strongticket.construct.linear import plan_linear
+from strongticket.construct.linear import construct_linear, plan_linear
 from strongticket.construct.plan import Product
-from strongticket.construct.product import Pruned
+from strongticket.construct.product import Pruned, prune_product
+from strongticket.construct.source import owners_in
 from strongticket.tickets.ticket import Ticket
 
 ASSIGNMENTS: tuple[Assignment, ...] = ("equal", "adaptive")
@@ -96,6 +100,33 @@ def products(seeds: int) -> Iterator[dict[str, Any]]:
             }
 
 
+def shares(repeats: int) -> Iterator[dict[str, Any]]:
+    """Construct, prune with units chosen, and prune with the same units given: the choice takes the difference."""
+    for d, items in ((32, 16), (32, 20), (128, 16), (128, 20), (384, 20)):
+        torch.manual_seed(0)
+        target = nn.Linear(d, d).weight.detach().double()
+        matrices = plan_linear(target, items * d, "theory").products["product"].product.matrices()
+        owners = owners_in(prune_product(target, *matrices, seed=0, assignment="adaptive").tensors[0].mask, unit_axis=0)
+        assert owners is not None
+        runs: dict[str, Callable[[], object]] = {
+            "construct": partial(construct_linear, target, hidden_width=items * d),
+            "chosen": partial(prune_product, target, *matrices, seed=0, assignment="adaptive"),
+            "given": partial(prune_product, target, *matrices, seed=0, assignment=owners),
+        }
+        times = time_alternating(runs, repeats=3 + repeats * D // d, clock=time.process_time)
+        seconds = {name: statistics.median(each) for name, each in times.items()}
+        choice = seconds["chosen"] - seconds["given"]
+        yield {
+            "case": "time of the choice",
+            "d": d,
+            "units": items * d,
+            "repeats": len(times["construct"]),
+            "choice_ms": 1e3 * choice,
+            "construct_ms": 1e3 * seconds["construct"],
+            "share": choice / seconds["construct"],
+        }
+
+
 def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
     """Multiply out the kept weights, and compare with the reported error."""
     weights = Ticket(seed=seed, tensors=pruned.tensors).materialize()
@@ -109,5 +140,10 @@ def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
         raise WrongAnswerError("the error of the masks is not the reported one")
 
 
+def measure(seeds: int) -> Iterator[dict[str, Any]]:
+    """Measure errors, then times."""
+    return chain(products(seeds), shares(10 * seeds))
+
+
 if __name__ == "__main__":
-    run_script(__doc__, products, op="assignment", seeds=10)
+    run_script(__doc__, measure, op="assignment", seeds=10)

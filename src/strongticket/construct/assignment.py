@@ -109,8 +109,8 @@ def assign(
     rounds = max(_MIN_ROUNDS, slots * _rounds_per_slot(blocked.units // slots))
     found = exchange.exchange(own, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds)
     chosen, in_blocks = (
-        Assigned(owners, drawn.gather(0, owners.clamp(min=0)[None])[0], how)
-        for owners, how in ((torch.from_numpy(slot) // signs.slots, "adaptive"), (equal, "equal"))
+        Assigned(owners, torch.from_numpy(own[np.arange(blocked.units), owners.numpy()]), how)
+        for owners, how in ((torch.from_numpy(slot // signs.slots), "adaptive"), (equal, "equal"))
     )
     equal_slot = slots_of(equal, in_blocks.own, signs).numpy()
     known = exchange.predicted_squares(own, by_unit, equal_slot, columns, signs.value, unit)

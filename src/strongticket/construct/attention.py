@@ -46,8 +46,8 @@ def construct_attention(
 
     Args:
         target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` builds from four
-            linear maps. Biases are exact: a key bias drops out of the softmax, a query bias is one more row of the
-            query matrix, and the value and output biases become one dense tensor.
+            linear maps. A key bias drops out of the softmax, and the value and output biases become one dense tensor:
+            both are exact. A query bias is one more row of the query matrix, approximated like the others.
         key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ gets n_K / d_model items.
         value_width: $n_V$ per head, likewise for $W_{VO}$.
         seed: seed of the random weights.

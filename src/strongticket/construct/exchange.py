@@ -266,6 +266,8 @@ def exchange(
     pulls, candidates, top = np.empty(min(units, _LOOKED_AT)), np.empty(_WEIGHED, np.int64), np.empty(_WEIGHED)
     # Minus infinity for a slot that cannot use a unit; the last is for units without a slot, -1.
     refused, first = np.full(slots + 1, -np.inf), 0
+    # The entry of each slot that contributes most; -1 if its sums have changed since it was found.
+    worst_entry, together = np.full(slots, -1), np.empty(pulls.size, np.float32)
     for _ in range(rounds):
         s = -1
         for x in range(slots):
@@ -273,25 +275,31 @@ def exchange(
                 s = x
         if s < 0:
             break
-        squares_of_slot(sums, target, scale[s], s, squares)
-        worst = int(np.argmax(squares))
+        if worst_entry[s] < 0:
+            squares_of_slot(sums, target, scale[s], s, squares)
+            worst_entry[s] = np.argmax(squares)
+        worst = worst_entry[s]
         sign = np.float64(1.0 if target[s, worst] > sums[s, 0, worst] else -1.0)
         place = _pulls_least(own, free, members, count[s], s // per, s, worst, sign, failed[s])
         if place < 0:
             failed[s] = _PATIENCE
             continue
         k = members[s, place]
-        for t in range(slots):
-            u = own[k, t // per]
-            fits = (abs(abs(u) - wanted[t]) <= near[t]) & _usable(u, t, signs) & (t != s)
-            refused[t] = 0.0 if fits else -np.inf
+        for j in range(own.shape[1]):
+            u = own[k, j]
+            for t in range(per * j, per * j + per):
+                fits = (abs(abs(u) - wanted[t]) <= near[t]) & _usable(u, t, signs) & (t != s)
+                refused[t] = 0.0 if fits else -np.inf
         # The next units, from the beginning again after the last.
         ahead = min(pulls.size, units - first)
         for part, start in ((pulls[:ahead], first), (pulls[ahead:], 0)):
             some = slice(start, start + part.size)
-            # A copy, so that the weights lie together.
+            # Copied, so that the weights lie together.
+            here, j = own[some], s // per
+            for x in range(part.size):
+                together[x] = here[x, j]
             _pull(
-                own[some, s // per].copy(),
+                together,
                 free[worst, some],
                 slot[some],
                 refused,
@@ -329,7 +337,7 @@ def exchange(
         _exchange(sums, s, by_unit, k, u_here, best, own[best, s // per] / divisor)
         _exchange(sums, t, by_unit, best, own[best, t // per] / divisor, k, own[k, t // per] / divisor)
         slot[k], slot[best], cost[s], cost[t] = t, s, best_cost_here, best_cost_there
-        failed[s] = 0
+        worst_entry[s], worst_entry[t], failed[s] = -1, -1, 0
     return _total(cost)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,9 +94,7 @@ class RandomMatrix:
 
 def owners_of(sizes: tuple[int, ...]) -> Tensor:
     """Return each unit's coordinate j(k), for the units that have a block."""
-    # The device is named because a caller may have changed torch's default device.
-    coordinates = torch.arange(len(sizes), device="cpu")
-    return torch.repeat_interleave(coordinates, torch.tensor(sizes, dtype=torch.int64, device="cpu"))
+    return torch.from_numpy(np.repeat(np.arange(len(sizes), dtype=np.int64), sizes))
 
 
 def owners_in(mask: Mask, unit_axis: int) -> Tensor | None:

@@ -250,12 +250,22 @@ def describe(result: Result) -> Section:
     gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
     fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
-    rate = Series(
-        name="of the mean, each depth its own; 95 % interval",
-        points=[(b, delta) for b, delta, _, _ in fitted],
-        low=[low for _, _, low, _ in fitted],
-        high=[high for _, _, _, high in fitted],
-        colour="mean",
+    rate = View(
+        name="Rate",
+        says=f"Rate of the mean{order_of(found['mean']['own_rate'])}",
+        x="blocks",
+        y="rate δ",
+        series=[
+            Series(
+                name="of the mean, each depth its own; 95 % interval",
+                points=[(b, delta) for b, delta, _, _ in fitted],
+                low=[low for _, _, low, _ in fitted],
+                high=[high for _, _, _, high in fitted],
+                colour="mean",
+            )
+        ],
+        y_scales=("linear",),
+        minor=True,
     )
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
@@ -266,15 +276,8 @@ def describe(result: Result) -> Section:
             _block_view(points, adaptive, found, "median"),
             _block_view(points, adaptive, found, "mean"),
             curves.shares(widths, missed, curves.reach_in_words(widths, deepest)),
-            View(
-                name="Rate",
-                says=f"Rate of the mean{order_of(found['mean']['own_rate'])}",
-                x="blocks",
-                y="rate δ",
-                series=[rate],
-                y_scales=("linear",),
-                minor=True,
-            ),
+            # One width has no rate.
+            *([rate] if fitted else []),
         ),
         tables=tables,
     )
