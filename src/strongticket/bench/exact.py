@@ -19,7 +19,7 @@ from strongticket.bench.measure import WrongAnswerError
 from strongticket.bench.peers import horowitz_sahni
 from strongticket.bench.script import run_script
 from strongticket.ops.subset_sum import Status, SubsetSumResult, reference, subset_sum
-from strongticket.ops.subset_sum.bisection import solve_by_bisection
+from strongticket.ops.subset_sum.bisection import make_room, solve_by_bisection
 from strongticket.ops.subset_sum.exact import exact_workspace
 
 SEED = 3
@@ -72,10 +72,11 @@ def unlike_reference(targets: Tensor, items: Tensor, result: SubsetSumResult) ->
 
 
 def unlike_bisection(targets: Tensor, items: Tensor, mask: Tensor) -> int:
-    weights = 2 ** torch.arange(items.shape[1])
+    n = items.shape[1]
+    weights = 2 ** torch.arange(n)
     found, error = np.empty(len(items), np.int64), np.empty(len(items))
-    work = exact_workspace(items.shape[1])
-    solve_by_bisection(np.arange(len(items)), targets.numpy(), items.numpy(), work.merged, error, found)
+    room = make_room(n, exact_workspace(n).merged)
+    solve_by_bisection(np.arange(len(items)), targets.numpy(), items.numpy(), room, error, found)
     return int(((mask * weights).sum(dim=1) != torch.from_numpy(found)).sum())
 
 

@@ -15,10 +15,10 @@ every machine gets the same result.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from strongticket.construct.slots import Signs
+from strongticket.ops.compiled import kernel, part
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -27,6 +27,8 @@ I64 = NDArray[np.int64]
 # Plain numbers, which numba treats as constants; `OWN_SIGN` has slots 2 j and 2 j + 1 for coordinate j.
 EITHER_SIGN, POSITIVE, OWN_SIGN = (int(signs) for signs in (Signs.EITHER, Signs.POSITIVE, Signs.OWN))
 
+# No unit, or no slot. Not a plain number: numba would compile what is called with it for that very number.
+_NONE = np.int64(-1)
 # Exchanges evaluated per round, and units searched for them.
 _WEIGHED = 4
 _LOOKED_AT = 256
@@ -34,7 +36,7 @@ _LOOKED_AT = 256
 _PATIENCE = 6
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
     """Assign each unit to a slot that wants a weight like its own, and fill each slot's quota; -1 if none can use it.
 
@@ -53,7 +55,8 @@ def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
     for k in range(units):
         if k % slots == 0:
             # Two more than an even share so far, and never more than the quota.
-            room[:] = np.minimum((k + slots) * quotas // units + 2, quotas)
+            for s in range(slots):
+                room[s] = min((k + slots) * quotas[s] // units + 2, quotas[s])
         s = _nearest(own[k], wanted, near, signs, count, room)
         if s >= 0:
             slot[k] = s
@@ -80,7 +83,7 @@ def share_out(own: F32, quotas: I64, wanted: F32, near: F32, signs: int) -> I64:
     return slot
 
 
-@njit(nogil=True, cache=True)
+@part
 def _nearest(own: F32, wanted: F32, near: F32, signs: int, count: I64, room: I64) -> int:
     """Return the slot with room that wants a weight most like one of these; -1 if none is near."""
     best, nearest = -1, np.float32(np.inf)
@@ -93,7 +96,7 @@ def _nearest(own: F32, wanted: F32, near: F32, signs: int, count: I64, room: I64
     return best
 
 
-@njit(nogil=True, cache=True)
+@part
 def _who_makes_room(own: F32, wanted: F32, near: F32, slot: I64, count: I64, room: I64, signs: int, k: int) -> int:
     """Find a unit whose slot suits unit k and that itself fits a slot with room; -1 if there is none nearby."""
     units = own.shape[0]
@@ -108,7 +111,7 @@ def _who_makes_room(own: F32, wanted: F32, near: F32, slot: I64, count: I64, roo
     return -1
 
 
-@njit(nogil=True, cache=True)
+@part
 def _usable(u: float, s: int, signs: int) -> bool:
     """Return whether a weight has the sign that slot s takes."""
     return (signs == EITHER_SIGN) | ((u < 0) if (signs == OWN_SIGN) & (s % 2 == 1) else (u > 0))
@@ -118,7 +121,7 @@ def _usable(u: float, s: int, signs: int) -> bool:
 # arithmetic.
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sums_of_slots(own: F32, by_unit: F32, slot: I64, slots: int, signs: int, divisor: float) -> tuple[F64, I64]:
     r"""Return $\mu$, R and V of every sum, (slots, 3, outputs), and the number of units per slot."""
     units, outputs = by_unit.shape
@@ -135,12 +138,15 @@ def sums_of_slots(own: F32, by_unit: F32, slot: I64, slots: int, signs: int, div
             sums[s, 0, i] += a
             sums[s, 1, i] += abs(a)
             sums[s, 2, i] += a * a
-    sums[:, :2] /= 2
-    sums[:, 2] /= 4
+    for s in range(slots):
+        for i in range(outputs):
+            sums[s, 0, i] /= 2
+            sums[s, 1, i] /= 2
+            sums[s, 2, i] /= 4
     return sums, count
 
 
-@njit(nogil=True, cache=True)
+@part
 def _square(middle: float, reach: float, variance: float, target: float, scale: float) -> float:
     """Predict the squared error of a sum; for one out of reach, at least the square of its miss."""
     off, v = abs(target - middle), max(variance, 1e-300)
@@ -160,7 +166,7 @@ def _square(middle: float, reach: float, variance: float, target: float, scale: 
     return v * e * scale if off < reach else v + missed * missed
 
 
-@njit(nogil=True, cache=True)
+@part
 def _total(values: F64) -> float:
     total = 0.0
     for i in range(values.size):
@@ -168,7 +174,7 @@ def _total(values: F64) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def squares_of_slot(sums: F64, target: F64, scale: float, s: int, squares: F64) -> float:
     """Predict the squared errors of slot s; return their total."""
     for i in range(squares.size):
@@ -176,7 +182,7 @@ def squares_of_slot(sums: F64, target: F64, scale: float, s: int, squares: F64) 
     return _total(squares)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _after_exchange(
     sums: F64,
     target: F64,
@@ -197,7 +203,7 @@ def _after_exchange(
     return _total(squares)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _exchange(sums: F64, s: int, by_unit: F32, leaving: int, u: float, coming: int, new_u: float) -> None:
     """Update the sums of slot s: one unit has replaced another."""
     for i in range(sums.shape[2]):
@@ -207,7 +213,7 @@ def _exchange(sums: F64, s: int, by_unit: F32, leaving: int, u: float, coming: i
         sums[s, 2, i] += (b * b - a * a) / 4
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def predicted_squares(own: F32, by_unit: F32, slot: I64, target: F64, signs: int, divisor: float) -> float:
     """Predict the sum of all squared errors."""
     slots, outputs = target.shape
@@ -218,7 +224,7 @@ def predicted_squares(own: F32, by_unit: F32, slot: I64, target: F64, signs: int
     return _total(cost)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def exchange(
     own: F32,
     free: F32,
@@ -253,7 +259,10 @@ def exchange(
     slots, outputs = target.shape
     per, units = 2 if signs == OWN_SIGN else 1, slot.size
     sums, count = sums_of_slots(own, by_unit, slot, slots, signs, divisor)
-    members = np.empty((slots, count.max()), np.int64)
+    most = 0
+    for s in range(slots):
+        most = max(most, count[s])
+    members = np.empty((slots, most), np.int64)
     count[:] = 0
     for k in range(units):
         if slot[k] >= 0:
@@ -269,7 +278,7 @@ def exchange(
     # The entry of each slot that contributes most; -1 if its sums have changed since it was found.
     worst_entry, together = np.full(slots, -1), np.empty(pulls.size, np.float32)
     for _ in range(rounds):
-        s = -1
+        s = int(_NONE)
         for x in range(slots):
             if failed[x] < _PATIENCE and (s < 0 or cost[x] > cost[s]):
                 s = x
@@ -292,11 +301,11 @@ def exchange(
                 refused[t] = 0.0 if fits else -np.inf
         # The next units, from the beginning again after the last.
         ahead = min(pulls.size, units - first)
-        for part, start in ((pulls[:ahead], first), (pulls[ahead:], 0)):
-            some = slice(start, start + part.size)
+        for some_pulls, start in ((pulls[:ahead], first), (pulls[ahead:], 0)):
+            some = slice(start, start + some_pulls.size)
             # Copied, so that the weights lie together.
             here, j = own[some], s // per
-            for x in range(part.size):
+            for x in range(some_pulls.size):
                 together[x] = here[x, j]
             _pull(
                 together,
@@ -308,11 +317,11 @@ def exchange(
                 signs,
                 s,
                 sign,
-                part,
+                some_pulls,
             )
         found = _strongest(pulls, candidates, top)
         u_here = own[k, s // per] / divisor
-        least, best, best_cost_here, best_cost_there = 0.0, -1, 0.0, 0.0
+        least, best, best_cost_here, best_cost_there = 0.0, int(_NONE), 0.0, 0.0
         for at in range(found):
             other = (first + candidates[at]) % units
             t = slot[other]
@@ -341,7 +350,7 @@ def exchange(
     return _total(cost)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _pulls_least(
     own: F32, free: F32, members: I64, count: int, j: int, s: int, worst: int, sign: float, passed: int
 ) -> int:
@@ -360,7 +369,7 @@ def _pulls_least(
     return place
 
 
-@njit(nogil=True, cache=True)
+@part
 def _pull(
     own: F32,
     free: F32,
@@ -381,7 +390,7 @@ def _pull(
         pulls[x] += refused[slot[x]]
 
 
-@njit(nogil=True, cache=True)
+@part
 def _strongest(pulls: F64, found: I64, top: F64) -> int:
     """Find the units that pull most; return how many. Of equals, the first wins."""
     count, least = 0, -np.inf

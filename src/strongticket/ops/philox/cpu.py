@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numba import njit
 
+from strongticket.ops.compiled import kernel, part
 from strongticket.ops.philox.reference import (
     F32,
     F64,
@@ -67,7 +68,7 @@ def encrypt(
     return c0, c1, c2, c3
 
 
-@njit(nogil=True, cache=True)
+@part
 def _words_of_tile(
     words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> None:
@@ -81,7 +82,7 @@ def _words_of_tile(
             words[4 * j + word] = planes[word, j]
 
 
-@njit(nogil=True, cache=True)
+@part
 def _uniform_of_tile(values: F32, words: U32, scale: float) -> None:
     step = scale * 2.0**-29
     for i in range(_TILE):
@@ -89,13 +90,13 @@ def _uniform_of_tile(values: F32, words: U32, scale: float) -> None:
         values[i] = np.float32(step * np.float64(odd))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _sign_of_tile(values: F32, words: U32, scale: float) -> None:
     for i in range(_TILE):
         values[i] = np.float32(-scale if words[i] >> np.uint32(31) else scale)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
     x = np.empty(_TILE, np.float64)
     piece = np.empty(_TILE, np.int64)
@@ -111,7 +112,7 @@ def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
         values[i] = np.float32(-magnitude if words[i] >> np.uint32(31) else magnitude)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, magnitude: np.uint32) -> None:
     """Write the part of a tile, 32 signs per word, that `out`, whose first element is `start`, covers."""
     patterns = out.view(np.uint32)
@@ -126,14 +127,16 @@ def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, mag
                 patterns[at + bit] = magnitude | ((word >> np.uint32(bit)) << np.uint32(31))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _copy_overlap(out: F32, start: int, values: F32, tile_start: int) -> None:
     """Copy the part of a tile that `out`, whose first element is `start`, covers."""
     begin, end = max(start, tile_start), min(start + out.size, tile_start + _TILE)
-    out[begin - start : end - start] = values[begin - tile_start : end - tile_start]
+    # Not a slice: numba would compile its message for slices of different sizes, which takes longer than all the rest.
+    for place in range(begin, end):
+        out[place - start] = values[place - tile_start]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _fill(
     out: F32,
     start: int,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from strongticket.ops.compiled import kernel, part
 from strongticket.ops.rans.reference import (
     TOTAL,
     lanes_of,
@@ -58,7 +58,7 @@ def _starts(table: list[int]) -> U32:
     return np.concatenate([[0], np.cumsum(table)]).astype(np.uint32)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _encode(packed: U8, count: int, width: int, table: U32, starts: U32, states: U32, words: U16) -> int:
     """Fill `words` from its end and return where they start; -1 if there is no room."""
     place, lanes = words.size, states.size
@@ -80,7 +80,7 @@ def _encode(packed: U8, count: int, width: int, table: U32, starts: U32, states:
     return place
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _decode(
     words: U16, states: U32, table: U32, starts: U32, symbol_of: U16, count: int, width: int, packed: U8
 ) -> int:
@@ -105,7 +105,7 @@ def _decode(
     return place
 
 
-@njit(nogil=True, cache=True)
+@part
 def _unpack(packed: U8, begin: int, size: int, width: int, symbols: U16) -> None:
     """Unpack symbols; a tile starts with a whole byte."""
     if width == 16:
@@ -117,7 +117,7 @@ def _unpack(packed: U8, begin: int, size: int, width: int, symbols: U16) -> None
         symbols[i] = (packed[(begin + i) // each] >> (i % each * width)) & ((1 << width) - 1)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _pack(symbols: U16, begin: int, size: int, width: int, packed: U8) -> None:
     """Pack symbols, with zeros after the last."""
     if width == 16:

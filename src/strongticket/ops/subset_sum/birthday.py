@@ -13,10 +13,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS
-from strongticket.ops.subset_sum.lanes import lane_buffer
+from strongticket.ops.subset_sum.lanes import lane_buffer, load, spread
 from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Effort
@@ -28,6 +28,7 @@ INDEX_BITS = 17  # of an index into a joined list
 SORTED_BITS = 22  # by which sums are sorted: many more values than there are sums
 JUDGED = 16  # closest pairs to judge
 FIXED_POINT = 2.0**60  # the sum of all magnitudes in fixed point; two of them still fit
+ZERO = zero_of(np.int64)  # where the lists of the network have it
 ROUNDING = 2.0**9  # per item, in fixed point: effect on a doubled error of rounding the item and a float64 sum
 
 
@@ -94,7 +95,7 @@ def solve_by_birthday(w: Floats, a: Floats, starts: Integers, mask: Mask, error:
         improve_rows(w, a, starts + level.surplus, mask, error, make_lists(level))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Floats, lists: Lists) -> None:
     """Look for closer subsets of the first `lengths[row]` items, in the rows that have that many."""
     for row in range(len(w)):
@@ -102,7 +103,7 @@ def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Flo
             error[row] = improve(w[row], a[row, : lengths[row]], mask[row], error[row], lists)
 
 
-@njit(nogil=True, cache=True)
+@part
 def improve(w: float, a: Floats, mask: Mask, error: float, lists: Lists) -> float:
     """Look for a subset closer than the one in `mask`; write it there, and return its error."""
     tried = np.zeros(len(a), np.bool_)
@@ -128,7 +129,7 @@ def improve(w: float, a: Floats, mask: Mask, error: float, lists: Lists) -> floa
     return error
 
 
-@njit(nogil=True, cache=True)
+@part
 def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> int:
     """List in order the sums of a member of a and one of b within `width` of the centre, relative to it.
 
@@ -149,7 +150,7 @@ def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, join
     return count
 
 
-@njit(nogil=True, cache=True)
+@part
 def sort_joined(count: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> None:
     """Sort by the leading bits of the sums, which is all that a later join needs."""
     shift = 0
@@ -163,7 +164,7 @@ def sort_joined(count: int, width: int, keys: Integers, joined: Integers, source
     sources[:count] = sources[order]
 
 
-@njit(nogil=True, cache=True)
+@part
 def sort_by_bits(keys: Integers, low: int, high: int) -> None:
     """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as scratch space."""
     digit = 11
@@ -182,7 +183,7 @@ def sort_by_bits(keys: Integers, low: int, high: int) -> None:
         keys[0] = keys[1]
 
 
-@njit(nogil=True, cache=True)
+@part
 def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> int:
     """Record sums and indices of the pairs whose sum is closest to 0, nearest first; return how many."""
     count = 0
@@ -203,7 +204,7 @@ def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> 
     return count
 
 
-@njit(nogil=True, cache=True)
+@part
 def subset_of(items: Integers, signed_sum: int) -> int:
     """Return the mask, with plus for set bits and minus for the others, that has the given sum."""
     half = len(items) // 2
@@ -220,7 +221,7 @@ def subset_of(items: Integers, signed_sum: int) -> int:
     raise AssertionError("every sum in a list is that of some subset")
 
 
-@njit(nogil=True, cache=True)
+@part
 def signed_sums(items: Integers) -> Integers:
     """Return the sums of plus or minus each item, by mask."""
     sums = np.empty(1 << len(items), np.int64)
@@ -233,7 +234,7 @@ def signed_sums(items: Integers) -> Integers:
     return sums
 
 
-@njit(nogil=True, cache=True)
+@part
 def write_lists(rest: float, a: Floats, lists: Lists) -> tuple[float, int]:
     """Round the items to fixed point, deal them out and list their signed sums; return the scale and the target.
 
@@ -248,16 +249,16 @@ def write_lists(rest: float, a: Floats, lists: Lists) -> tuple[float, int]:
     items[:] = 0
     for k in range(len(a)):
         items[k // len(sums), k % len(sums)] = np.int64(np.rint(a[k] * scale))
-    list_sums(items, zero_of(items), halves, lists.spare)
+    list_sums(items, spread(ZERO, load(items, 0)), halves, lists.spare)
     half = len(halves)
     for t in range(len(sums)):
         for i in range(half):
-            sums[t, half + i] = halves[i, t] - zero_of(items)
-            sums[t, half - 1 - i] = zero_of(items) - halves[i, t]
+            sums[t, half + i] = halves[i, t] - ZERO
+            sums[t, half - 1 - i] = ZERO - halves[i, t]
     return scale, round(aim * scale)
 
 
-@njit(nogil=True, cache=True)
+@part
 def first_width(items: Buffer, t: int, kept: int) -> float:
     """Return the window that keeps about `kept` sums of lists t and t + 1, which are about normally distributed."""
     variance, largest = 0.0, 0.0
@@ -268,7 +269,7 @@ def first_width(items: Buffer, t: int, kept: int) -> float:
     return min(0.5 * kept * math.sqrt(2.0 * math.pi * variance) / pairs, largest)
 
 
-@njit(nogil=True, cache=True)
+@part
 def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
     """Join the lists in pairs until two are left, and record the closest pairs of those; return how many."""
     sums, joined, sources, keys = lists.sums, lists.joined, lists.sources, lists.keys
@@ -292,7 +293,7 @@ def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
     return closest_pairs(a, b, gaps, pairs)
 
 
-@njit(nogil=True, cache=True)
+@part
 def members_of(pair: int, sources: Integers) -> Integers:
     """Follow a pair of the last two joined lists back to its member of each first list."""
     joins = len(sources)

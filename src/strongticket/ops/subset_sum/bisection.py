@@ -14,12 +14,12 @@ n^2 2^(n/2) / 4 additions. Rows made to be slow take up to about 12 times as lon
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.lanes import add_floats, load, spread, store
-from strongticket.ops.subset_sum.network import Buffer, order, sort_runs
-from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF, extend
+from strongticket.ops.compiled import kernel, part, part_without_nan
+from strongticket.ops.subset_sum.lanes import add_floats, lane_buffer, load, order, spread, store
+from strongticket.ops.subset_sum.network import Buffer, sort_runs
+from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
 
 ROWS = 8  # whose starts are sorted together, a float64 in each lane
 LOG_BLOCK = 6
@@ -35,6 +35,8 @@ class Room(NamedTuple):
 
     items: Buffer  # (first half, 8), the bits of float64: a row in each lane
     lists: Buffer  # (2^(first half), 8), the sums of these in order
+    item_floats: Floats  # the same two as float64
+    list_floats: Floats
     starts: Floats  # (4 * 2^(first half) + 1,), those of one row
     low: Floats  # (BLOCK,), the sums of the first later items
     high: Floats  # of the other later items
@@ -45,27 +47,31 @@ class Room(NamedTuple):
     places: Places  # (BLOCK,)
 
 
-@njit(nogil=True, cache=True)
 def make_room(n: int, merged: Buffer) -> Room:
     """Room for rows of n items; `merged` is that of a workspace for as many."""
     # To sort one start takes a fourth of the time of bisecting for one choice.
     later = max(LOG_BLOCK, (n - 1) // 2)
     half = n - later
+    items, lists = lane_buffer(half, np.int64), merged.view(np.int64)[: 1 << half]
+    items[:] = 0
+    blocks = lane_buffer((8 + LOG_BLOCK) * BLOCK // ROWS, np.int64).view(np.float64).reshape(-1, BLOCK)
     return Room(
-        np.zeros((half, ROWS), np.int64),
-        merged.view(np.int64)[: 1 << half],
+        items,
+        lists,
+        items.view(np.float64),
+        lists.view(np.float64),
         np.empty((4 << half) + 1),
-        np.empty(BLOCK),
+        blocks[6],
         np.empty(1 << later - LOG_BLOCK),
         np.empty(1 << later - LOG_BLOCK),
         np.empty(later),
-        np.empty((LOG_BLOCK, BLOCK)),
-        np.empty((6, BLOCK)),
-        np.empty(BLOCK, np.uint64),
+        blocks[8:],
+        blocks[:6],
+        blocks[7].view(np.uint64),
     )
 
 
-@njit(nogil=True, cache=True)
+@part
 def write_sums(a: Floats, sums: Floats) -> None:
     """The sum of every subset of `a` in item order, at the position its mask has as an integer."""
     sums[0] = 0.0
@@ -76,30 +82,30 @@ def write_sums(a: Floats, sums: Floats) -> None:
         size *= 2
 
 
-@njit(nogil=True, cache=True)
+@part
 def list_starts(items: Buffer, x: Buffer) -> None:
     """List in order, into x, the sums of the subsets of the items of each lane, added in item order.
 
     Adding an item to all of an ascending list leaves it ascending, since rounding is monotone; so lists are merged.
     """
     store(x, 0, load(items, 0) - load(items, 0))  # the bits of 0.0
-    size = 1
+    size = len(x) >> len(items)
     for k in range(len(items)):
         item = load(items, k)
         # The list, then the list with the item in descending order, is bitonic; the first stage is done here.
         for i in range((size + 1) // 2):
             j = size - 1 - i
             p, q = load(x, i), load(x, j)
-            p, more_q, q, more_p = *order(p, add_floats(q, item)), *order(q, add_floats(p, item))
+            (p, more_q), (q, more_p) = order(p, add_floats(q, item)), order(q, add_floats(p, item))
             store(x, i, p)
             store(x, size + i, more_q)
             store(x, j, q)
             store(x, size + j, more_p)
         size *= 2
-        sort_runs(x, size, size // 2)
+        sort_runs(x[:size], size // 2)
 
 
-@njit(nogil=True, cache=True)
+@part
 def distinct_sums(x: Floats, starts: Floats) -> Floats:
     """The different ones of ascending sums, after minus infinity and before infinities."""
     size = len(x)
@@ -114,11 +120,13 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
     count += last < np.inf
     while size >= 2 * (count - 1):
         size //= 2
-    starts[count : 4 * size + 1] = np.inf  # as far as bisection looks
+    beyond = starts[count : 4 * size + 1]  # as far as bisection looks
+    for k in range(len(beyond)):
+        beyond[k] = np.inf
     return starts[: 4 * size + 1]
 
 
-@njit(nogil=True, cache=True)
+@part
 def finish(x: Floats, table: Floats, chosen: Floats) -> None:
     """Add to x[i] the items of choice i of a block, in item order: the table's, then those of the whole block."""
     for i in range(BLOCK // ROWS):
@@ -130,11 +138,12 @@ def finish(x: Floats, table: Floats, chosen: Floats) -> None:
         store(x, i, sums)
 
 
-@njit(nogil=True, cache=True)
+@part
 def bisect(goals: Floats, starts: Floats, count: Places) -> None:
     """Count the starts that are at most goals[i]."""
     step = np.uint64(len(starts) // 4)
-    count[:] = np.uint64(0)
+    for i in range(BLOCK):
+        count[i] = np.uint64(0)
     if step >= 4:
         step //= np.uint64(4)
         compare_with_seven(goals, starts[::step], step, count)
@@ -145,7 +154,7 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
         step //= np.uint64(2)
 
 
-@njit(nogil=True, cache=True)
+@part
 def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Places) -> None:
     """The first three halvings at once: vectors compare with seven starts sooner than they look three up."""
     first, second, third, fourth = starts[1], starts[2], starts[3], starts[4]
@@ -169,7 +178,7 @@ def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Pl
         count[i] = np.uint64(steps) * step
 
 
-@njit(nogil=True, cache=True)
+@part
 def bisect_exactly(
     w: float, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
 ) -> None:
@@ -192,8 +201,7 @@ def bisect_exactly(
         step //= np.uint64(2)
 
 
-# No error is NaN, and the sign of a zero does not matter: this lets LLVM use vectors.
-@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+@part_without_nan
 def least_around(goals: Floats, below: Floats, above: Floats) -> float:
     """Return the least distance between a goal and the numbers below and above it."""
     least = np.inf
@@ -202,7 +210,7 @@ def least_around(goals: Floats, below: Floats, above: Floats) -> float:
     return least
 
 
-@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+@part_without_nan
 def least_distance(w: float, x: Floats) -> float:
     """The least distance between w and the numbers x."""
     least = np.inf
@@ -211,14 +219,14 @@ def least_distance(w: float, x: Floats) -> float:
     return least
 
 
-@njit(nogil=True, cache=True)
+@part
 def look_around(starts: Floats, count: Places, below: Floats, above: Floats) -> None:
     """Look up the starts on both sides of each place."""
     for i in range(BLOCK):
         below[i], above[i] = starts[count[i]], starts[count[i] + np.uint64(1)]
 
 
-@njit(nogil=True, cache=True)
+@part
 def is_above(x: Floats, y: Floats) -> bool:
     """Whether each x is above its y."""
     wrong = 0
@@ -227,7 +235,7 @@ def is_above(x: Floats, y: Floats) -> bool:
     return wrong == 0
 
 
-@njit(nogil=True, cache=True)
+@part
 def choose(items: Floats, choice: int, chosen: Floats) -> int:
     """Write the items of a choice into `chosen`, in order; return how many there are."""
     count = 0
@@ -237,38 +245,40 @@ def choose(items: Floats, choice: int, chosen: Floats) -> int:
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def solve_by_bisection(
-    rows: NDArray[np.int64], w: Floats, a: Floats, merged: Buffer, error: Floats, bits: NDArray[np.int64]
+    rows: NDArray[np.int64], w: Floats, a: Floats, room: Room, error: Floats, bits: NDArray[np.int64]
 ) -> None:
     """Find the mask of least error, the smallest of equals, and that error, for some rows of reachable problems.
 
-    They have 8 to 32 items; `merged` is that of a workspace.
+    They have 8 to 32 items.
     """
-    room = make_room(a.shape[1], merged)
     half = len(room.items)
-    items, sums = room.items.view(np.float64), room.lists.view(np.float64)
     for first in range(0, len(rows), ROWS):
         group = rows[first : first + ROWS]
         for lane in range(len(group)):
-            items[:, lane] = a[group[lane], :half]
+            for k in range(half):
+                room.item_floats[k, lane] = a[group[lane], k]
         list_starts(room.items, room.lists)
         for lane in range(len(group)):
             row = group[lane]
-            starts = distinct_sums(sums[:, lane], room.starts)
+            starts = distinct_sums(room.list_floats[:, lane], room.starts)
             choice, error[row] = best_choice(w[row], a[row, half:], starts, size_of(a[row]), room)
             start = first_start(w[row], a[row, :half], a[row, half:], choice, error[row], room)
             bits[row] = choice << half | start
 
 
-@njit(nogil=True, cache=True)
+@part
 def size_of(a: Floats) -> float:
     """The largest magnitude of a sum of some items; infinite if a difference of two sums may overflow."""
-    low, high = extend(0.0, 0.0, a)
+    low, high = 0.0, 0.0
+    for item in a:
+        low += min(item, 0.0)
+        high += max(item, 0.0)
     return max(high, -low) if high - low < LARGEST else np.inf
 
 
-@njit(nogil=True, cache=True)
+@part
 def slack_of(later: int, size: float, near: float) -> float:
     """How far w less one sum of the chosen later items may be from the start that finishes at w; infinite if sums are.
 
@@ -282,20 +292,24 @@ def slack_of(later: int, size: float, near: float) -> float:
     return (2 * later + 8) * UNIT_ROUNDOFF * min(size, 5.0 * near)
 
 
-@njit(nogil=True, cache=True)
+@part
 def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room) -> tuple[int, float]:
     """The first choice of later items that attains the least error, and that error."""
     low, high, table, count = room.low, room.high, room.table, room.places
     write_sums(later[:LOG_BLOCK], low)
     write_sums(later[LOG_BLOCK:], high)
-    write_sums(np.abs(later[LOG_BLOCK:]), room.spans)
+    span = abs(w)
+    for k in range(len(later)):
+        room.chosen[k] = abs(later[k])
+    write_sums(room.chosen[LOG_BLOCK : len(later)], room.spans)
     for k in range(LOG_BLOCK):
+        span += room.chosen[k]
         for i in range(BLOCK):
             table[k, i] = later[k] * (i >> k & 1)
     finite = size < np.inf  # otherwise bounds may be NaN; nothing is ruled out by them
-    span = abs(w) + np.abs(later[:LOG_BLOCK]).sum()
     wanted, lower, upper, below, above, target = room.blocks
-    target[:] = w
+    for i in range(BLOCK):
+        target[i] = w
     best, best_choice = np.inf, 0
     for block in range(len(high)):
         rest = high[block]
@@ -326,7 +340,7 @@ def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room
     return best_choice, best
 
 
-@njit(nogil=True, cache=True)
+@part
 def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, room: Room) -> int:
     """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
     chosen = room.chosen[: choose(later, choice, room.chosen)]

@@ -1,14 +1,14 @@
 """One problem of a few items: list all sums and take the closest. Up to seven items nothing is faster."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from strongticket.ops.compiled import part, part_without_nan
 
 MOST_ITEMS = 7
 
 
-# There is no NaN among sums of finite items, and the sign of a zero error does not matter: this lets LLVM use vectors.
-@njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+@part_without_nan
 def least_error(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
     """Write all subset sums in item order, by mask, into `sums`; return the least error."""
     sums[0] = 0.0
@@ -24,7 +24,7 @@ def least_error(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> 
     return best
 
 
-@njit(nogil=True, cache=True)
+@part
 def solve_by_enumeration(w: float, a: NDArray[np.float64], sums: NDArray[np.float64]) -> tuple[int, float]:
     """Return the mask of least error, the smallest of equals, and that error; `sums` has space for 2^n."""
     best = least_error(w, a, sums)

@@ -1,10 +1,10 @@
 """Up to 32 items: the proved optimum of every row, by the fastest method."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.bisection import solve_by_bisection
+from strongticket.ops.compiled import kernel, part
+from strongticket.ops.subset_sum.bisection import make_room, solve_by_bisection
 from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
 from strongticket.ops.subset_sum.lockstep import set_up_lane, solve_group
 from strongticket.ops.subset_sum.result import Status
@@ -18,56 +18,62 @@ NARROW_ITEMS = 28
 UNTRIED = 7
 OPTIMAL, UNREACHABLE = int(Status.OPTIMAL), int(Status.UNREACHABLE)
 
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Statuses = NDArray[np.uint8]
+
 
 def exact_workspace(n: int) -> Workspace:
     """Allocate the memory a thread needs to solve rows of n items."""
     return make_workspace(max(n, MIN_ITEMS), np.int32 if n <= NARROW_ITEMS else np.int64)
 
 
-@njit(nogil=True, cache=True)
-def solve_exactly(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    mask: NDArray[np.bool_],
-    error: NDArray[np.float64],
-    status: NDArray[np.uint8],
-    work: Workspace,
-) -> None:
+def solve_exactly(w: Floats, a: Floats, mask: Mask, error: Floats, status: Statuses, work: Workspace) -> None:
     """Solve each row: targets w (rows,), items a (rows, n); mask, error and status are written."""
-    n = a.shape[1]
     bits = np.full(len(w), -1, np.int64)
+    solve_most(w, a, mask, error, status, bits, work)
+    left = np.flatnonzero((status == OPTIMAL) & (bits < 0))
+    # Called from here, so that it is compiled when the first row is left to it.
+    if len(left):
+        n = a.shape[1]
+        solve_by_bisection(left, w, a, make_room(n, work.merged), error, bits)
+        mask[left] = bits[left, None] >> np.arange(n) & 1
+
+
+@kernel
+def solve_most(
+    w: Floats, a: Floats, mask: Mask, error: Floats, status: Statuses, bits: NDArray[np.int64], work: Workspace
+) -> None:
+    """Solve each row, except for those of 8 items or more whose entry in `bits` stays -1."""
+    n = a.shape[1]
     sums = np.empty(1 << MOST_ITEMS)
     lanes = work.lanes
-    # Not a plain 0: numba would compile all that follows once more for that very number.
-    used, untried = int(np.int64(0)), int(np.int64(0))
+    # Not plain zeros: numba would compile what follows once more for that very number.
+    row, untried = int(np.int64(0)), 0
+    while row < len(w):
+        used = int(np.int64(0))
+        while used < len(lanes) and row < len(w):
+            reach = reach_of(a[row])
+            status[row] = OPTIMAL
+            if settle_if_unreachable(w[row], a[row], reach, mask[row]):
+                status[row] = UNREACHABLE
+                error[row] = error_of_mask(w[row], a[row], mask[row])
+            elif n <= MOST_ITEMS:
+                bits[row], error[row] = solve_by_enumeration(w[row], a[row], sums)
+            elif untried:
+                untried -= 1
+            elif set_up_lane(row, w[row], a[row], reach, used, work.items, work.vectors, lanes):
+                used += 1
+            row += 1
+        if used:
+            solve_group(w, a, used, work, error, bits)
+            untried = UNTRIED * len(lanes) if none_solved(lanes, bits) else 0
     for row in range(len(w)):
-        reach = reach_of(a[row])
-        if settle_if_unreachable(w[row], a[row], reach, mask[row]):
-            status[row] = UNREACHABLE
-            error[row] = error_of_mask(w[row], a[row], mask[row])
-            continue
-        status[row] = OPTIMAL
-        if n <= MOST_ITEMS:
-            bits[row], error[row] = solve_by_enumeration(w[row], a[row], sums)
-        elif untried:
-            untried -= 1
-        elif set_up_lane(row, w[row], a[row], reach, used, work.items, work.vectors, lanes):
-            used += 1
-            if used == len(lanes):
-                solve_group(w, a, used, work, error, bits)
-                used = int(np.int64(0))
-                untried = UNTRIED * len(lanes) if none_solved(lanes, bits) else 0
-    if used:
-        solve_group(w, a, used, work, error, bits)
-    left = np.flatnonzero((status == OPTIMAL) & (bits < 0))
-    if len(left):
-        solve_by_bisection(left, w, a, work.merged, error, bits)
-    for row in range(len(w)):
-        if status[row] == OPTIMAL:
+        if bits[row] >= 0:
             write_bits(bits[row], mask[row])
 
 
-@njit(nogil=True, cache=True)
+@part
 def none_solved(lanes: NDArray[np.void], bits: NDArray[np.int64]) -> bool:
     """Whether every lane's row is still to be solved."""
     solved = 0

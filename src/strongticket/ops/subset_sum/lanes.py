@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.extending import intrinsic, overload, register_model
 from numpy.typing import NDArray
@@ -68,6 +69,14 @@ def _vector(lanes: Lanes) -> ir.VectorType:
     return ir.VectorType(ir.IntType(lanes.dtype.bitwidth), lanes.count)
 
 
+def _several(lanes: Lanes, count: int) -> Any:
+    return types.UniTuple(lanes, count)  # type: ignore[no-untyped-call]
+
+
+def _vectors(builder: Any, eight: Any) -> list[Any]:
+    return list(cgutils.unpack_tuple(builder, eight, 8))  # type: ignore[no-untyped-call]
+
+
 def _address(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: Any) -> Any:
     array = context.make_array(buffer_type)(context, builder, buffer)
     vector = _vector(Lanes(buffer_type.dtype))
@@ -75,13 +84,22 @@ def _address(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: A
     return builder.gep(start, [index])
 
 
+def _load(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: Any) -> Any:
+    address = _address(context, builder, buffer_type, buffer, index)
+    return builder.load(address, align=buffer_type.dtype.bitwidth // 8)
+
+
+def _store(context: Any, builder: Any, buffer_type: Any, buffer: Any, index: Any, vector: Any) -> None:
+    address = _address(context, builder, buffer_type, buffer, index)
+    builder.store(vector, address, align=buffer_type.dtype.bitwidth // 8)
+
+
 @operation
 def load(typingctx: Any, buffer: Any, index: Any) -> Any:
     """Load the vector at an index of a buffer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(address, align=signature.args[0].dtype.bitwidth // 8)
+        return _load(context, builder, signature.args[0], *args)
 
     return Lanes(buffer.dtype)(buffer, types.intp), codegen
 
@@ -91,11 +109,39 @@ def store(typingctx: Any, buffer: Any, index: Any, lanes: Lanes) -> Any:
     """Store a vector in a buffer."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], address, align=signature.args[0].dtype.bitwidth // 8)
+        _store(context, builder, signature.args[0], *args)
         return context.get_dummy_value()
 
     return types.void(buffer, types.intp, lanes), codegen
+
+
+@operation
+def load_eight(typingctx: Any, buffer: Any, index: Any, step: Any) -> Any:
+    """Load eight vectors, `step` apart."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole, index, step = args
+        eight = []
+        for _ in range(8):
+            eight.append(_load(context, builder, signature.args[0], whole, index))
+            index = builder.add(index, step)
+        return context.make_tuple(builder, signature.return_type, eight)
+
+    return _several(Lanes(buffer.dtype), 8)(buffer, types.intp, types.intp), codegen
+
+
+@operation
+def store_eight(typingctx: Any, buffer: Any, index: Any, step: Any, eight: Any) -> Any:
+    """Store eight vectors, `step` apart."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole, index, step, eight = args
+        for vector in _vectors(builder, eight):
+            _store(context, builder, signature.args[0], whole, index, vector)
+            index = builder.add(index, step)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.intp, types.intp, eight), codegen
 
 
 @lane_by_lane
@@ -132,27 +178,40 @@ def _call(name: str, builder: Any, *args: Any, **options: Any) -> Any:
     return builder.call(builder.module.declare_intrinsic(full_name, fnty=function_type), args, **options)
 
 
-def _compare_as_floats(name: str, builder: Any, *args: Any) -> Any:
-    # A call, since LLVM would split a comparison and a selection again; there are no NaNs.
-    vector = args[0].type
-    floats = ir.VectorType(ir.FloatType() if vector.element.width == 32 else ir.DoubleType(), vector.count)
-    vectors = [builder.bitcast(x, floats) for x in args]
-    return builder.bitcast(_call(name, builder, *vectors, fastmath=("nnan", "nsz")), vector)
+def _order(builder: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    # Calls, since LLVM would split a comparison and a selection again; there are no NaNs.
+    floats = ir.VectorType(ir.FloatType() if a.type.element.width == 32 else ir.DoubleType(), a.type.count)
+    pair = builder.bitcast(a, floats), builder.bitcast(b, floats)
+    low, high = (_call(name, builder, *pair, fastmath=("nnan", "nsz")) for name in ("minnum", "maxnum"))
+    return builder.bitcast(low, a.type), builder.bitcast(high, a.type)
 
 
-@lane_by_lane
-def lower(builder: Any, a: Any, b: Any) -> Any:
-    """The smaller of two, for integers whose bits are those of a positive normal float.
+@operation
+def order(typingctx: Any, a: Lanes, b: Lanes) -> Any:
+    """The smaller, then the larger of two, for integers whose bits are those of a positive normal float.
 
     Such integers are ordered as the floats are, and 512-bit registers compare floats at twice the rate of integers.
     """
-    return _compare_as_floats("minnum", builder, a, b)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_tuple(builder, signature.return_type, _order(builder, *args))
+
+    return _several(a, 2)(a, b), codegen
 
 
-@lane_by_lane
-def upper(builder: Any, a: Any, b: Any) -> Any:
-    """The larger of two, under the same condition as `lower`."""
-    return _compare_as_floats("maxnum", builder, a, b)
+@operation
+def three_stages(typingctx: Any, eight: Any) -> Any:
+    """Do three stages of a network on eight vectors, evenly spaced in a bitonic sequence; see `order`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = _vectors(builder, args[0])
+        for distance in (4, 2, 1):
+            for i in range(8):
+                if not i & distance:
+                    x[i], x[i + distance] = _order(builder, x[i], x[i + distance])
+        return context.make_tuple(builder, signature.return_type, x)
+
+    return eight(eight), codegen
 
 
 @lane_by_lane
@@ -168,12 +227,20 @@ def magnitude(builder: Any, a: Any) -> Any:
     return builder.select(builder.icmp_signed("<", a, ir.Constant(a.type, None)), builder.neg(a), a)
 
 
-@lane_by_lane
-def least_odd(builder: Any, best: Any, candidate: Any) -> Any:
-    """The smaller of `best` and `candidate` where the candidate is odd, else `best`."""
-    one = ir.Constant(best.type, [ir.Constant(best.type.element, 1)] * best.type.count)
-    odd = builder.icmp_signed("!=", builder.and_(candidate, one), ir.Constant(best.type, None))
-    return builder.select(odd, _call("smin", builder, best, candidate), best)
+@operation
+def least_odd_gap(typingctx: Any, none: Lanes, before: Lanes, eight: Any) -> Any:
+    """The least odd one of the gaps between `before` and eight ascending vectors, or `none` if all are even."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        best, before = args[:2]
+        one = ir.Constant(best.type, [ir.Constant(best.type.element, 1)] * best.type.count)
+        for x in _vectors(builder, args[2]):
+            gap = builder.sub(x, before)
+            odd = builder.icmp_signed("!=", builder.and_(gap, one), ir.Constant(best.type, None))
+            best, before = builder.select(odd, _call("smin", builder, best, gap), best), x
+        return best
+
+    return none(none, before, eight), codegen
 
 
 @lane_by_lane

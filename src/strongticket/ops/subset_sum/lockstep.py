@@ -14,14 +14,14 @@ pairs (equal items, extreme magnitudes) are left to `bisection`.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from strongticket.ops.subset_sum.lanes import load, spread
+from strongticket.ops.compiled import part
+from strongticket.ops.subset_sum.lanes import load
 from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
 from strongticket.ops.subset_sum.pairs import collect_pairs, decide, set_limits
 from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF, Reach
-from strongticket.ops.subset_sum.workspace import CENTRE, TARGET, Workspace, largest, zero_of
+from strongticket.ops.subset_sum.workspace import CENTRE, LARGEST, TARGET, ZERO, Workspace
 
 # Between a gap and its error in float64 lie fewer roundings than this times (n + 8), each at most a unit of the sum of
 # all magnitudes: 2 n in adding up the chosen items (a gap is twice the error), n in W, fewer than 8 in the rest.
@@ -30,7 +30,7 @@ ROUNDINGS = 4.0
 LEAST_TOTAL, LARGEST_TOTAL = 1e-280, 1e280
 
 
-@njit(nogil=True, cache=True)
+@part
 def set_up_lane(
     row: int,
     w: float,
@@ -53,7 +53,7 @@ def set_up_lane(
 
     # The merged values lie between minus a half list and W, the item out and a half list; the rest is for rounding.
     span = max(size_first, size_second) + size + size_out + size_first
-    scale = (31.0 / 32.0) * largest(items) / span
+    scale = (31.0 / 32.0) * vectors[LARGEST, index] / span
     rounding = ROUNDINGS * (n + 8) * UNIT_ROUNDOFF * scale * size
     total_first, total_both, total = np.int64(0), np.int64(0), np.int64(0)
     for k in range(n):
@@ -79,11 +79,11 @@ def set_up_lane(
     lane.total_first = total_first
     lane.total_second = total_both - total_first
     lane.pairs = 0
-    vectors[CENTRE, index] = zero_of(items) + np.int64(max(size_first, size_second) * scale) + n
+    vectors[CENTRE, index] = vectors[ZERO, index] + np.int64(max(size_first, size_second) * scale) + n
     return True
 
 
-@njit(nogil=True, cache=True)
+@part
 def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
     """Copy the first lane into unused ones, so that they hold a valid problem."""
     for index in range(used, len(lanes)):
@@ -93,7 +93,7 @@ def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void
             items[k, index] = items[k, 0]
 
 
-@njit(nogil=True, cache=True)
+@part
 def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
     """Set the target of every lane: W minus the item left out with that sign (0: there is none)."""
     for index in range(len(lanes)):
@@ -102,7 +102,7 @@ def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.voi
         vectors[TARGET, index] = abs(target)
 
 
-@njit(nogil=True, cache=True)
+@part
 def solve_group(
     w: NDArray[np.float64],
     a: NDArray[np.float64],
@@ -119,14 +119,13 @@ def solve_group(
     n = len(items)
     h = n // 2
     fill_lanes(used, items, vectors, lanes)
-    spare, zero = merged[: len(first)], zero_of(items)
-    list_sums(items[:h], zero, first, spare)
-    list_sums(items[h : 2 * h], zero, second, spare)
+    spare, origin = merged[: len(first)], load(vectors, ZERO)
+    list_sums(items[:h], origin, first, spare)
+    list_sums(items[h : 2 * h], origin, second, spare)
     for out in range(1 + n % 2):
         set_targets((2 * out - 1) * (n % 2), items, vectors, lanes)
-        centre, target = load(vectors, CENTRE), load(vectors, TARGET)
-        merge_lists(first, second, centre, target, spread(zero, centre), merged)
-        sort_runs_and_find_gaps(merged, len(merged) // 8, largest(merged), least)
+        merge_lists(first, second, load(vectors, CENTRE), load(vectors, TARGET), origin, merged)
+        sort_runs_and_find_gaps(merged, len(merged) // 8, load(vectors, LARGEST), least)
         set_limits(least, vectors, lanes, pairs)
         collect_pairs(out, least, merged, vectors, lanes, pairs)
     decide(w, a, used, work, error, bits)

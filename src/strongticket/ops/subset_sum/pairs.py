@@ -6,29 +6,19 @@ See `lockstep` for what a pair is, and for why the bound makes the answer exact.
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from strongticket.ops.compiled import part
 from strongticket.ops.subset_sum.lanes import bits_not_above, load, lowest_bit, smaller, spread, store, where_equal
 from strongticket.ops.subset_sum.network import Buffer
 from strongticket.ops.subset_sum.rows import error_of
-from strongticket.ops.subset_sum.workspace import (
-    CENTRE,
-    FOUND_FIRST,
-    FOUND_SECOND,
-    LIMIT,
-    TARGET,
-    WANTED_FIRST,
-    WANTED_SECOND,
-    Workspace,
-    largest,
-)
+from strongticket.ops.subset_sum.workspace import CENTRE, FOUND, LARGEST, LIMIT, TARGET, WANTED, Workspace
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
+@part
 def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]) -> None:
     """Set the largest relevant gap of each lane: the least one so far plus twice the bound."""
     best = load(least, 0)
@@ -40,10 +30,10 @@ def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: N
         if lanes[index].pairs:
             gap = min(gap, pairs[index, 0].gap)
         limit = gap + int(2.0 * lanes[index].bound) + 1
-        vectors[LIMIT, index] = min(limit, largest(least) - 1)
+        vectors[LIMIT, index] = min(limit, vectors[LARGEST, index] - 1)
 
 
-@njit(nogil=True, cache=True)
+@part
 def collect_pairs(
     out: int, least: Buffer, merged: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]
 ) -> None:
@@ -60,7 +50,7 @@ def collect_pairs(
             close &= close - 1
 
 
-@njit(nogil=True, cache=True)
+@part
 def collect_from_eight(
     start: int,
     index: int,
@@ -96,7 +86,7 @@ def collect_from_eight(
             low -= 1
 
 
-@njit(nogil=True, cache=True)
+@part
 def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: NDArray[np.void]) -> None:
     """Insert a pair by its gap, as its two signed sums."""
     if lane.pairs >= len(pairs):
@@ -117,7 +107,7 @@ def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any
     lane.pairs += 1
 
 
-@njit(nogil=True, cache=True)
+@part
 def list_quarter(items: Buffer, sums: Buffer) -> None:
     """List the subset sums of some items, by mask."""
     zero = load(items, 0) - load(items, 0)
@@ -130,7 +120,7 @@ def list_quarter(items: Buffer, sums: Buffer) -> None:
         size *= 2
 
 
-@njit(nogil=True, cache=True)
+@part
 def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, highs: Buffer) -> None:
     """Find, in every lane, the mask of half of the items with the wanted sum."""
     quarter = len(items) // 2
@@ -148,7 +138,7 @@ def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, hig
     store(found, 0, best)
 
 
-@njit(nogil=True, cache=True)
+@part
 def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
     """Whether an earlier pair has the same sums, so that their subsets cannot be distinguished."""
     pair = pairs[place]
@@ -161,53 +151,46 @@ def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
     return False
 
 
-@njit(nogil=True, cache=True)
-def want_pairs(
-    place: int,
-    used: int,
-    vectors: Buffer,
-    lanes: NDArray[np.void],
-    pairs: NDArray[np.void],
-    error: Floats,
-    bits: Places,
-    active: NDArray[np.bool_],
-) -> bool:
+@part
+def want_pairs(place: int, used: int, work: Workspace, error: Floats, bits: Places) -> bool:
     """Request the subsets of each lane's pair at this place, if it can equal the best; return whether any was."""
+    wanted = False
     for index in range(used):
-        lane = lanes[index]
-        pair = pairs[index, place]
-        active[index] = (
+        lane = work.lanes[index]
+        pair = work.pairs[index, place]
+        lane.judged = (
             bits[lane.row] >= 0 and place < lane.pairs and pair.gap <= 2.0 * lane.scale * error[lane.row] + lane.bound
         )
-        if active[index]:
-            if is_repeated(place, pairs[index]):
+        if lane.judged:
+            if is_repeated(place, work.pairs[index]):
                 bits[lane.row] = -1
-                active[index] = False
-            vectors[WANTED_FIRST, index] = (pair.first + lane.total_first) // 2
-            vectors[WANTED_SECOND, index] = (pair.second + lane.total_second) // 2
-    return bool(active[:used].any())
+                lane.judged = False
+            work.vectors[WANTED, index] = (pair.first + lane.total_first) // 2
+            work.vectors[WANTED + 1, index] = (pair.second + lane.total_second) // 2
+            wanted |= lane.judged
+    return wanted
 
 
-@njit(nogil=True, cache=True)
+@part
 def decide(w: Floats, a: Floats, used: int, work: Workspace, error: Floats, bits: Places) -> None:
     """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
     items, vectors, lanes, pairs = work.items, work.vectors, work.lanes, work.pairs
     h = len(items) // 2
-    active = np.empty(used, np.bool_)
     for index in range(used):
         lane = lanes[index]
         error[lane.row] = np.inf
         bits[lane.row] = -1 if lane.pairs > pairs.shape[1] else 0
-    place = int(np.int64(0))
-    while place < pairs.shape[1] and want_pairs(place, used, vectors, lanes, pairs, error, bits, active):
-        find_subsets(items[:h], vectors[WANTED_FIRST:], vectors[FOUND_FIRST:], work.lows, work.highs)
-        find_subsets(items[h : 2 * h], vectors[WANTED_SECOND:], vectors[FOUND_SECOND:], work.lows, work.highs)
+    for place in range(pairs.shape[1]):
+        if not want_pairs(place, used, work, error, bits):
+            break
+        for half in range(2):
+            part_of_items = items[half * h : (half + 1) * h]
+            find_subsets(part_of_items, vectors[WANTED + half :], vectors[FOUND + half :], work.lows, work.highs)
         for index in range(used):
-            if active[index]:
+            if lanes[index].judged:
                 row = lanes[index].row
-                mask = np.int64(vectors[FOUND_FIRST, index]) | np.int64(vectors[FOUND_SECOND, index]) << h
+                mask = np.int64(vectors[FOUND, index]) | np.int64(vectors[FOUND + 1, index]) << h
                 mask |= pairs[index, place].out << 2 * h
                 tried = error_of(w[row], a[row], mask)
                 if tried < error[row] or (tried == error[row] and mask < bits[row]):
                     error[row], bits[row] = tried, mask
-        place += 1

@@ -5,13 +5,14 @@ Problems with equally many items are numbered block by block: problem p belongs 
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from strongticket.ops.compiled import kernel
 
 Places = NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gather_products(
     first: int,
     targets: NDArray[np.floating],
@@ -34,7 +35,7 @@ def gather_products(
             a[row, k] = np.float64(u[unit]) * np.float64(v[i, unit]) / divisor
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def scatter_answers(
     first: int,
     blocks: Places,

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from strongticket.ops.compiled import part
 
 UNIT_ROUNDOFF = 2.0**-53
 
@@ -20,26 +21,23 @@ class Reach(NamedTuple):
     high: float
 
 
-@njit(nogil=True, cache=True)
+@part
 def reach_of(a: NDArray[np.float64]) -> Reach:
     """Return the reach of the items."""
     half = len(a) // 2
-    low_first, high_first = extend(0.0, 0.0, a[:half])
-    low_both, high_both = extend(low_first, high_first, a[half : 2 * half])
-    low, high = extend(low_both, high_both, a[2 * half :])
+    low, high = 0.0, 0.0
+    low_first, high_first, low_both, high_both = low, high, low, high
+    for k in range(len(a)):
+        low += min(a[k], 0.0)
+        high += max(a[k], 0.0)
+        if k == half - 1:
+            low_first, high_first = low, high
+        if k == 2 * half - 1:
+            low_both, high_both = low, high
     return Reach(low_first, high_first, low_both, high_both, low, high)
 
 
-@njit(nogil=True, cache=True)
-def extend(low: float, high: float, a: NDArray[np.float64]) -> tuple[float, float]:
-    """Add more items to a reach."""
-    for item in a:
-        low += min(item, 0.0)
-        high += max(item, 0.0)
-    return low, high
-
-
-@njit(nogil=True, cache=True)
+@part
 def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: NDArray[np.bool_]) -> bool:
     """If w lies outside the reach of the items, choose the nearer end and return True."""
     if reach.low <= w <= reach.high:
@@ -49,7 +47,7 @@ def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: 
     return True
 
 
-@njit(nogil=True, cache=True)
+@part
 def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
     """|w - sum of the chosen items|, added in item order."""
     total = 0.0
@@ -59,7 +57,7 @@ def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
     return abs(w - total)
 
 
-@njit(nogil=True, cache=True)
+@part
 def error_of_mask(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
     """The same for a mask of booleans, of any length."""
     total = 0.0
@@ -68,7 +66,7 @@ def error_of_mask(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> 
     return abs(w - total)
 
 
-@njit(nogil=True, cache=True)
+@part
 def write_bits(bits: int, mask: NDArray[np.bool_]) -> None:
     """Unpack an integer mask, item 0 the lowest bit."""
     for k in range(len(mask)):

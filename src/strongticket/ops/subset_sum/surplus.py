@@ -8,9 +8,9 @@ to meet, so such a row is solved again with 1, 2, 4, 8, ... more items.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.result import Status
 from strongticket.ops.subset_sum.rows import error_of_mask, reach_of, settle_if_unreachable
@@ -48,7 +48,7 @@ def search_small_ones(
     keep_closer(w, a, rows, tried, mask, error)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> None:
     """Find each row's `start`, and set a first answer: the nearer end, or nothing chosen."""
     mask[:] = False
@@ -60,7 +60,7 @@ def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Float
         error[row] = error_of_mask(w[row], a[row], mask[row])
 
 
-@njit(nogil=True, cache=True)
+@part
 def start_of(w: float, a: Floats) -> int:
     """Return how many items, at least 32, it takes to reach w; n + 1 if all are too few."""
     low, high = 0.0, 0.0
@@ -72,7 +72,7 @@ def start_of(w: float, a: Floats) -> int:
     return len(a) + 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def reduce_rows(
     w: Floats, a: Floats, rows: Integers, lengths: Integers, tried: Mask, left: Integers, rest: Floats, searched: Floats
 ) -> None:
@@ -84,7 +84,7 @@ def reduce_rows(
         searched[i] = items[left[i]]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, error: Floats) -> None:
     """Keep the masks that are closer than those found before."""
     for i in range(len(rows)):
@@ -94,7 +94,7 @@ def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, e
             mask[row], error[row] = tried[i], reached
 
 
-@njit(nogil=True, cache=True)
+@part
 def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
     """Decide all but the smallest items; return the remainder of w, and in `left` the indices of the undecided items.
 

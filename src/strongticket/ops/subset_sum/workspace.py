@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from strongticket.ops.subset_sum.lanes import lane_buffer
@@ -24,13 +23,15 @@ LANE = np.dtype(
         ("total_second", np.int64),
         ("flipped", np.bool_),  # whether the target is negative; the lists are then read mirrored
         ("pairs", np.int64),  # number recorded; more than fit means too many
+        ("judged", np.bool_),  # whether the next pair is to be judged
     ],
     align=True,
 )
 PAIR = np.dtype([("gap", np.int64), ("first", np.int64), ("second", np.int64), ("out", np.int64)])
 
-# The indices of single vectors in `Workspace.vectors`.
-CENTRE, TARGET, LIMIT, WANTED_FIRST, WANTED_SECOND, FOUND_FIRST, FOUND_SECOND, VECTORS = range(8)
+# The indices of single vectors in `Workspace.vectors`; of what is wanted and found, there is one for each half of the
+# items. The last two never change: the largest integer a lane holds, and the 0 of lists.
+CENTRE, TARGET, LIMIT, WANTED, FOUND, LARGEST, ZERO, VECTORS = 0, 1, 2, 3, 5, 7, 8, 9
 
 
 class Workspace(NamedTuple):
@@ -55,16 +56,11 @@ def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
     buffers = [lane_buffer(size, dtype) for size in sizes]
     lanes = buffers[0].shape[1]
     pairs = MANY_PAIRS if dtype is np.int32 and n > 24 else FEW_PAIRS
-    return Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, pairs), PAIR)])
+    work = Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, pairs), PAIR)])
+    work.vectors[LARGEST], work.vectors[ZERO] = np.iinfo(dtype).max, zero_of(dtype)
+    return work
 
 
-@njit(nogil=True, cache=True)
-def largest(buffer: Buffer) -> int:
-    """Return the largest integer a lane holds."""
-    return np.iinfo(buffer.dtype).max
-
-
-@njit(nogil=True, cache=True)
-def zero_of(buffer: Buffer) -> int:
+def zero_of(dtype: type[np.signedinteger[Any]]) -> int:
     """Return the 0 of lists: smaller positive integers have the bits of denormal floats."""
-    return largest(buffer) // 128 if largest(buffer) < 1 << 32 else largest(buffer) // 1024
+    return np.iinfo(dtype).max // (128 if dtype is np.int32 else 1024)
