@@ -19,7 +19,7 @@ from strongticket.bench.settings import NETWORKS, TRAINED, RulesSettings
 from strongticket.errors import MissingExtraError
 from strongticket.learn.hide import default_policy, hide
 from strongticket.learn.modules import search
-from strongticket.learn.rules import DEFAULT_RULE, RULES
+from strongticket.learn.rules import RULES
 from strongticket.learn.rules.rule import straight_through
 from strongticket.learn.step import Step, make_optimizer
 from strongticket.parallel import run_tasks
@@ -167,15 +167,11 @@ def _accuracy(model: nn.Module, test: Batch) -> float:
 
 
 def step_times() -> list[RuleStep]:
-    """Time steps of a search, of dense training, and of published edge-popup code, in turns on one thread.
-
-    All rules on the first network, the default rule on the others.
-    """
+    """Time steps of every rule, of dense training, and of published edge-popup code, in turns on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        rules = [RULES, *[[DEFAULT_RULE]] * (len(TIMED_NETWORKS) - 1)]
-        return [row for which, case in zip(rules, TIMED_NETWORKS, strict=True) for row in _step_times(which, *case)]
+        return [row for case in TIMED_NETWORKS for row in _step_times(*case)]
     finally:
         torch.set_num_threads(before)
 
@@ -188,7 +184,7 @@ TIMED_NETWORKS = (
 )
 
 
-def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: int) -> list[RuleStep]:
+def _step_times(name: str, widths: Sequence[int], batch: int) -> list[RuleStep]:
     generator = torch.Generator().manual_seed(0)
     inputs, labels = (
         torch.randn(batch, widths[0], generator=generator),
@@ -207,7 +203,7 @@ def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: i
     steps = {
         other: Step(model, _adam(model), loss=_loss) for other, model in (("dense", dense), ("published", published))
     }
-    for rule in rules:
+    for rule in RULES:
         hidden = hide(network(), seed=0, rule=rule)
         steps[rule] = Step(
             hidden.model,
@@ -235,7 +231,7 @@ def _step_times(rules: Iterable[str], name: str, widths: Sequence[int], batch: i
             network=name, batch=batch, dense_ms=milliseconds, over_dense=over(rule, "dense"),
             over_published=over(rule, "published"), rule=rule,
         )
-        for rule in rules
+        for rule in RULES
     ]  # fmt: skip
 
 
