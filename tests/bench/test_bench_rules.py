@@ -39,7 +39,7 @@ def test_every_rule_has_a_row(done: Path) -> None:
     kept = {row["rule"]: row["kept"] / row["weights"] for row in rows}  # type: ignore[operator]
     assert kept["edge-popup"] == pytest.approx(0.5, abs=0.001)
     steps = rows_of(done, "rule-step")
-    assert [row["rule"] for row in steps] == [*RULES, *["edge-popup"] * 3]
+    assert [row["rule"] for row in steps] == [*RULES] * 4  # networks
     assert all(row["over_dense"] > 0 and row["over_published"] > 0 for row in steps)  # type: ignore[operator]
     assert all((done / f"rules.{kind}").stat().st_size > 10_000 for kind in ("png", "svg"))
 

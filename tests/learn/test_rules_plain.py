@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import strongticket as st
 from strongticket.learn.rules import RULES
+from strongticket.ops import supermask
 
 RULES_TRIED = {
     "edge-popup": plain_rules.EdgePopup,
@@ -56,8 +57,10 @@ def test_all_rules_are_tried() -> None:
     assert {rule.partition(":")[0] for rule in RULES_TRIED} == set(RULES)
 
 
+@pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "torch"])
 @pytest.mark.parametrize("name", RULES_TRIED)
-def test_a_rule_is_its_description(name: str) -> None:
+def test_a_rule_is_its_description(name: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", 0 if kernels else 2**62)
     policy = st.Policy(density=0.4, score_init="normal" if "gem" not in name else "kaiming")
     hidden = st.hide(mixed(), policy, seed=5, rule=name, groups={"norm.weight": "mlp"})
     optimizer = torch.optim.AdamW([p for _, p in hidden.trainable()], lr=0.03)
@@ -71,7 +74,7 @@ def test_a_rule_is_its_description(name: str) -> None:
         scores[places] = t.module.scores.detach().flatten()
         other = Plain(t.name, 5, 0.4, t.weight.flatten().clone(), scores, lambda k, t=t: t.draw(k).flatten())
         if name == "biprop":
-            other.more["magnitudes"] = t.module.magnitudes.flatten()
+            other.more["magnitudes"] = t.module.full.abs().flatten()
         plain.append(other)
     for name_of_bias in ("conv.bias", "norm.bias", "head.bias"):
         model.get_parameter(name_of_bias).data.zero_()

@@ -20,7 +20,7 @@ from strongticket.bench.settings import NETWORKS, TRAINED, RulesSettings
 from strongticket.errors import MissingExtraError
 from strongticket.learn.hide import default_policy, hide
 from strongticket.learn.modules import search
-from strongticket.learn.rules import DEFAULT_RULE, RULES
+from strongticket.learn.rules import RULES
 from strongticket.learn.rules.rule import straight_through
 from strongticket.learn.step import Step, make_optimizer
 from strongticket.parallel import one_thread, run_tasks
@@ -160,20 +160,16 @@ def _accuracy(model: nn.Module, test: Batch) -> float:
 
 
 def step_times() -> list[RuleStep]:
-    """Time steps of a search, of dense training, and of published edge-popup code, in turns on one thread.
-
-    All rules on the first network, the default rule on the others.
-    """
-    rules = [RULES, *[[DEFAULT_RULE]] * (len(TIMED_NETWORKS) - 1)]
+    """Time steps of every rule, of dense training, and of published edge-popup code, in turns on one thread."""
     with one_thread():
-        return [row for which, case in zip(rules, TIMED_NETWORKS, strict=True) for row in _step_times(which, *case)]
+        return [row for case in TIMED_NETWORKS for row in _step_times(*case)]
 
 
 # Network, inputs, batch.
 TIMED_NETWORKS = (("784-300-100-10", 784, 128), ("64-256-256-10", 64, 128), ("64-48-24-10", 64, 64), ("conv", 64, 64))
 
 
-def _step_times(rules: Iterable[str], name: str, width: int, batch: int) -> list[RuleStep]:
+def _step_times(name: str, width: int, batch: int) -> list[RuleStep]:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(batch, width, generator=generator)
     labels = torch.randint(10, (batch,), generator=generator)
@@ -187,7 +183,7 @@ def _step_times(rules: Iterable[str], name: str, width: int, batch: int) -> list
     steps = {
         other: Step(model, _adam(model), loss=_loss) for other, model in (("dense", dense), ("published", published))
     }
-    for rule in rules:
+    for rule in RULES:
         hidden = hide(make(name), seed=0, rule=rule)
         prepare, refresh = hidden.before_step, hidden.after_step
         steps[rule] = Step(hidden.model, _adam(hidden.model), loss=_loss, prepare=prepare, refresh=refresh)
@@ -204,7 +200,7 @@ def _step_times(rules: Iterable[str], name: str, width: int, batch: int) -> list
             network=name, batch=batch, dense_ms=milliseconds, over_dense=ratio(seconds[rule], seconds["dense"]),
             over_published=ratio(seconds[rule], seconds["published"]), rule=rule,
         )
-        for rule in rules
+        for rule in RULES
     ]  # fmt: skip
 
 

@@ -75,7 +75,8 @@ def _check_something_is_masked(tensors: Sequence[ModelTensor], policy: Policy) -
         return
     groups = Counter(tensor.group for tensor in tensors)
     has = ", ".join(f"{count} in {group} ({policy.treatment(group)})" for group, count in groups.items())
-    raise ValueError(f"the policy masks no tensor of this module, which has {has or 'none'}. Mask one of these groups.")
+    advice = f"{has}. Mask one of these groups" if has else "none"
+    raise ValueError(f"the policy masks no tensor of this module, which has {advice}.")
 
 
 def _check_queries_and_keys(drawn: Sequence[ModelTensor], policy: Policy) -> None:

@@ -110,7 +110,8 @@ class Policy:
         given = self.densities if isinstance(self.densities, Mapping) else {}
         if not given:
             _check_word("densities", self.densities, Shares)
-        for name, value in {"density": self.density, "density_start": self.density_start, **given}.items():
+        own = {f"densities: {pattern!r:.60}": value for pattern, value in given.items()}
+        for name, value in {"density": self.density, "density_start": self.density_start, **own}.items():
             if not _is_number(value):
                 raise ValueError(f"{name} must be a number; got {value!r:.40}.")
             check_density(value, name)

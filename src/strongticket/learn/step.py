@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 from strongticket.learn.config import Precision as Precision
 from strongticket.learn.config import StepConfig as StepConfig
 
+_LARGE = 31 << 20  # nearly the largest block that glibc's limit follows
 Loss = Callable[[nn.Module, Any], Tensor]
 
 
@@ -78,6 +79,9 @@ class Step:
         self._loss, self._prepare, self._refresh = loss, prepare, refresh
         self._trained = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self._trained[0].device
+        # glibc gives freed blocks back to the system above a limit, which grows to twice the largest block ever freed.
+        # Below it, page faults took up to half of a step on a CPU.
+        torch.empty(_LARGE, dtype=torch.uint8)
 
     def __call__(self, micro_batches: Sequence[Any]) -> Tensor:
         """Update the model.

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
+from strongticket.ops import supermask
 from strongticket.ops.supermask import Refresh, Supermask, masked_weight, reference
 
 TOKENS = torch.randint(256, (4, 33), generator=torch.Generator().manual_seed(0))
@@ -52,6 +53,42 @@ def test_value_and_gradient_equal_reference(s: Tensor, seed: int, density: float
         results.append((out.detach(), leaf.grad))
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+SOFT = {"score": lambda s: s, "magnitude": torch.abs, "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+
+
+@pytest.mark.parametrize("little", [0, 2**62], ids=["kernels", "torch"])
+@pytest.mark.parametrize("soft", SOFT)
+@pytest.mark.parametrize("factors", [[True, False, True] * 5, [0, 3, 255] * 5], ids=["mask", "levels"])
+def test_a_scored_weight_has_the_gradient_of_the_soft_one(
+    factors: list[int], soft: supermask.Soft, little: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", little)
+    torch.manual_seed(0)
+    weight, source, upstream, leaf = torch.randn(4, 15)
+    hard = torch.tensor(factors, dtype=torch.bool if factors[0] is True else torch.uint8)
+    out = supermask.scored_weight(weight, leaf.requires_grad_(), hard, soft, source=source)
+    assert torch.equal(out, weight * hard)
+    (actual,) = torch.autograd.grad(out, leaf, upstream)
+    (expected,) = torch.autograd.grad(source * reference.straight_through(SOFT[soft](leaf), hard), leaf, upstream)
+    if soft == "tanh" and little == 0:  # by another formula
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
+    else:
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 63, 1001])
+def test_means_and_draws_are_those_of_torch(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(size)
+    weight, uniform, chances = torch.randn(size), 2 * torch.rand(size) - 1, torch.rand(size)
+    found = []
+    for little in (0, 2**62):
+        monkeypatch.setattr(supermask, "_LITTLE", little)
+        mask = torch.empty(size, dtype=torch.bool)
+        supermask.draw_mask(mask, chances, uniform)
+        found.append((mask, torch.tensor(float(supermask.mean_magnitude(weight, mask)))))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("masked_weight", [masked_weight, reference.masked_weight])

@@ -10,9 +10,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from strongticket.learn.rules.rule import Rule, Table, straight_through
+from strongticket.learn.rules.rule import Rule, Table, scored_weight
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import Supermask
+from strongticket.ops.supermask import Supermask, draw_mask
 
 
 class Sampled(Supermask):
@@ -30,7 +30,7 @@ class Sampled(Supermask):
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
         mask, factor = self.chosen(searching=self.training)
-        return factor * weight * straight_through(self.scores.sigmoid(), mask)
+        return scored_weight(factor * weight if self.rule.rescale else weight, self.scores, mask, "sigmoid")
 
 
 @dataclass
@@ -50,9 +50,9 @@ class Bernoulli(Rule):
         return Sampled(scores + math.log(odds / (1 - odds)), self)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Draw the mask after a step: a uniform number in [-1, 1] is below 2 p - 1 with probability p."""
-        for tensor in tensors:
-            tensor.module.mask.copy_(tensor.uniform(f"sample-{step}") < 2 * tensor.module.scores.detach().sigmoid() - 1)
+        """Draw the mask of a step."""
+        for module, uniform in ((tensor.module, tensor.uniform(f"sample-{step}")) for tensor in tensors):
+            draw_mask(module.mask, module.scores.detach().sigmoid(), uniform)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the mask and its factor."""

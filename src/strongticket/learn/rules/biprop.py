@@ -7,27 +7,26 @@ weight, times the full random weight, magnitude included.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.edge_popup import EdgePopup
-from strongticket.learn.rules.rule import Table, straight_through
+from strongticket.learn.rules.rule import Table, scored_weight
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.ops.rng import Distribution, random_weights
-from strongticket.ops.supermask import Supermask
+from strongticket.ops.supermask import Supermask, mean_magnitude
 
 
 class Binary(Supermask):
     """Gives kept signs their common magnitude."""
 
     alpha: Tensor
-    magnitudes: Tensor
+    full: Tensor
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return each sign times alpha, or 0."""
-        return weight * straight_through(self.ranked * self.magnitudes, self.alpha * self.ones)
+        return scored_weight(self.alpha * weight, self.scores, self.mask, self.soft, source=self.full)
 
 
 class Biprop(EdgePopup):
@@ -44,16 +43,15 @@ class Biprop(EdgePopup):
         how = weight_distribution(tensor.tensor, replace(self.policy, density=tensor.density))
         drawn = random_weights(tensor.seed, f"{tensor.name}.magnitudes", tensor.shape, *how, device=scores.device)
         binary = Binary(scores, self.density_at(tensor, 0), signed=self.policy.signed)
-        binary.register_buffer("magnitudes", drawn.abs(), persistent=False)
+        binary.register_buffer("full", drawn.abs() * tensor.weight, persistent=False)
         binary.register_buffer("alpha", scores.new_zeros(()), persistent=False)
         return binary
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Rank the scores and take the means, in float64 so that the order of summation does not matter."""
+        """Rank the scores and take the means."""
         super().after_restore(tensors, step)
         for binary in (tensor.module for tensor in tensors):
-            total = (binary.magnitudes * binary.ones).sum(dtype=torch.float64)
-            binary.alpha.copy_(total / binary.mask.sum().clamp(min=1))
+            binary.alpha.fill_(mean_magnitude(binary.full, binary.mask))
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the mask, with alpha as the coefficient of kept weights."""

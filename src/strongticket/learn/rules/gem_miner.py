@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from strongticket.learn.rules.edge_popup import EdgePopup
-from strongticket.learn.rules.rule import KEEP_OR_DROP, Table, straight_through, with_gradients, within
+from strongticket.learn.rules.rule import KEEP_OR_DROP, Table, scored_weight, with_gradients, within
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.ops.supermask import Supermask
 
@@ -20,7 +20,7 @@ class Rounded(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
-        return weight * straight_through(self.scores, self.scores.detach() >= 0.5)
+        return scored_weight(weight, self.scores, self.scores.detach() >= 0.5, "score")
 
 
 @dataclass
@@ -47,8 +47,8 @@ class GemMiner(EdgePopup):
         for freezing in (False, True) if step % self.every == 0 else (False,):
             if freezing:
                 super().after_restore(tensors, step)
-            for module in (tensor.module for tensor in tensors):  # frozen scores are -1, below all others
-                module.scores.data.clamp_(0, 1).mul_(module.ones).add_(module.ones.float() - 1)
+            for scores, ones in ((tensor.module.scores.data, tensor.module.ones) for tensor in tensors):
+                scores.clamp_(0, 1).mul_(ones).add_(ones.float().sub_(1))  # frozen scores are -1, below all others
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Recognize frozen weights by their scores."""

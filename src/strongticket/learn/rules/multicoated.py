@@ -1,7 +1,6 @@
 """Multicoated supermasks (Okoshi et al., 2022): one score per weight, several nested masks.
 
-A weight is multiplied by the number of coats that keep it; each coat has a fraction of the previous one's density.
-The gradient of a score is edge-popup's, as if that number were the score.
+A weight counts once for each coat that keeps it; each coat keeps a fraction of the last. Gradients are edge-popup's.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.edge_popup import EdgePopup
-from strongticket.learn.rules.rule import MAX_CODES, Table, straight_through, within
+from strongticket.learn.rules.rule import MAX_CODES, Table, scored_weight, within
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.ops.supermask import Refresh, Supermask
 
@@ -24,7 +23,7 @@ class Coats(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight times its level."""
-        return weight * straight_through(self.ranked, self.levels)
+        return scored_weight(weight, self.scores, self.levels, self.soft)
 
 
 @dataclass
@@ -36,9 +35,9 @@ class Multicoated(EdgePopup):
     name = "multicoated"
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Prepare a ranking for each coat: a threshold is found fastest near its last value."""
+        """Prepare a ranking for each further coat: a threshold is found fastest near its last value."""
         super().begin(tensors, policy)
-        self.ranks = [Refresh([tensor.module for tensor in tensors], policy.scope) for _ in range(self.levels)]
+        self.ranks = [Refresh([tensor.module for tensor in tensors], policy.scope) for _ in range(1, self.levels)]
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Coats:
         """Start without coats."""
@@ -48,12 +47,13 @@ class Multicoated(EdgePopup):
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Count the coats that keep each weight."""
-        for coat, rank in enumerate(self.ranks):
+        super().after_restore(tensors, step)
+        for tensor in tensors:
+            tensor.module.levels.copy_(tensor.module.ones)
+        for coat, rank in enumerate(self.ranks, 1):
+            rank(self.shrink**coat)
             for tensor in tensors:
-                tensor.module.density = self.density_at(tensor, step) * self.shrink**coat
-            rank()
-            for tensor in tensors:
-                tensor.module.levels.mul_(int(coat > 0)).add_(tensor.module.ones)
+                tensor.module.levels.add_(tensor.module.ones)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the levels, which are their own coefficients."""

@@ -31,8 +31,8 @@ class Rest(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
-        full, factor = self.chosen(straight_through(self.ranked, self.mask))
-        return factor * weight * full.view_as(weight)
+        full, factor = self.chosen(straight_through(self.scores if self.signed else self.scores.abs(), self.mask))
+        return (factor * weight if self.scaled else weight) * full.view_as(weight)
 
 
 @dataclass

@@ -47,8 +47,8 @@ class Relaxed(Rule):
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Add the gradient of the penalty."""
         for module in with_gradients(tensors):
-            factors = (module.sharpness * module.scores.detach()).sigmoid()
-            module.scores.grad += self.penalty * module.sharpness * factors * (1 - factors)
+            factors = (module.sharpness * module.scores.detach()).sigmoid_()
+            module.scores.grad += (1 - factors).mul_(factors.mul_(self.penalty * module.sharpness))
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Set the sharpness of the step."""

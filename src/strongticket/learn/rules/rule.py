@@ -21,6 +21,7 @@ from strongticket.learn.policy import Policy
 from strongticket.learn.rules import DEFAULT_RULE, RULES, name_of_rule
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.ops.rng import Distribution
+from strongticket.ops.supermask import scored_weight as scored_weight
 from strongticket.ops.supermask.reference import straight_through as straight_through
 from strongticket.tickets.codes import Frozen
 from strongticket.tickets.table import KEEP_OR_DROP as KEEP_OR_DROP
@@ -43,7 +44,8 @@ class Rule(ABC):
     """How a search chooses: one object for all masked tensors of a module.
 
     A rule puts a module over each tensor, as a parametrization: the module's parameters are learned, and its `forward`
-    turns the drawn weight into the one the network computes with, gradient included (`straight_through` helps). In
+    turns the drawn weight into the one the network computes with, gradient included (`scored_weight` and
+    `straight_through` help). In
     evaluation mode that must be the weight given by `codes`. A rule with settings is a dataclass; their types and
     ranges (`within`) are checked. Each tensor's `density` says how much to keep.
 

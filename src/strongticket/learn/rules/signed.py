@@ -1,7 +1,4 @@
-"""Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, according to its score.
-
-Weights with the lowest |score| are dropped; or, as published, those with |tanh(score)| below a threshold.
-"""
+"""Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, according to its score."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +7,7 @@ from torch import Tensor
 
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules.edge_popup import EdgePopup
-from strongticket.learn.rules.rule import Table, straight_through, within
+from strongticket.learn.rules.rule import Table, scored_weight, within
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.ops.supermask import Supermask
 
@@ -18,25 +15,23 @@ from strongticket.ops.supermask import Supermask
 class SignedMask(Supermask):
     """Multiplies a weight by 1, 0 or -1, according to its score."""
 
-    def __init__(self, scores: Tensor, density: float, threshold: float | None) -> None:
-        super().__init__(scores, density)
-        self.threshold = threshold
+    threshold: float | None
 
-    def signs(self) -> Tensor:
-        """Return 1, 0 or -1 for each weight."""
-        scores = self.scores.detach()
-        return scores.sign() * (self.ones if self.threshold is None else scores.tanh().abs() > self.threshold)
+    def kept(self) -> Tensor:
+        """Return which weights are kept or flipped."""
+        return self.mask if self.threshold is None else self.scores.detach().tanh().abs() > self.threshold
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the signed weight."""
-        return weight * straight_through(self.scores.tanh(), self.signs())
+        flipped = self.scores.detach().sign().to(weight.dtype).mul_(weight)
+        return scored_weight(flipped, self.scores, self.kept(), "tanh", source=weight)
 
 
 @dataclass
 class Signed(EdgePopup):
     """Keep weights with high scores, flip those with low scores, and drop those in between."""
 
-    threshold: float | None = within(None, 0, 1)
+    threshold: float | None = within(None, 0, 1)  # on |tanh(score)|, as published; None ranks |score|
 
     name = "signed"
     ignored = ("signed",)
@@ -48,7 +43,9 @@ class Signed(EdgePopup):
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> SignedMask:
         """Make a signed mask."""
-        return SignedMask(scores, self.density_at(tensor, 0), self.threshold)
+        mask = SignedMask(scores, self.density_at(tensor, 0))
+        mask.threshold = self.threshold
+        return mask
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Rank the scores, unless a threshold decides."""
@@ -57,4 +54,5 @@ class Signed(EdgePopup):
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Code 0, 1, -1 as 0, 1, 2."""
-        return tensor.module.signs().remainder(3).byte(), ((0.0, 0), (1.0, 0), (-1.0, 0))
+        signs = tensor.module.scores.detach().sign() * tensor.module.kept()
+        return signs.remainder(3).byte(), ((0.0, 0), (1.0, 0), (-1.0, 0))

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from strongticket.checks import Scope as Scope
 from strongticket.checks import check_density
-from strongticket.ops.supermask.reference import as_bytes
+from strongticket.ops.supermask.reference import Soft as Soft
+from strongticket.ops.supermask.reference import as_bytes, through_soft
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
 
 MAX_SCORES = 2**32 - 1  # ranked together; counts are 32 bits wide on the GPU
+_PLAIN = (torch.float32, torch.bool, torch.uint8)
 _LITTLE = 2**14  # weights that torch multiplies faster than our kernel can be called
 
 
@@ -72,33 +74,73 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
         )
     if weight.requires_grad:
         raise ValueError("a masked weight cannot be trained; call requires_grad_(False) on it.")
-    product: Tensor = _MaskedWeight.apply(weight, scores, mask, signed)  # type: ignore[no-untyped-call]
+    return scored_weight(weight, scores, mask, "score" if signed else "magnitude")
+
+
+def scored_weight(
+    weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, *, source: Tensor | None = None
+) -> Tensor:
+    r"""Multiply a weight by whole factors; the scores get the gradient of $v \odot f(s)$ instead.
+
+    The same as `weight * straight_through(soft(scores), factors)`, but on a CPU in one pass over the numbers each way.
+
+    Args:
+        weight: without a gradient.
+        scores: $s$, shaped like the weight.
+        factors: bool or uint8, shaped like the weight.
+        soft: $f$; `magnitude` is $|s|$.
+        source: $v$, if it is not the weight.
+    """
+    product: Tensor = _ScoredWeight.apply(weight, scores, factors, soft, source)  # type: ignore[no-untyped-call]
     return product
 
 
-class _MaskedWeight(torch.autograd.Function):
+def draw_mask(mask: Tensor, chances: Tensor, uniform: Tensor) -> None:
+    """Keep each weight by its chance $p$, in place: a uniform number in [-1, 1] is below $2 p - 1$ with chance $p$."""
+    if kernels := _cpu_kernels(mask, chances, uniform):
+        kernels.draw_mask(mask, chances, uniform)
+    else:
+        mask.copy_(uniform < 2 * chances - 1)
+
+
+def mean_magnitude(weight: Tensor, mask: Tensor) -> Tensor | float:
+    """Return the mean magnitude of kept weights, 0 if there are none; in float64, so that their order does not matter.
+
+    Example:
+        >>> float(mean_magnitude(torch.tensor([1.0, 2.0, -6.0]), torch.tensor([True, False, True])))
+        3.5
+    """
+    if kernels := _cpu_kernels(weight, mask):
+        mean: float = kernels.mean_magnitude(weight, mask)
+        return mean
+    return (weight.abs() * as_bytes(mask)).sum(dtype=torch.float64) / mask.sum().clamp(min=1)
+
+
+class _ScoredWeight(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, scores: Tensor, mask: Tensor, signed: bool) -> Tensor:
+    def forward(
+        ctx: Any, weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, source: Tensor | None = None
+    ) -> Tensor:
         # Not in a `setup_context`, for which torch looks up the signature at each call: 50 us.
-        ctx.signed = signed
-        ctx.save_for_backward(weight, scores)
-        kernels = _cpu_kernels(weight, mask)
-        return kernels.masked_weight(weight, mask) if kernels else weight * mask
+        ctx.soft = soft
+        ctx.save_for_backward(weight if source is None else source, scores)
+        kernels = _cpu_kernels(weight, factors)
+        return kernels.product(weight, factors) if kernels else weight * factors
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None]:
-        weight, scores = ctx.saved_tensors
-        if kernels := _cpu_kernels(gradients[0], weight, scores):
-            return None, kernels.score_gradient(gradients[0], weight, scores, ctx.signed), None, None
-        gradient = (gradients[0] * weight).to(scores.dtype)
-        return None, gradient if ctx.signed else gradient * scores.sign(), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None, None]:
+        source, scores = ctx.saved_tensors
+        if kernels := _cpu_kernels(gradients[0], source, scores):
+            return None, kernels.score_gradient(gradients[0], source, scores, ctx.soft), None, None, None
+        gradient = (gradients[0] * source).to(scores.dtype)
+        return None, through_soft(gradient, scores, ctx.soft), None, None, None
 
 
 def _cpu_kernels(*tensors: Tensor) -> Any | None:
     """Return the kernels for float32 on a CPU; None where torch is as fast: few weights, GPUs, compilation."""
     if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
         return None
-    plain = all(t.is_cpu and t.is_contiguous() and t.dtype in (torch.float32, torch.bool) for t in tensors)
+    plain = all(t.is_cpu and t.is_contiguous() and t.dtype in _PLAIN for t in tensors)
     return _kernels("cpu") if plain else None
 
 
@@ -140,13 +182,13 @@ class Supermask(nn.Module):
         return as_bytes(self.mask)
 
     @property
-    def ranked(self) -> Tensor:
-        """What is ranked: the scores, or their absolute values."""
-        return self.scores if self.signed else self.scores.abs()
+    def soft(self) -> Soft:
+        """What is ranked, for `scored_weight`."""
+        return "score" if self.signed else "magnitude"
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the masked weight."""
-        return masked_weight(weight, self.scores, self.mask, signed=self.signed)
+        return scored_weight(weight, self.scores, self.mask, self.soft)
 
 
 class Refresh:
@@ -171,8 +213,8 @@ class Refresh:
         self()
 
     @torch.no_grad()
-    def __call__(self) -> None:
-        """Refresh every mask."""
+    def __call__(self, share: float = 1.0) -> None:
+        """Refresh every mask, with this share of its density."""
         tensors = [tensor for m in self.supermasks for tensor in (m.scores, m.mask)]
         # The prepared kernels hold addresses, which change when a model moves or loads. A model cast twice may get an
         # old address back, so everything else the kernels rely on is compared too.
@@ -183,7 +225,7 @@ class Refresh:
         if kinds != self._checked:
             self._check()
             self._checked = kinds
-        densities = [density for _, density in kinds]
+        densities = [density * share for _, density in kinds]
         self._refresh(densities[:1] if self.scope == "global" else densities)
 
     def _check(self) -> None:

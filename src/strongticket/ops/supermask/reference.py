@@ -6,10 +6,14 @@ first. The kernels beside this file must agree with it.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
+
+# What the gradient takes a score for: itself, its absolute value, or a function of it.
+Soft = Literal["score", "magnitude", "sigmoid", "tanh"]
 
 
 def dropped_count(numel: int, density: float) -> int:
@@ -41,6 +45,19 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
     """Return `hard` in the type of `soft`, which gets the gradient: rounding and ranking are ignored."""
     value: Tensor = _StraightThrough.apply(soft, hard)  # type: ignore[no-untyped-call]
     return value
+
+
+def through_soft(gradient: Tensor, scores: Tensor, soft: Soft) -> Tensor:
+    """Return the gradient of the scores from that of a function of them."""
+    match soft:
+        case "score":
+            return gradient
+        case "magnitude":
+            return gradient * scores.sign()
+        case "sigmoid":
+            return torch.ops.aten.sigmoid_backward(gradient, scores.sigmoid())  # type: ignore[no-any-return]
+        case "tanh":
+            return torch.ops.aten.tanh_backward(gradient, scores.tanh())  # type: ignore[no-any-return]
 
 
 def as_bytes(mask: Tensor) -> Tensor:
