@@ -7,7 +7,7 @@ Choices are bisected in blocks, in loops that are mostly vectorised, and roughly
 items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
 the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
 numbers: n^2 2^(n/2) / 8 steps of a network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and
-n^2 2^(n/2) / 4 additions. Rows made to be slow take up to about 12 times as long as random ones
+n^2 2^(n/2) / 4 additions. Rows made to be slow take up to 17 times as long as random ones
 (`python -m strongticket.bench.worst_rows`).
 """
 
