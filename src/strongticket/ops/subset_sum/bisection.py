@@ -7,7 +7,7 @@ Choices are bisected in blocks, in loops that are mostly vectorised, and roughly
 items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
 the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
 numbers: n^2 2^(n/2) / 8 steps of a network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and
-n^2 2^(n/2) / 4 additions. Rows made to be slow take up to 17 times as long as random ones
+n^2 2^(n/2) / 4 additions. Rows made to be slow take up to 13 times as long as random ones
 (`python -m strongticket.bench.worst_rows`).
 """
 
@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strongticket.ops.compiled import kernel, part, part_without_nan
-from strongticket.ops.subset_sum.lanes import add_floats, lane_buffer, load, order, spread, store
+from strongticket.ops.subset_sum.lanes import (
+    add_floats,
+    lane_buffer,
+    load,
+    look_up,
+    order,
+    spread,
+    store,
+    where_at_most,
+)
 from strongticket.ops.subset_sum.network import Buffer, sort_runs
 from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
 
@@ -27,7 +36,7 @@ BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
 LARGEST = 1e308  # where sums reach farther, a difference may overflow
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.uint64]  # unsigned: vectors have no negative indices
+Places = NDArray[np.int64]
 
 
 class Room(NamedTuple):
@@ -67,7 +76,7 @@ def make_room(n: int, merged: Buffer) -> Room:
         np.empty(later),
         blocks[8:],
         blocks[:6],
-        blocks[7].view(np.uint64),
+        blocks[7].view(np.int64),
     )
 
 
@@ -129,76 +138,72 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
 @part
 def finish(x: Floats, table: Floats, chosen: Floats) -> None:
     """Add to x[i] the items of choice i of a block, in item order: the table's, then those of the whole block."""
-    for i in range(BLOCK // ROWS):
-        sums = load(x, i)
-        for k in range(LOG_BLOCK):
-            sums = add_floats(sums, load(table, k * (BLOCK // ROWS) + i))
+    vectors = BLOCK // ROWS
+    for i in range(0, vectors, 4):  # four at a time, since an addition waits for the one before it
+        a, b, c, d = load(x, i), load(x, i + 1), load(x, i + 2), load(x, i + 3)
+        for k in range(i, i + LOG_BLOCK * vectors, vectors):
+            a, b = add_floats(a, load(table, k)), add_floats(b, load(table, k + 1))
+            c, d = add_floats(c, load(table, k + 2)), add_floats(d, load(table, k + 3))
         for item in chosen:
-            sums = add_floats(sums, spread(item, sums))
-        store(x, i, sums)
+            more = spread(item, a)
+            a, b, c, d = add_floats(a, more), add_floats(b, more), add_floats(c, more), add_floats(d, more)
+        store(x, i, a)
+        store(x, i + 1, b)
+        store(x, i + 2, c)
+        store(x, i + 3, d)
 
 
 @part
-def bisect(goals: Floats, starts: Floats, count: Places) -> None:
+def look_ahead(starts: Floats, count: Places, step: int, x: Floats) -> None:
+    """Look up the start that is so many beyond each place."""
+    for i in range(BLOCK // ROWS):
+        at = load(count, i)
+        store(x, i, look_up(starts, at + spread(step, at)))
+
+
+@part
+def advance(count: Places, step: int, x: Floats, goals: Floats) -> None:
+    """Move each place by so many if x[i] is at most goals[i]."""
+    for i in range(BLOCK // ROWS):
+        at = load(count, i)
+        store(count, i, at + where_at_most(load(x, i), load(goals, i), spread(step, at)))
+
+
+@part
+def bisect(goals: Floats, starts: Floats, count: Places, x: Floats) -> None:
     """Count the starts that are at most goals[i]."""
-    step = np.uint64(len(starts) // 4)
-    for i in range(BLOCK):
-        count[i] = np.uint64(0)
-    if step >= 4:
-        step //= np.uint64(4)
-        compare_with_seven(goals, starts[::step], step, count)
-        step //= np.uint64(2)
+    step = len(starts) // 4
+    first = max(1, step // 8)
+    for i in range(BLOCK // ROWS):
+        goal, at = load(goals, i), load(count, i)
+        at, one = at - at, spread(first, at)
+        # The first four halvings at once: vectors compare with fifteen starts sooner than they look four up.
+        for k in range(first, 2 * step, first):
+            at = at + where_at_most(spread(starts[k], goal), goal, one)
+        store(count, i, at)
+    step = first // 2
     while step:
-        for i in range(BLOCK):
-            count[i] += step if starts[count[i] + step] <= goals[i] else np.uint64(0)
-        step //= np.uint64(2)
-
-
-@part
-def compare_with_seven(goals: Floats, starts: Floats, step: np.uint64, count: Places) -> None:
-    """The first three halvings at once: vectors compare with seven starts sooner than they look three up."""
-    first, second, third, fourth = starts[1], starts[2], starts[3], starts[4]
-    fifth, sixth, seventh = starts[5], starts[6], starts[7]
-    for i in range(BLOCK):
-        goal, steps = goals[i], 0.0
-        if first <= goal:
-            steps = 1.0
-        if second <= goal:
-            steps = 2.0
-        if third <= goal:
-            steps = 3.0
-        if fourth <= goal:
-            steps = 4.0
-        if fifth <= goal:
-            steps = 5.0
-        if sixth <= goal:
-            steps = 6.0
-        if seventh <= goal:
-            steps = 7.0
-        count[i] = np.uint64(steps) * step
+        look_ahead(starts, count, step, x)
+        advance(count, step, x, goals)
+        step //= 2
 
 
 @part
 def bisect_exactly(
-    w: float, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
+    target: Floats, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
 ) -> None:
-    """Count the starts that finish at w or below, from `count` on and up to `upper`."""
-    step = np.uint64(2)
-    while step < len(starts) // 2:
-        beyond = True
-        for i in range(BLOCK):
-            beyond &= starts[count[i] + step] > upper[i]
-        if beyond:
+    """Count the starts that finish at the target or below, from `count` on and up to `upper`."""
+    step = 1
+    while step < len(starts) // 4:
+        look_ahead(starts, count, 2 * step, x)
+        if is_above(x, upper):
             break
-        step *= np.uint64(2)
-    step //= np.uint64(2)
+        step *= 2
     while step:
-        for i in range(BLOCK):
-            x[i] = starts[count[i] + step]
+        look_ahead(starts, count, step, x)
         finish(x, table, chosen)
-        for i in range(BLOCK):
-            count[i] += step if x[i] <= w else np.uint64(0)
-        step //= np.uint64(2)
+        advance(count, step, x, target)
+        step //= 2
 
 
 @part_without_nan
@@ -217,13 +222,6 @@ def least_distance(w: float, x: Floats) -> float:
     for i in range(len(x)):
         least = min(least, abs(w - x[i]))
     return least
-
-
-@part
-def look_around(starts: Floats, count: Places, below: Floats, above: Floats) -> None:
-    """Look up the starts on both sides of each place."""
-    for i in range(BLOCK):
-        below[i], above[i] = starts[count[i]], starts[count[i] + np.uint64(1)]
 
 
 @part
@@ -263,8 +261,9 @@ def solve_by_bisection(
         for lane in range(len(group)):
             row = group[lane]
             starts = distinct_sums(room.list_floats[:, lane], room.starts)
-            choice, error[row] = best_choice(w[row], a[row, half:], starts, size_of(a[row]), room)
-            start = first_start(w[row], a[row, :half], a[row, half:], choice, error[row], room)
+            size, later = size_of(a[row]), a[row, half:]
+            choice, error[row] = best_choice(w[row], later, starts, size, room)
+            start = first_start(w[row], a[row, :half], later, choice, error[row], size, room)
             bits[row] = choice << half | start
 
 
@@ -318,14 +317,16 @@ def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room
             wanted[i] = w - (low[i] + rest)
             lower[i] = wanted[i] - slack
             upper[i] = wanted[i] + slack
-        bisect(lower, starts, count)
-        look_around(starts, count, below, above)
+        bisect(lower, starts, count, above)
+        look_ahead(starts, count, 0, below)
+        look_ahead(starts, count, 1, above)
         if finite and least_around(wanted, below, above) - 2.0 * slack >= best:
             continue
         chosen = room.chosen[: choose(later[LOG_BLOCK:], block, room.chosen)]
         if not is_above(above, upper):
-            bisect_exactly(w, upper, starts, count, below, table, chosen)
-            look_around(starts, count, below, above)
+            bisect_exactly(target, upper, starts, count, below, table, chosen)
+            look_ahead(starts, count, 0, below)
+            look_ahead(starts, count, 1, above)
         finish(below, table, chosen)
         finish(above, table, chosen)
         # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
@@ -341,13 +342,18 @@ def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room
 
 
 @part
-def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, room: Room) -> int:
+def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, size: float, room: Room) -> int:
     """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
     chosen = room.chosen[: choose(later, choice, room.chosen)]
+    rest, slack = 0.0, 2.0 * slack_of(len(later), size, size)
+    for item in chosen:
+        rest += item
     sums = room.starts[: 1 << len(a)]
     write_sums(a, sums)
     for block in range(0, len(sums), BLOCK):
         part = sums[block : block + BLOCK]
+        if slack < np.inf and least_distance(w - rest, part) > error + slack:
+            continue
         for item in chosen:
             for i in range(len(part)):
                 part[i] += item
