@@ -34,7 +34,7 @@ def test_all_rows_come_from_one_tree() -> None:
     assert len({run["commit"] for run in RUNS}) == 1
 
 
-def test_16_items_now_do_what_20_in_equal_blocks_did() -> None:
+def test_16_items_now_do_what_20_in_balanced_blocks_did() -> None:
     (mlps,) = (run for run in result_of("pretrained")["runs"] if (run["what"], run["items"]) == ("attention+mlp", 16))
     assert 1 - mlps["compare"]["cosine"]["mean"] < 1.2e-5
     assert "a mean 1 - cosine of 1.2e-5" in PAGE.read_text("utf-8")
