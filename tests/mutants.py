@@ -122,7 +122,9 @@ MODULES = {
     "symbols": Module("tickets/symbols.py", _CODES),
     "table": Module("tickets/table.py", _CODES),
     "plain_json": Module("tickets/plain_json.py", _FORMAT),
-    "tensors": Module("tickets/tensors.py", (*_CODES, *_FORMAT, "tests/learn/test_scales.py")),
+    "tensors": Module(
+        "tickets/tensors.py", (*_CODES, *_FORMAT, "tests/learn/test_scales.py", "tests/test_notebook.py")
+    ),
     "rans": Module("ops/rans/reference.py", ("tests/ops/rans/test_rans.py", *_CODES), in_kernels=True),
     "density": Module("learn/density.py", ("tests/learn/test_density.py",)),
     "scales": Module("learn/scales.py", ("tests/learn/test_scales.py",)),

@@ -134,6 +134,10 @@ def test_lemma_2_counts_short_inputs_as_of_norm_one() -> None:
     assert long == {"hidden_width": width(FINE * math.log(2 * 8 * 3 * 3 / 0.01), 8)}
 
 
+def test_a_statement_without_inputs_assumes_norm_one() -> None:
+    assert Bound(statement="Lemma 7", requirements=()).input_norm == 1.0
+
+
 def test_lemma_7_widths() -> None:
     widths = bounds.linear_bound(d_model=8, d_out=3, constant=FINE).widths(0.01)
     assert widths == {"hidden_width": width(FINE * math.log(8 * 3 / 0.01), 8)}

@@ -286,6 +286,7 @@ def test_words_for_people() -> None:
     told = str(st.certify(ticket, target, samples[:1], radius=0.5))
     assert told.startswith("output error at most ")
     assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs have norms up to " in told
+    assert " for this input; the target's" in str(st.certify(ticket, target, samples[:1, :1]))
 
 
 def test_numbers_for_machines() -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import strongticket as st
 from strongticket.cli.main import app
 from strongticket.construct.chance import (
+    _columns,
     chance_out_of_reach,
     chance_some_is_out_of_reach,
     count_failures,
@@ -36,6 +37,8 @@ def test_the_chance_is_what_is_counted_and_not_above_it(relu: bool, wanted: floa
     assert found >= seen - 4 * spread - 0.02 * seen, "rounding up to the grid costs little"
     above = chance_out_of_reach(wanted, items, relu=relu, upper=True)
     assert seen - 4 * spread <= above <= seen + 4 * spread + 0.05 * seen
+    assert found < above
+    assert chance_out_of_reach(-wanted, items, relu=relu) == found, "a sum below 0 is as far"
 
 
 def test_unreachable_entries_come_as_often_as_predicted() -> None:
@@ -46,7 +49,11 @@ def test_unreachable_entries_come_as_often_as_predicted() -> None:
     assert predicted <= seen.high, "a lower bound, since of each column only one entry counts"
     assert predicted > seen.low / 4
     counted = sum(ticket.certificate.details["unreachable"]["count"] for ticket in tickets) / len(tickets)
-    assert expected_out_of_reach(plan_linear(target, 3 * 10, "theory")) == pytest.approx(counted, rel=0.3)
+    expected = expected_out_of_reach(plan_linear(target, 3 * 10, "theory"))
+    assert expected == pytest.approx(counted, rel=0.3)
+    columns = [*_columns(plan_linear(target, 3 * 10, "theory"))]
+    from_below = sum(chance_out_of_reach(wanted, items) for column, items, _ in columns for wanted in column)
+    assert from_below < expected < 1.1 * from_below
 
 
 @pytest.mark.parametrize(

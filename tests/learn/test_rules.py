@@ -307,6 +307,8 @@ def test_an_unknown_rule_gets_the_list() -> None:
     for call in (lambda: search("magic"), lambda: st.Policy(rule="magic")):
         with pytest.raises(ValueError, match=r"rule must be one of edge-popup.*; got 'magic'"):
             call()
+    with pytest.raises(ValueError, match=r"rule must be a name such as edge-popup, or a Rule object; got 3\.$"):
+        search(3)  # type: ignore[arg-type]
     told = CliRunner().invoke(app, ["search", "--rule", "magic"])
     assert told.exit_code == 2
     assert "rule must be one of edge-popup" in told.output
@@ -316,8 +318,22 @@ def test_settings_are_read_from_the_name() -> None:
     assert as_rule("iterand:every=7,rate=0.25").settings() == {"name": "iterand", "every": 7, "rate": 0.25}
     assert as_rule("bernoulli: final=threshold, rescale=true").settings()["rescale"] is True
     assert as_rule("signed:threshold=none").settings()["threshold"] is None
+    assert as_rule("iterand").settings() == {"name": "iterand", "every": 300, "rate": 0.1}
     for name in RULES:
         assert as_rule(name).name == name
+        assert as_rule(name).default_lr == (0.1 if name == "bernoulli" else 1e-3)
+
+
+def test_a_ticket_has_no_more_codes_than_there_are_coats() -> None:
+    hidden = st.hide(make(), seed=1, rule="multicoated:levels=2")
+    assert hidden.rule.codes(hidden.tensors[0])[1] == ((0.0, 0), (1.0, 0), (2.0, 0))
+
+
+def test_one_weight_that_is_kept_is_multiplied_by_all() -> None:
+    hidden = st.hide(make(), seed=1, rule="bernoulli:rescale=true")
+    tensor = hidden.tensors[0]
+    tensor.module.get_buffer("mask").zero_().view(-1)[0] = True
+    assert tensor.module.chosen(searching=True)[1] == tensor.weight.numel()
 
 
 def test_help_has_a_line_for_each_rule_with_its_settings() -> None:

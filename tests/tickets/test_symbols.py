@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strongticket.tickets.coding import _expected_rans, _length, _rans
 from strongticket.tickets.symbols import Symbols, width_of
 
 ALPHABETS = [1, 2, 3, 4, 5, 16, 17, 256, 257, 65_536, 65_537, 2**32]
@@ -53,3 +54,11 @@ def test_symbols_cannot_be_changed() -> None:
     symbols = Symbols.pack(np.array([1, 0, 1]), 2)
     with pytest.raises(ValueError, match="read-only"):
         symbols.packed[0] = 0
+
+
+@pytest.mark.parametrize("alphabet", [2, 5, 200])
+def test_coded_symbols_take_about_as_many_bytes_as_expected(alphabet: int) -> None:
+    few = np.random.default_rng(0).integers(0, alphabet, 50_000) * np.random.default_rng(1).integers(0, 2, 50_000)
+    symbols = Symbols.pack(few.astype(np.uint8), alphabet)
+    expected, table = _expected_rans(symbols)
+    assert _length(_rans(symbols, table, 0)) == pytest.approx(expected, rel=0.005)

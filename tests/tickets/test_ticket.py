@@ -309,6 +309,7 @@ print(save, load, after_save / (n / 8), (peak() - base) / (n / 8))
         (lambda: Ticket(seed=0, tensors=[], certificate={}), "certificate must be a Certificate; got dict"),
         (lambda: Ticket(seed=0, tensors=[], metadata={"a": "\ud800"}), "half a surrogate pair"),
         (lambda: Ticket(seed=0, tensors=[], metadata={"a": 2**64}), "metadata.a .*; got int 18446744073709551616"),
+        (lambda: Ticket(seed=0, tensors=[], metadata={"a": -(2**64)}), "metadata.a .*; got int -18446744073709551616"),
         (lambda: Ticket(seed=0, tensors=[], metadata=["a"]), "metadata must be a mapping; got list"),
         (lambda: DenseTensor(name="b", value=torch.zeros([1] * 17)), "b: a shape may have at most 16 dimensions"),
         (lambda: Ticket(seed=-1, tensors=[]), "seed must be a whole number"),

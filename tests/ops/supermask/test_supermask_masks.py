@@ -224,3 +224,4 @@ def test_state_brings_the_mask_back() -> None:
     fresh.load_state_dict(saved.state_dict())
     assert torch.equal(fresh.mask, saved.mask)
     assert torch.equal(fresh.scores, saved.scores)
+    assert torch.equal(fresh.ones, fresh.mask.to(torch.uint8))
