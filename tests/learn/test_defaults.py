@@ -6,7 +6,7 @@ from search_models import nano
 from torch import Tensor, nn
 
 import strongticket as st
-from strongticket.bench.rules import Shuffled, digits, make, mlp
+from strongticket.bench.rules import Shuffled, digits, make
 from strongticket.learn.hide import default_policy
 from strongticket.learn.policy import Policy
 
@@ -26,7 +26,7 @@ def test_with_attention_it_is_the_papers(module: nn.Module) -> None:
 
 
 def test_without_it_is_what_a_relu_wants_and_says_so() -> None:
-    hidden = st.search(mlp(4, 32, 2), [torch.ones(1, 4)], loss=lambda run, x: run(x).square().mean())
+    hidden = st.search(make("4-32-2"), [torch.ones(1, 4)], loss=lambda run, x: run(x).square().mean())
     assert hidden.policy == Policy(init="kaiming-sign", rescale=True, density=0.5)
     first = hidden.describe()[0]
     assert (first["distribution"], first["init"]) == ("sign", "kaiming-sign, rescaled")
@@ -37,17 +37,17 @@ def test_without_it_is_what_a_relu_wants_and_says_so() -> None:
 
 
 def test_a_density_or_groups_given_are_followed() -> None:
-    assert st.hide(mlp(4, 32, 2), seed=0).policy.density == 0.5
-    hidden = st.search(mlp(4, 32, 2), [torch.ones(1, 4)], density=0.1, loss=lambda run, x: run(x).square().mean())
+    assert st.hide(make("4-32-2"), seed=0).policy.density == 0.5
+    hidden = st.search(make("4-32-2"), [torch.ones(1, 4)], density=0.1, loss=lambda run, x: run(x).square().mean())
     assert (hidden.policy.density, hidden.policy.init) == (0.1, "kaiming-sign")
-    assert default_policy(mlp(4, 4, 2), {"0.weight": "attention"}) == Policy()
+    assert default_policy(make("4-4-2"), {"0.weight": "attention"}) == Policy()
 
 
 @pytest.mark.parametrize(
     ("make_model", "wide", "density", "least"),
     [
-        (lambda: mlp(64, 256, 256, 10), False, None, 0.97),
-        (lambda: mlp(784, 300, 100, 10), True, 0.1, 0.97),
+        (lambda: make("64-256-256-10"), False, None, 0.97),
+        (lambda: make("784-300-100-10"), True, 0.1, 0.97),
         (lambda: make("conv"), False, None, 0.979),
     ],
     ids=["64-256-256-10", "784-300-100-10 at 0.1", "conv"],
@@ -69,6 +69,6 @@ def test_the_learning_rate_is_the_rules() -> None:
     pytest.importorskip("sklearn")
     batches, (test, labels) = digits()
     torch.manual_seed(0)
-    hidden = st.search(mlp(64, 256, 256, 10), Shuffled(batches), loss=classify, steps=300, rule="bernoulli")
+    hidden = st.search(make("64-256-256-10"), Shuffled(batches), loss=classify, steps=300, rule="bernoulli")
     right = (hidden.model.eval()(test).argmax(dim=1) == labels).double().mean().item()
     assert right >= 0.8
