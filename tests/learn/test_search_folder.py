@@ -18,7 +18,7 @@ from tests.two_processes import in_two_processes
 from torch import nn
 
 import strongticket as st
-from strongticket.learn.run import Moment, StoppedError
+from strongticket.learn.run import Moment
 
 SCRIPT = Path(__file__).with_name("own_search.py")
 WHOLE = [(POINTS, LABELS)]
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(StoppedError, match="Stopped after step 3 of 12; the same call resumes"):
+        with pytest.raises(KeyboardInterrupt, match="Stopped after step 3 of 12; the same call resumes"):
             search(out=tmp_path, progress=interrupt)
         with pytest.raises(KeyboardInterrupt):  # without a folder nothing could be kept
             search(progress=interrupt)

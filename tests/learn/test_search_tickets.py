@@ -19,6 +19,7 @@ from search_models import (
 from torch import nn
 from typer.testing import CliRunner
 
+import strongticket as st
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
 from strongticket.learn.hide import hide
@@ -254,3 +255,11 @@ def test_a_built_gpt2_is_on_the_dtype_asked_for() -> None:
     assert {p.dtype for p in double.parameters()} == {torch.float64}
     assert not any(p.requires_grad for p in double.parameters())
     torch.testing.assert_close(double(TOKENS).float(), output_of(hidden.model))
+
+
+def test_a_path_in_place_of_a_ticket_and_a_name_in_place_of_a_policy() -> None:
+    for call in (lambda: st.load_ticket(nn.Linear(2, 1), "a.ticket"), lambda: st.verify("a.ticket")):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"ticket must be a Ticket; got 'a.ticket'. Read a file by Ticket.load"):
+            call()
+    with pytest.raises(ValueError, match=r"policy must be a Policy, such as .*; got 'sign'"):
+        st.search(nn.Linear(2, 1), [torch.ones(1, 2)], policy="sign")  # type: ignore[arg-type]

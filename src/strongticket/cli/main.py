@@ -48,7 +48,7 @@ Five things to do first (1 and 2 take a minute or two on a CPU):
   2. Find a ticket in a small random GPT-2, on text that comes with the package.
        strongticket search --size nano --data sample --steps 200 \\
          --sequences 16 --lr 1e-2 --output-gain 8 --out out/first
-  3. Write text with what it found.
+  3. Write text with what it found. After so few steps it is letters and spaces, not words.
        strongticket generate out/first/seed-0/best.ticket --prompt "The river"
   4. Look into the file: what is random, what is kept, how many bytes.
        strongticket show out/first/seed-0/best.ticket

@@ -37,7 +37,7 @@ def report(
         for title in sections:
             echo(f"  {title}")
         for left in summary["left_out"]:
-            echo(f"  left out: {left['file']} {left['reason']}")
+            echo(f"  left out: {left['file']}: {left['reason']}")
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
         echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:

@@ -25,7 +25,7 @@ from strongticket.learn.optimizers import MakeOptimizer, MakeSchedule, Updates
 from strongticket.learn.policy import Policy
 from strongticket.learn.probe import Run, own_inputs
 from strongticket.learn.rules.rule import Rule, as_rule
-from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Moment, Progress, Watch, carry_out
+from strongticket.learn.run import CHECKPOINT_SECONDS, Means, Moment, Progress, StoppedError, Watch, carry_out
 from strongticket.learn.schedule import Schedule
 from strongticket.learn.shared import Share, share_of
 from strongticket.learn.step import Loss, Precision, StepConfig
@@ -103,8 +103,8 @@ def search(
             a number, the lower the better. The search ends with the masks that are best by it.
         validate_every: steps between validations; by default a tenth of all.
         out: a folder for what `strongticket search` writes: settings, metrics, checkpoint, ticket, result. The same
-            call resumes from it, even after kill -9, and returns a finished search at once. For that, batches must be
-            the same after a restart: a list, or a DataLoader, shuffled or not, that uses torch's own generator.
+            call resumes from it, even after kill -9 or Ctrl-C, and returns a finished search at once. For that, batches
+            must be the same after a restart: a list, or a DataLoader, shuffled or not, that uses torch's own generator.
         checkpoint_seconds: at most this much work is lost if the process is killed.
         device: where to search; by default where the module is.
         precision: "bfloat16" computes products by autocast.
@@ -133,7 +133,7 @@ def search(
     """
     # Check everything possible before the module changes. The loss is checked by its first call; a folder's settings,
     # after hiding, since they include the treatment of each tensor.
-    _check_given(model, batches, {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay, "clip": clip})
+    _check_given(model, batches, policy, {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay, "clip": clip})
     chosen = policy or default_policy(model, groups)
     _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
     rule = as_rule(chosen.rule if rule is None else rule)
@@ -200,7 +200,11 @@ def search(
             show(moment)
             watch(moment)
 
-        carry_out(training, folder, means, validate_every=config.validate_every, watch=both, progress=call)
+        try:
+            carry_out(training, folder, means, validate_every=config.validate_every, watch=both, progress=call)
+        except StoppedError as stopped:
+            # In Python, Ctrl-C must end a loop over searches, whatever errors it catches.
+            raise KeyboardInterrupt(str(stopped)) from None
     return hidden
 
 
@@ -244,9 +248,11 @@ class SearchConfig:
         return Schedule(steps=self.steps, lr=self.lr, final_lr=self.final_lr, warmup=self.warmup)
 
 
-def _check_given(model: object, batches: object, numbers: Mapping[str, object]) -> None:
+def _check_given(model: object, batches: object, policy: object, numbers: Mapping[str, object]) -> None:
     """Refuse what is of another type than a search needs."""
     check_is_module(model)
+    if not isinstance(policy, Policy | None):
+        raise ValueError(f"policy must be a Policy, such as Policy(init='sign'); got {policy!r:.40}.")
     if isinstance(batches, Tensor) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
         raise ValueError(
             f"batches must be an iterable of batches, such as a DataLoader or a list; got: {type(batches).__name__}."

@@ -10,6 +10,7 @@ from strongticket.errors import StrongTicketError
 from strongticket.pretrained import recertify as recertify_parts
 from strongticket.pretrained.load import load_model
 from strongticket.tickets.content import Progress
+from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket, Verification
 
 
@@ -34,6 +35,7 @@ def verify(ticket: Ticket, target: Target | None = None, *, progress: Progress |
         >>> verify(ticket, [[0.25, -0.5]]).ok, verify(ticket, [[0.25, 0.5]]).ok
         (True, False)
     """
+    check_is_ticket(ticket)
     failures = ticket.verify(progress).failures
     return Verification((*failures, *target_failures(ticket, target))) if target is not None else Verification(failures)
 

@@ -56,10 +56,13 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         order += _attempt(found, rows.path, speed_sections, rows)
     budget = Budget()
     names = ticket_names(found.tickets, [run.folder for run in found.searches])
+    tickets = 0
     for place, path in enumerate(found.tickets):
         progress(len(found.results) + place, total)
-        if place < budget.tickets:
-            order += _attempt(found, path, ticket_section, path, names[path], place, budget, found.searches)
+        if tickets < budget.tickets:
+            made = _attempt(found, path, ticket_section, path, names[path], place, budget, found.searches)
+            tickets += len(made)  # none of a damaged one
+            order += made
         else:
             found.leave_out(path, f"the page shows the first {budget.tickets} tickets")
     return _with_own_anchors(order)

@@ -56,10 +56,17 @@ def load_ticket(model: nn.Module, ticket: Content) -> nn.Module:
     Returns:
         The module.
     """
+    check_is_ticket(ticket)
     if any(slot.holder.is_meta for slot in check_fit(model, ticket).values()):
         raise ValueError("the module has no memory for its weights; create it on cpu or cuda, not on meta.")
     fill(model, ticket)
     return model
+
+
+def check_is_ticket(ticket: object) -> None:
+    """Refuse anything else, such as the path of a ticket."""
+    if not isinstance(ticket, Content):
+        raise ValueError(f"ticket must be a Ticket; got {ticket!r:.60}. Read a file by Ticket.load(path).")
 
 
 @torch.no_grad()
