@@ -160,4 +160,4 @@ def _wanted_weights(largest: F64, quotas: I64, scale: float) -> F32:
 
 
 def _rounds_per_slot(items: int) -> int:
-    return min(_ROUNDS_PER_SLOT << max(0, items - 20) // 2, _MAX_ROUNDS_PER_SLOT)
+    return min(_ROUNDS_PER_SLOT << max(0, (items - 20) // 2), _MAX_ROUNDS_PER_SLOT)

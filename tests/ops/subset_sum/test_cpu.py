@@ -246,3 +246,9 @@ def test_an_error_in_one_thread_comes_up_and_ends_the_work(here: bool, monkeypat
     with pytest.raises(MemoryError, match="no luck"):
         cpu.run_on_all_cores(solve_chunk, 1_000_000, 16, "default")
     assert len(taken) < 50, "of 245"
+
+
+def test_one_number_is_the_target_of_every_row() -> None:
+    found = subset_sum(0.5, [[0.25, 0.25], [0.5, 0.1], [0.4, 0.3]])
+    assert found.mask.tolist() == [[True, True], [True, False], [True, False]]
+    assert found.error.shape == found.status.shape == (3,)

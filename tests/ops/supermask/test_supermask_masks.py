@@ -225,3 +225,17 @@ def test_state_brings_the_mask_back() -> None:
     assert torch.equal(fresh.mask, saved.mask)
     assert torch.equal(fresh.scores, saved.scores)
     assert torch.equal(fresh.ones, fresh.mask.to(torch.uint8))
+
+
+def test_what_was_checked_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refresh, checks = Refresh(random_supermasks()), []
+    monkeypatch.setattr(Refresh, "_check", lambda self: checks.append(self))
+    refresh()
+    refresh()
+    assert len(checks) <= 1
+
+
+def test_few_weights_are_multiplied_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_kernels", lambda device: pytest.fail("a kernel was called for 3 weights"))
+    kept = supermask.masked_weight(torch.ones(3), torch.ones(3), torch.tensor([True, False, True]))
+    assert kept.tolist() == [1.0, 0.0, 1.0]
