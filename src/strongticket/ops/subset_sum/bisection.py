@@ -5,10 +5,10 @@ the earlier ones. Rounding is monotone, so this is exact in floating point as it
 
 Choices are bisected in blocks, in loops that are mostly vectorised, and roughly at first: with one sum of the chosen
 items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
-the block can be the best; if not, the few starts within the slack are bisected exactly. So the time is bounded for any
-numbers: n^2 2^(n/2) / 8 steps of a network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and
-n^2 2^(n/2) / 4 additions. Rows made to be slow take up to 13 times as long as random ones
-(`python -m strongticket.bench.worst_rows`).
+the block can be the best; if not, its choices are finished exactly, and where rounding moved one past w, the starts
+around it are bisected exactly, ever farther. So the time is bounded for any numbers: n^2 2^(n/2) / 8 steps of a network
+that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and n^3 2^(n/2) / 48 additions. Rows made to be
+slow take up to 10 times as long as random ones (`python -m strongticket.bench.worst_rows`).
 """
 
 from typing import NamedTuple
@@ -33,6 +33,8 @@ from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
 ROWS = 8  # whose starts are sorted together, a float64 in each lane
 LOG_BLOCK = 6
 BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
+# Not plain numbers: numba would compile what looks up starts for each of them.
+HERE, NEXT = np.int64(0), np.int64(1)
 LARGEST = 1e308  # where sums reach farther, a difference may overflow
 
 Floats = NDArray[np.float64]
@@ -52,7 +54,7 @@ class Room(NamedTuple):
     spans: Floats  # of their magnitudes
     chosen: Floats  # (second half,)
     table: Floats  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
-    blocks: Floats  # (6, BLOCK), numbers for each choice of a block
+    blocks: Floats  # (3, BLOCK), numbers for each choice of a block
     places: Places  # (BLOCK,)
 
 
@@ -63,20 +65,20 @@ def make_room(n: int, merged: Buffer) -> Room:
     half = n - later
     items, lists = lane_buffer(half, np.int64), merged.view(np.int64)[: 1 << half]
     items[:] = 0
-    blocks = lane_buffer((8 + LOG_BLOCK) * BLOCK // ROWS, np.int64).view(np.float64).reshape(-1, BLOCK)
+    blocks = lane_buffer((5 + LOG_BLOCK) * BLOCK // ROWS, np.int64).view(np.float64).reshape(-1, BLOCK)
     return Room(
         items,
         lists,
         items.view(np.float64),
         lists.view(np.float64),
         np.empty((4 << half) + 1),
-        blocks[6],
+        blocks[3],
         np.empty(1 << later - LOG_BLOCK),
         np.empty(1 << later - LOG_BLOCK),
         np.empty(later),
-        blocks[8:],
-        blocks[:6],
-        blocks[7].view(np.int64),
+        blocks[5:],
+        blocks[:3],
+        blocks[4].view(np.int64),
     )
 
 
@@ -127,7 +129,7 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
         last = following
     starts[count] = last
     count += last < np.inf
-    while size >= 2 * (count - 1):
+    while size >= 2 * max(4, count - 1):
         size //= 2
     beyond = starts[count : 4 * size + 1]  # as far as bisection looks
     for k in range(len(beyond)):
@@ -136,16 +138,20 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
 
 
 @part
-def finish(x: Floats, table: Floats, chosen: Floats) -> None:
-    """Add to x[i] the items of choice i of a block, in item order: the table's, then those of the whole block."""
+def finish(starts: Floats, count: Places, step: int | np.int64, table: Floats, chosen: Floats, x: Floats) -> None:
+    """Take the start so many beyond each place, and add the items of choice i of a block to it, in item order.
+
+    First come those of the table, then those of the whole block.
+    """
     vectors = BLOCK // ROWS
     for i in range(0, vectors, 4):  # four at a time, since an addition waits for the one before it
-        a, b, c, d = load(x, i), load(x, i + 1), load(x, i + 2), load(x, i + 3)
+        a, b = look_up(starts, count, i, step), look_up(starts, count, i + 1, step)
+        c, d = look_up(starts, count, i + 2, step), look_up(starts, count, i + 3, step)
         for k in range(i, i + LOG_BLOCK * vectors, vectors):
             a, b = add_floats(a, load(table, k)), add_floats(b, load(table, k + 1))
             c, d = add_floats(c, load(table, k + 2)), add_floats(d, load(table, k + 3))
-        for item in chosen:
-            more = spread(item, a)
+        for k in range(len(chosen)):  # not `for item in chosen`, for which numba counts references
+            more = spread(chosen[k], a)
             a, b, c, d = add_floats(a, more), add_floats(b, more), add_floats(c, more), add_floats(d, more)
         store(x, i, a)
         store(x, i + 1, b)
@@ -154,61 +160,51 @@ def finish(x: Floats, table: Floats, chosen: Floats) -> None:
 
 
 @part
-def look_ahead(starts: Floats, count: Places, step: int, x: Floats) -> None:
+def look_ahead(starts: Floats, count: Places, step: int | np.int64, x: Floats) -> None:
     """Look up the start that is so many beyond each place."""
     for i in range(BLOCK // ROWS):
-        at = load(count, i)
-        store(x, i, look_up(starts, at + spread(step, at)))
+        store(x, i, look_up(starts, count, i, step))
 
 
 @part
-def advance(count: Places, step: int, x: Floats, goals: Floats) -> None:
-    """Move each place by so many if x[i] is at most goals[i]."""
-    for i in range(BLOCK // ROWS):
-        at = load(count, i)
-        store(count, i, at + where_at_most(load(x, i), load(goals, i), spread(step, at)))
-
-
-@part
-def bisect(goals: Floats, starts: Floats, count: Places, x: Floats) -> None:
+def bisect(goals: Floats, starts: Floats, count: Places) -> None:
     """Count the starts that are at most goals[i]."""
-    step = len(starts) // 4
-    first = max(1, step // 8)
+    first = max(1, len(starts) // 32)
     for i in range(BLOCK // ROWS):
         goal, at = load(goals, i), load(count, i)
         at, one = at - at, spread(first, at)
         # The first four halvings at once: vectors compare with fifteen starts sooner than they look four up.
-        for k in range(first, 2 * step, first):
-            at = at + where_at_most(spread(starts[k], goal), goal, one)
+        for k in range(1, 16):
+            # Unsigned, since numba would look for negative indices.
+            at = at + where_at_most(spread(starts[np.uint64(k * first)], goal), goal, one)
         store(count, i, at)
     step = first // 2
     while step:
-        look_ahead(starts, count, step, x)
-        advance(count, step, x, goals)
+        for i in range(BLOCK // ROWS):
+            at, start = load(count, i), look_up(starts, count, i, step)
+            store(count, i, at + where_at_most(start, load(goals, i), spread(step, at)))
         step //= 2
 
 
 @part
 def bisect_exactly(
-    target: Floats, upper: Floats, starts: Floats, count: Places, x: Floats, table: Floats, chosen: Floats
+    w: float, reach: int, starts: Floats, count: Places, table: Floats, chosen: Floats, x: Floats
 ) -> None:
-    """Count the starts that finish at the target or below, from `count` on and up to `upper`."""
-    step = 1
-    while step < len(starts) // 4:
-        look_ahead(starts, count, 2 * step, x)
-        if is_above(x, upper):
-            break
-        step *= 2
+    """Count the starts that finish at w or below, if that is fewer than `reach` from the place of each choice."""
+    for i in range(BLOCK):
+        count[i] = max(count[i] - reach, 0)
+    step = reach
     while step:
-        look_ahead(starts, count, step, x)
-        finish(x, table, chosen)
-        advance(count, step, x, target)
+        finish(starts, count, step, table, chosen, x)
+        for i in range(BLOCK // ROWS):
+            at, end = load(count, i), load(x, i)
+            store(count, i, at + where_at_most(end, spread(w, end), spread(step, at)))
         step //= 2
 
 
 @part_without_nan
 def least_around(goals: Floats, below: Floats, above: Floats) -> float:
-    """Return the least distance between a goal and the numbers below and above it."""
+    """The least distance between a goal and the numbers below and above it; negative if a goal is not between them."""
     least = np.inf
     for i in range(BLOCK):
         least = min(least, min(goals[i] - below[i], above[i] - goals[i]))
@@ -222,15 +218,6 @@ def least_distance(w: float, x: Floats) -> float:
     for i in range(len(x)):
         least = min(least, abs(w - x[i]))
     return least
-
-
-@part
-def is_above(x: Floats, y: Floats) -> bool:
-    """Whether each x is above its y."""
-    wrong = 0
-    for i in range(BLOCK):
-        wrong += not x[i] > y[i]
-    return wrong == 0
 
 
 @part
@@ -282,7 +269,7 @@ def slack_of(later: int, size: float, near: float) -> float:
     """How far w less one sum of the chosen later items may be from the start that finishes at w; infinite if sums are.
 
     No partial sum is beyond `size`. Each later item is rounded off once in either way of adding; the rest is for the
-    sum of both parts, and for w less that and its move by the slack, which may be twice as large.
+    sum of both parts, and for w less that, which may be twice as large.
 
     Where a few items dwarf the rest, most choices do better than that. `near` is |w| and the magnitudes of the chosen
     items, added up. Starts within 4 times that have partial sums within 5 times. Those beyond finish beyond w, whatever
@@ -306,31 +293,31 @@ def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room
         for i in range(BLOCK):
             table[k, i] = later[k] * (i >> k & 1)
     finite = size < np.inf  # otherwise bounds may be NaN; nothing is ruled out by them
-    wanted, lower, upper, below, above, target = room.blocks
-    for i in range(BLOCK):
-        target[i] = w
+    wanted, below, above = room.blocks
     best, best_choice = np.inf, 0
     for block in range(len(high)):
         rest = high[block]
-        slack = slack_of(len(later), size, span + room.spans[block]) if finite else np.inf
         for i in range(BLOCK):
             wanted[i] = w - (low[i] + rest)
-            lower[i] = wanted[i] - slack
-            upper[i] = wanted[i] + slack
-        bisect(lower, starts, count, above)
-        look_ahead(starts, count, 0, below)
-        look_ahead(starts, count, 1, above)
+        bisect(wanted, starts, count)
+        look_ahead(starts, count, HERE, below)
+        look_ahead(starts, count, NEXT, above)
+        slack = slack_of(len(later), size, span + room.spans[block])
         if finite and least_around(wanted, below, above) - 2.0 * slack >= best:
             continue
         chosen = room.chosen[: choose(later[LOG_BLOCK:], block, room.chosen)]
-        if not is_above(above, upper):
-            bisect_exactly(target, upper, starts, count, below, table, chosen)
-            look_ahead(starts, count, 0, below)
-            look_ahead(starts, count, 1, above)
-        finish(below, table, chosen)
-        finish(above, table, chosen)
+        finish(starts, count, HERE, table, chosen, below)
+        finish(starts, count, NEXT, table, chosen, above)
+        for i in range(BLOCK):
+            wanted[i] = w
+        least, reach = least_around(wanted, below, above), 1
+        while least < 0.0:
+            reach = min(8 * reach, len(starts) // 4)
+            bisect_exactly(w, reach, starts, count, table, chosen, below)
+            finish(starts, count, HERE, table, chosen, below)
+            finish(starts, count, NEXT, table, chosen, above)
+            least = least_around(wanted, below, above)
         # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
-        least = least_around(target, below, above)
         if least < best:
             first = 0
             while min(w - below[first], above[first] - w) > least:

@@ -268,23 +268,27 @@ def bits_not_above(typingctx: Any, a: Lanes, b: Lanes) -> Any:
 
 
 @operation
-def look_up(typingctx: Any, array: Any, places: Lanes) -> Any:
-    """The bits of an array's elements, one for each lane's place.
+def look_up(typingctx: Any, array: Any, places: Any, index: Any, step: Any) -> Any:
+    """The bits of the elements of an array that lie `step` beyond the places at an index of a buffer.
 
     They are loaded one by one: the instruction for all at once takes twenty times as long on some CPUs.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        whole = context.make_array(signature.args[0])(context, builder, args[0])
+        whole, buffer = (
+            context.make_array(kind)(context, builder, x) for kind, x in zip(signature.args[:2], args[:2], strict=True)
+        )
         vector = _vector(signature.return_type)
-        start = builder.bitcast(whole.data, vector.element.as_pointer())
+        start = builder.gep(builder.bitcast(whole.data, vector.element.as_pointer()), [args[3]])
+        first = builder.mul(args[2], ir.Constant(args[2].type, vector.count))
         found = ir.Constant(vector, ir.Undefined)
-        for lane in (ir.Constant(ir.IntType(32), index) for index in range(vector.count)):
-            element = builder.load(builder.gep(start, [builder.extract_element(args[1], lane)]))
-            found = builder.insert_element(found, element, lane)
+        for lane in range(vector.count):
+            place = builder.load(builder.gep(buffer.data, [builder.add(first, ir.Constant(first.type, lane))]))
+            element = builder.load(builder.gep(start, [place]))
+            found = builder.insert_element(found, element, ir.Constant(ir.IntType(32), lane))
         return found
 
-    return Lanes(array.dtype)(array, places), codegen
+    return Lanes(array.dtype)(array, places, types.intp, types.intp), codegen
 
 
 @operation
