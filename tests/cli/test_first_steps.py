@@ -38,7 +38,7 @@ def test_the_bare_command_shows_five_things_to_do_first(run: Run) -> None:
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{FIRST}\n"
-    assert max(map(len, FIRST.splitlines())) <= 100
+    assert max(map(len, FIRST.splitlines())) <= 60
     assert len(commands_shown()) == 5
 
 

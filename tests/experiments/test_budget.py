@@ -63,6 +63,17 @@ def test_the_package_has_what_the_committed_rows_recommend() -> None:
         assert isinstance(config_of(each, {}), RunConfig)
 
 
+def test_help_lists_the_option_once_it_can_choose() -> None:
+    """Until then, whoever has read about it gets one line."""
+    packaged = read_json(PACKAGED)
+    listed = "--budget-bytes" in CliRunner().invoke(app, ["search", "-h"]).stdout
+    assert listed == bool(packaged)
+    if not packaged:
+        refused = CliRunner().invoke(app, ["search", "--budget-bytes", "4900000"])
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("Error: this release has no frontier to choose a search from. Choose --size")
+
+
 def test_search_follows_it(known: list[Recommended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "frontier.json", known)
     monkeypatch.setattr(budget, "PACKAGED", tmp_path / "frontier.json")

@@ -120,16 +120,25 @@ def test_equal_results_are_shown_once_and_both_files_named(tmp_path: Path, out: 
     assert f"<dt>The same in</dt><dd>{tmp_path / 'again' / 'result.json'}</dd>" in page
 
 
-def test_of_two_results_with_the_same_settings_the_first_is_shown(tmp_path: Path, out: Path) -> None:
-    content = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
-    content["widths"][0]["error"]["mean"] += 1e-9
-    other = write(tmp_path / "other", content)
-    _, summary = page_of(RESULTS / "fig4", other, out=out)
+@pytest.mark.parametrize(("apart", "words"), [(1e-9, "That is rounding"), (1e-3, "differ by more than rounding")])
+def test_of_two_results_with_the_same_settings_the_first_is_shown(
+    apart: float, words: str, tmp_path: Path, out: Path
+) -> None:
+    kept = json.loads((RESULTS / "fig4" / "result.json").read_bytes())
+    fresh = json.loads(json.dumps(kept))
+    # As in `make demo`: the kept file is older than one setting.
+    assert "n_heads" not in kept["config"]["target"]
+    fresh["config"]["target"]["n_heads"] = 1
+    fresh["fits"][0]["mean"]["gamma"] *= 1 + apart
+    fresh["widths"][-1]["error"]["median"] *= 1.1
+    first = write(tmp_path / "first", fresh) / "result.json"
+    page, summary = page_of(first.parent, RESULTS / "fig4", out=out)
     assert sum(title.startswith("Figure 4") for title in summary["sections"]) == 1
     (left,) = summary["left_out"]
-    assert left["file"] == str(other / "result.json")
-    assert "has the same settings as" in left["reason"]
-    assert "that is rounding" in left["reason"]
+    assert left["file"] == str(RESULTS / "fig4" / "result.json")
+    assert left["reason"].startswith(f"has the same settings as {first}, which is shown. ")
+    assert words in left["reason"]
+    assert re.search(rf"<dt>{re.escape(left['file'])}</dt><dd>[^<]*{words}", page)  # at the figure, too
 
 
 def test_figures_on_text_tell_machine_and_command_from_their_rows(text_results: Path, out: Path) -> None:

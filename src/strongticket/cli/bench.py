@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
-from strongticket.cli.help_page import Command
+from strongticket.cli.help_page import Command, Group
 from strongticket.cli.options import AsJson, chosen_device, option, with_settings
 from strongticket.cli.terminal import bad_usage, echo, print_json, print_section, print_table, say_error, say_stopped
 from strongticket.environment import environment
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 bench_app = typer.Typer(
+    cls=Group,
     help="Measure speed, after checking that the answers are right.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from strongticket.cli.help_page import Command
+from strongticket.cli.help_page import Command, Group
 from strongticket.cli.options import NEEDED, AsJson, flag_of, option, set_signature
 from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_error
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
 
 bound_app = typer.Typer(
+    cls=Group,
     help="""Compute how wide a random network must be for a given error.
 
     Or, the other way round, which error given widths guarantee, by the paper's theorems.

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _WORDS = {"int": "N", "float": "X", "str": "TEXT", "file": "FILE", "dir": "DIR", "path": "PATH"}
 # pydantic's words, which newer releases of typer show, and click's.
@@ -40,6 +40,13 @@ class Command(TyperCommand):
             with formatter.section(heading):
                 formatter.write_dl(records)
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example so that it can be copied at any width."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            # \b preserves line breaks.
+            formatter.write_text("\b\n" + folded(self.epilog or "", formatter.width - formatter.current_indent))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; errors are reworded in plain English."""
         try:
@@ -56,9 +63,37 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
+class Group(TyperGroup):
+    """A group of commands whose help has the whole first sentence of each."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line per command, or more where the terminal is narrow; click would cut it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(1000)) for name in self.commands])
+
+
 def _taken(found: re.Match[str]) -> str:
     """Name an option's value; a list of choices stays as it is."""
     return " " + _WORDS.get(found[1].removesuffix(" range"), found[1])
+
+
+def folded(command: str, width: int) -> str:
+    """Break a command before its options, as a shell allows, where a line would be too long.
+
+    Example:
+        >>> print(folded("strongticket search --size nano --steps 200", 32))
+        strongticket search \\
+          --size nano --steps 200
+    """
+    first, *more = command.split(" --")
+    lines = [first]
+    for part in more:
+        longer = f"{lines[-1]} --{part}"
+        if len(longer) + len(" \\") <= width:
+            lines[-1] = longer
+        else:
+            lines.append(f"  --{part}")
+    return " \\\n".join(lines)
 
 
 def plain_complaint(text: str) -> str:

@@ -12,7 +12,7 @@ from strongticket._version import __version__
 from strongticket.cli.bench import bench_app
 from strongticket.cli.bound import bound_app
 from strongticket.cli.construct import compare, construct
-from strongticket.cli.help_page import Command
+from strongticket.cli.help_page import Command, Group
 from strongticket.cli.language import evaluate, generate
 from strongticket.cli.options import AsJson, Families, TicketFile, load_families, option, refuse_unused
 from strongticket.cli.report import report
@@ -24,6 +24,7 @@ from strongticket.errors import StrongTicketError
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
 
 app = typer.Typer(
+    cls=Group,
     invoke_without_command=True,
     # On a wide terminal lines may exceed click's 80 characters, but stay easy to read.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -39,24 +40,34 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+# No line is longer than the narrowest terminal that people use.
 FIRST = """\
-Find the network already inside a random one: a seed and a bit per weight, no weight is trained.
+Find the network already inside a random one:
+a seed and a bit per weight, no weight is trained.
 
-Five things to do first (1 and 2 take a minute or two on a CPU):
-  1. See the paper's main result: pruned random attention gets close to any target.
+Five things to do first (1 and 2 take a minute or two):
+  1. See the paper's main result: pruned random attention
+     gets close to any target.
        strongticket reproduce fig4 --quick
-  2. Find a ticket in a small random GPT-2, on text that comes with the package.
-       strongticket search --size nano --data sample --steps 200 \\
-         --sequences 16 --lr 1e-2 --output-gain 8 --out out/first
-  3. Write text with what it found. After so few steps it is letters and spaces, not words.
-       strongticket generate out/first/seed-0/best.ticket --prompt "The river"
-  4. Look into the file: what is random, what is kept, how many bytes.
+  2. Find a ticket in a small random GPT-2, on text that
+     comes with the package.
+       strongticket search --size nano --data sample \\
+         --steps 200 --sequences 16 --lr 1e-2 \\
+         --output-gain 8 --out out/first
+  3. Write text with what it found. After so few steps it
+     is letters and spaces, not words.
+       strongticket generate --prompt "The river" \\
+         out/first/seed-0/best.ticket
+  4. Look into the file: what is random, what is kept,
+     how many bytes.
        strongticket show out/first/seed-0/best.ticket
-  5. Put everything on one page, and open it in a browser.
+  5. Put everything on one page; open it in a browser.
        strongticket report out --out report.html
 
-strongticket -h lists all commands; strongticket COMMAND -h explains one.
-strongticket --install-completion makes the Tab key complete them in your shell."""
+strongticket -h lists all commands;
+strongticket COMMAND -h explains one.
+strongticket --install-completion makes the Tab key
+complete them in your shell."""
 
 
 @app.callback()
@@ -176,15 +187,14 @@ def export(
 
 
 def _add(command: Callable[..., None], example: str, kind: type[Command] = Command) -> None:
-    # In an epilog, \b preserves line breaks, so that the example can be copied.
-    app.command(cls=kind, epilog=f"\b\nExample: strongticket {example}")(command)
+    app.command(cls=kind, epilog=f"Example: strongticket {example}")(command)
 
 
 # In the order in which a new user needs them.
 _add(reproduce, "reproduce fig4 --widths 8,16,32 --heads 4")
 _add(
     search,
-    "search --size nano --data sample --steps 1000 \\\n           --sequences 16 --lr 1e-2 --output-gain 8",
+    "search --size nano --data sample --steps 1000 --sequences 16 --lr 1e-2 --output-gain 8",
     SearchCommand,
 )
 _add(evaluate, "evaluate best.ticket --data sample")

@@ -18,6 +18,7 @@ from strongticket.cli.options import (
 )
 from strongticket.cli.terminal import bad_usage, echo, print_json, tell
 from strongticket.environment import command_line
+from strongticket.experiments.budget import config_of, known_tickets, recommend
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules import RULES
@@ -52,10 +53,11 @@ def search(
         int | None,
         option(
             "Use the settings that are best for a file of this many bytes (GPT-2's tokens). Add --scales none for "
-            "a strong ticket. Needs a packaged frontier of searches; this release has none.",
+            "a strong ticket.",
             min=1,
             metavar="N",
             shown=False,
+            hidden=not known_tickets(),  # the option then refuses in one line
         ),
     ] = None,
     seeds: Annotated[int, option("Number of runs, with consecutive seeds.", min=1)] = 1,
@@ -115,8 +117,6 @@ def _recommended(
     context: typer.Context, budget: int, settings: dict[str, Any], epochs: int | None, device: str
 ) -> RunConfig:
     """Take the frontier's settings for a number of bytes; options that change the bytes are refused."""
-    from strongticket.experiments.budget import config_of, recommend
-
     given = given_options(context)
     scales = settings["scales"] if "scales" in given else None
     if scales not in (None, "none"):

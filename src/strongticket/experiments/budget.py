@@ -47,6 +47,12 @@ def leading(result: Json) -> list[Recommended]:
     return sorted(found, key=lambda each: each["bytes"])
 
 
+def known_tickets() -> list[Recommended]:
+    """Read the packaged tickets; none until the frontier has been run."""
+    known: list[Recommended] = read_json(PACKAGED) or []
+    return known
+
+
 def recommend(budget: int, *, strong: bool, known: Sequence[Recommended] | None = None) -> Recommended:
     """Return the ticket of the lowest loss that fits.
 
@@ -55,10 +61,13 @@ def recommend(budget: int, *, strong: bool, known: Sequence[Recommended] | None 
         strong: leave out tickets with learned scales or norms.
         known: tickets to choose from; by default the packaged ones.
     """
-    every: Sequence[Recommended] = (read_json(PACKAGED) or []) if known is None else known
+    every = known_tickets() if known is None else known
     suited = [each for each in every if each["strong"] or not strong]
     if not suited:
-        raise ValueError("this release has no frontier to choose a search from; choose the settings yourself.")
+        raise ValueError(
+            "this release has no frontier to choose a search from. Choose --size yourself: a strong ticket takes about "
+            "a bit per weight, 4.3 MB for mini."
+        )
     fitting = [each for each in suited if each["bytes"] <= budget]
     if not fitting:
         least = min(suited, key=lambda each: each["bytes"])

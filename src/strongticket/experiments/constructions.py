@@ -34,6 +34,10 @@ class Constructions(Generic[C]):
     # From the columns of its sources to the worst error and the certificate of each.
     outcomes: Callable[[Sources], tuple[list[float], list[float]]] = worst_and_certified
 
+    def full(self, config: Json) -> Json:
+        """Return the configuration of a result with the settings it is too old to have."""
+        return filled(config, type(self.configure(Options())))
+
     def variant(self, config: Json) -> Variant | None:
         """Name the settings that differ from the figure's defaults, or from those of a quick look if that is nearer."""
         usual, quick = (self._unlike(config, Options(quick=quick)) for quick in (False, True))
@@ -44,8 +48,7 @@ class Constructions(Generic[C]):
         return Variant(", ".join(filter(None, (*named[:_NAMED], more))), "; ".join(usual))
 
     def _unlike(self, config: Json, options: Options) -> dict[str, str]:
-        expected = self.configure(options)
-        return dict(_differences(filled(config, type(expected)), as_json(asdict(expected))))
+        return dict(_differences(self.full(config), as_json(asdict(self.configure(options)))))
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Run the remaining tasks; if the result is finished, read it."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from strongticket.charts.parts import Section
@@ -18,6 +19,7 @@ from strongticket.report.pretrained import collected_section, single_section
 from strongticket.report.searches import search_sections
 from strongticket.report.speed import speed_sections
 from strongticket.report.tickets import Budget, ticket_section
+from strongticket.report.twins import in_words, twins_of
 
 T = TypeVar("T")
 # Called with the number of finished files, and their total.
@@ -26,26 +28,26 @@ Progress = Callable[[int, int], object]
 # The frontier comes first among figures on text.
 _ORDER = ("maps", *CONSTRUCTIONS, "certificate", "frontier", *TEXT_FIGURES, "pretrained")
 
-_ROUNDING = (
-    "Their numbers differ. In the last digits that is rounding: another CPU or another version of a package adds "
-    "numbers in a different order. An error near 1e-15 is only rounding."
-)
-
 
 def build_sections(found: Found, progress: Progress = lambda done, total: None) -> list[Section]:
     """Make all sections that have data; files that cannot be shown are added to `found.left_out`."""
     total = len(found.results) + len(found.tickets)
     sections, shown = list[Section](), list[Result]()
+    repeated = set[Path]()
     for place, result in enumerate(found.results):
         progress(place, total)
-        # Showing the same figure twice would confuse.
-        twin = next((other for other in shown if result.config and other.config == result.config), None)
-        if twin is not None:
-            found.leave_out(result.path, f"has the same settings as {twin.path}, which is shown. {_ROUNDING}")
+        if result.path in repeated:
             continue
-        for make in _makers(result, found):
-            sections += (made := _attempt(found, result.path, make, result))
-            shown += [result] if made and result not in shown else []
+        made = [section for make in _makers(result, found) for section in _attempt(found, result.path, make, result)]
+        if made:
+            shown.append(result)
+        # Showing the same figure twice would confuse.
+        for other in twins_of(result, found.results[place + 1 :]) if made else ():
+            repeated.add(other.path)
+            apart = in_words(result, other)
+            found.leave_out(other.path, f"has the same settings as {result.path}, which is shown. {apart}")
+            made = [replace(section, origin={**section.origin, str(other.path): apart}) for section in made]
+        sections += made
     certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)
     # A figure comes before its variants, which have a chapter.
