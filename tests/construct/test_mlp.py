@@ -121,6 +121,33 @@ def test_the_slope_of_an_mlp_is_that_of_its_jacobian() -> None:
     assert (slope >= true * (1 - 1e-12)).all()
 
 
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_the_radius_covers_what_an_mlp_rounds(gated: bool, scale: float) -> None:
+    """At a sample alone, in both networks, against longer floats; and that is tiny."""
+    shapes = [(40, 16), (40, 16), (12, 40)] if gated else [(40, 16), (12, 40)]
+    weights = [draw(*shape, seed=i, scale=0.7) for i, shape in enumerate(shapes)]
+    errors = [off_by(weight, 1e-2, 10 + i, signs=True) for i, weight in enumerate(weights)]
+    maps = [map_of(w, draw(len(w), seed=20 + i), e) for i, (w, e) in enumerate(zip(weights, errors, strict=True))]
+    c, zero = draw(20, 16, seed=5, scale=scale), torch.zeros(20).double()
+    for source in (False, True):
+
+        def linear(y: np.ndarray, i: int, source: bool = source) -> np.ndarray:
+            out = y @ weights[i].numpy().astype(np.longdouble).T + maps[i].bias.numpy()
+            both = np.concatenate([np.maximum(y, 0), np.minimum(y, 0)], axis=1)
+            return out + both @ errors[i].error.numpy().astype(np.longdouble).T if source else out
+
+        h = linear(c.numpy().astype(np.longdouble), 0)
+        inner = h / (1 + np.exp(-h)) * (linear(c.numpy().astype(np.longdouble), 1) if gated else 1)
+        truth = linear(inner, len(maps) - 1)
+        first, *times, second = (map.source() for map in maps) if source else maps
+        found = through_mlp(Place(c, zero, zero), ACTIVATIONS["silu"], first, second, *times)
+        off = np.linalg.norm((found.centre.numpy() - truth).astype(float), axis=1)
+        assert (off > 0).any()
+        assert (off <= found.radius.numpy()).all()
+        assert (found.radius <= 2e-10 * scale**2).all()
+
+
 @pytest.mark.parametrize("shape", [(5, 1, 4), (3, 7, 4), (4, 20, 20)])
 def test_singular_values_of_a_batch(shape: tuple[int, int, int]) -> None:
     matrices = draw(*shape, seed=0) * torch.logspace(-90, 90, shape[0], dtype=torch.float64)[:, None, None]

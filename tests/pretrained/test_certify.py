@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import strongticket as st
+from strongticket.construct.places import Place
 from strongticket.errors import StrongTicketError
-from strongticket.pretrained.certify import run
+from strongticket.pretrained.certify import Places, follow, run
 from strongticket.pretrained.target import Target
 from tests.command import Run
 from tests.pretrained.small_models import VOCABULARY, from_zoo
@@ -108,6 +109,35 @@ def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -
         assert worst.mean() > (1 + radius / 5) * apart(target, source, samples).mean()  # the ascent does find more
     if radius < 0.1:
         assert found.error < 1e-2 * found.output_norm
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2"])
+@pytest.mark.parametrize("radius", [1e-5, 1e-3])
+def test_neither_network_leaves_its_ball(name: str, radius: float) -> None:
+    """Gradient ascent away from the outputs at the samples, in both networks."""
+    ticket, model = made(name)
+    exact = Target(copy.deepcopy(model).double())
+    samples = vectors(STARTS)
+    off = torch.zeros(samples.shape[:-1]).double()
+    start = Place(samples, off + radius, off)
+    with torch.no_grad():
+        *_, (_, _, last) = follow(
+            Target(model, "attention+mlp"), ticket, Places(start, start), run(exact, samples).rotary
+        )
+    for network, place in zip(both(ticket, model), last, strict=True):
+        network.model.requires_grad_(False)
+        step = vectors(STARTS, seed=2).mul_(radius).requires_grad_()
+        optimizer, worst = torch.optim.Adam([step], lr=radius / 5), off
+        for _ in range(STEPS):
+            with torch.no_grad():
+                step.mul_((1 - 1e-9) * radius / step.norm(dim=-1, keepdim=True))
+            moved = (run(network, samples + step).output - place.centre).norm(dim=-1)
+            worst = worst.maximum(moved.detach())
+            optimizer.zero_grad()
+            (-moved.log().sum()).backward()
+            optimizer.step()
+        assert (worst <= place.radius).all()
+        assert (worst > 1e-3 * place.radius).any()
 
 
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from strongticket.pretrained.attaching import attach, check_ticket
 from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.load import load_model
-from strongticket.pretrained.parts import Followed, Norm, Part, Through
+from strongticket.pretrained.parts import Followed, Input, Norm, Part, Through
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket
@@ -114,7 +114,8 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) ->
 
 def check_family(target: Target) -> None:
     """Refuse a model whose layers join their parts in a way that nothing is proved about."""
-    if target.family.ends is None:
+    norms = [isinstance(input, Norm) for parts in target.family.layers.values() for _, input in _ends(parts)]
+    if target.family.ends is None or len(target.family.layers) > 1 or not all(norms):
         raise StrongTicketError(
             f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
             "their parts. Leave samples out, or measure with `strongticket compare`."
@@ -189,11 +190,15 @@ def follow(
             yield layer, part, places
 
 
-def _branches(parts: list[Part]) -> Iterator[tuple[Part, str, bool]]:
+def _ends(parts: Sequence[Part]) -> list[tuple[Part, Input]]:
+    """Return the parts that are added to the residual, and what their branches read."""
+    return [(part, input) for part in parts if (input := part.branch()) is not None]
+
+
+def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, str, bool]]:
     """Yield the parts that are added to the residual, with their norms, and whether these are behind the sum."""
-    ends = [(part, input) for part in parts if (input := part.branch()) is not None]
+    ends = _ends(parts)
     norms = [input.at for _, input in ends if isinstance(input, Norm)]
-    assert len(norms) == len(ends)
     # What reads the norm of the layer before has its own norm behind it, where the next part reads it.
     behind = norms[0].startswith("../")
     after = [*norms[1:], norms[0].removeprefix("../")] if behind else norms
