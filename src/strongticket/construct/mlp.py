@@ -93,7 +93,7 @@ def through_mlp(place: Place, activation: Activation, first: Map, second: Map, t
             _Path(other, a, STEEPEST * before.reach + blur),
         ]
         blur = 2 * blur * u
-    slope = _slope(c.shape, paths, second)
+    slope = _slope(paths, second)
     centre, rounding = second.at(inner)
     lost = sum((path.most * path.before.rounding for path in paths), row_norms(blur))
     own = sum((path.most * path.before.own for path in paths), torch.zeros_like(off))
@@ -127,30 +127,37 @@ class _Path:
         self.most = up((slopes.abs() + more).amax(dim=-1))
 
 
-def _slope(shape: torch.Size, paths: list[_Path], second: Map) -> Tensor:
+def _slope(paths: list[_Path], second: Map) -> Tensor:
     """Bound how many times larger the MLP makes distances around each sample."""
-    slope = _jacobian_norms([(path.before.map.weight, path.slopes) for path in paths], second.weight).view(shape[:-1])
-    by_norms = torch.zeros_like(slope)
+    more = by_norms = torch.zeros_like(paths[0].most)
     for path in paths:
         map = path.before.map
         # In the source, what is added to the target's maps is left out of the Jacobian.
         left_out = map.added_norm * second.weight.norm + map.norm * second.added_norm
-        slope = slope + path.more * map.norm * second.norm + path.largest * left_out
+        more = more + path.more * map.norm * second.norm + path.largest * left_out
         by_norms = by_norms + path.most * map.norm * second.norm
-    return up(torch.minimum(slope, by_norms))
+    # Jacobians take most of the time, and say nothing where slopes can change by more than themselves.
+    useful, slope = ~(more >= by_norms), by_norms.clone()
+    if useful.any():
+        chosen = [(path.before.map.weight, path.slopes[useful]) for path in paths]
+        slope[useful] = torch.minimum(by_norms[useful], _jacobian_norms(chosen, second.weight) + more[useful])
+    return up(slope)
 
 
 def _jacobian_norms(paths: list[tuple[Matrix, Tensor]], second: Matrix) -> Tensor:
-    """Bound the norm of the sum of W diag(slopes) V over all paths W, for each token's slopes (..., units)."""
-    flat = [(weight.matrix, slopes.flatten(0, -2)) for weight, slopes in paths]
-    step, tokens = max(1, _AT_ONCE // paths[0][0].matrix.numel()), len(flat[0][1])
-    norms = [
-        largest_singular_values(reduce(torch.add, (w * s[i : i + step, None, :] for w, s in flat)) @ second.matrix)
-        for i in range(0, tokens, step)
-    ]
-    found = torch.cat(norms)
+    """Bound the norm of the sum of W diag(slopes) V over all paths W, for each row of slopes (tokens, units)."""
+    step, tokens = max(1, _AT_ONCE // paths[0][0].matrix.numel()), len(paths[0][1])
+    found = torch.cat(
+        [
+            largest_singular_values(
+                reduce(torch.add, (weight.matrix * slopes[i : i + step, None] for weight, slopes in paths))
+                @ second.matrix
+            )
+            for i in range(0, tokens, step)
+        ]
+    )
     for weight, slopes in paths:
         terms = (len(second.matrix) + 8) * UNIT_ROUNDOFF * frobenius_norm(weight.matrix) * frobenius_norm(second.matrix)
         slack = weight.slack * second.norm + weight.norm * second.slack
-        found = found + slopes.flatten(0, -2).abs().amax(dim=-1) * (terms + slack)
+        found = found + slopes.abs().amax(dim=-1) * (terms + slack)
     return found
