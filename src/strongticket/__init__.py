@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from strongticket.construct import construct_linear as construct_linear
     from strongticket.construct import construct_transformer as construct_transformer
     from strongticket.construct.samples import SampleCertificate as SampleCertificate
-    from strongticket.construct.samples import certify as certify
     from strongticket.construct.width_for import width_for as width_for
     from strongticket.learn.hidden import Hidden as Hidden
     from strongticket.learn.hide import hide as hide
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from strongticket.ops.subset_sum import subset_sum_products as subset_sum_products
     from strongticket.pretrained import attach as attach
     from strongticket.pretrained import construct_pretrained as construct_pretrained
+    from strongticket.pretrained.certify import certify as certify
     from strongticket.pretrained.from_folder import load_pretrained as load_pretrained
     from strongticket.pretrained.verify import verify as verify
     from strongticket.tickets.codes import CodeMask as CodeMask
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 else:
     _NAMES = {
         "construct": "construct_attention construct_feedforward construct_linear construct_transformer",
-        "construct.samples": "SampleCertificate certify",
+        "construct.samples": "SampleCertificate",
         "construct.width_for": "width_for",
         "learn.hide": "hide",
         "learn.hidden": "Hidden",
@@ -65,6 +65,7 @@ else:
         "ops.rng": "random_weights",
         "ops.subset_sum": "Status SubsetSumResult subset_sum subset_sum_products",
         "pretrained": "attach construct_pretrained",
+        "pretrained.certify": "certify",
         "pretrained.from_folder": "load_pretrained",
         "pretrained.verify": "verify",
         "tickets.codes": "CodeMask Frozen coded_mask",

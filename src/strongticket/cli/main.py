@@ -112,7 +112,9 @@ def verify(
     ] = None,
     samples: Annotated[
         Path | None,
-        option("Inputs to bound the error on: .npy, or one tensor as .safetensors.", exists=True, dir_okay=False),
+        option(
+            "Inputs to bound the error on, or tokens: .npy, or one tensor as .safetensors.", exists=True, dir_okay=False
+        ),
     ] = None,
     radius: Annotated[float | None, option("How far each token of the samples may move.", shown="0")] = None,
     families: Families = None,
@@ -127,16 +129,14 @@ def verify(
     unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_unused(unused if target is None else [], "--target, which is not given")
     refuse_unused(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
-    from strongticket.construct.samples import certify, check_family
-    from strongticket.construct.target import load_samples, load_target
+    from strongticket.construct.target import load_samples
+    from strongticket.pretrained.certify import certify
     from strongticket.pretrained.verify import target_failures
     from strongticket.progress import doing, rate_bar
     from strongticket.tickets.ticket import Ticket
 
     ticket = Ticket.load(file)
-    if samples is not None:
-        check_family(ticket)
-        inputs = load_samples(samples)
+    inputs = load_samples(samples) if samples is not None else None
     with rate_bar("regenerating weights", ticket.drawn) as advance:
         failures = [*ticket.verify(advance).failures]
     if target is not None:
@@ -144,9 +144,9 @@ def verify(
         with doing("computing the certificate from the target"):
             failures += target_failures(ticket, target)
     found = None
-    if target is not None and samples is not None and not failures:
+    if target is not None and inputs is not None and not failures:
         with doing("bounding the error on the samples"):
-            found = certify(ticket, load_target(target), inputs, radius=radius or 0.0)
+            found = certify(ticket, target, inputs, radius=radius or 0.0)
     if as_json:
         outcome = {"file": str(file), "identity": ticket.identity, "ok": not failures, "failures": failures}
         print_json(outcome | ({"samples": found.as_json()} if found else {}))

@@ -36,6 +36,17 @@ def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:
     return [_up(norm * size) for norm, size in zip(norms, sizes, strict=True)]
 
 
+def largest_singular_values(matrices: Tensor) -> Tensor:
+    """Bound the largest singular value of each matrix, (n, rows, columns) -> (n,); infinity if one is not finite."""
+    sizes = matrices.abs().amax(dim=(1, 2))
+    if not sizes.isfinite().all():
+        return torch.full_like(sizes, math.inf)
+    if min(matrices.shape[1:]) == 1:
+        return row_norms(matrices.flatten(1))
+    norms = _norms_by_cholesky(matrices / torch.where(sizes == 0, 1.0, sizes)[:, None, None])
+    return torch.nextafter(sizes.new_tensor(norms) * (1 + 1e-12) * sizes, torch.full_like(sizes, math.inf))
+
+
 def frobenius_norm(matrix: Tensor) -> float:
     """Bound the root of the sum of all squares from above."""
     scaled, size = _scaled(matrix)

@@ -4,7 +4,7 @@ All lengths and norms are upper bounds, rounded up; vectors are rows, so a matri
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -34,10 +34,10 @@ class Place:
         """Add a residual."""
         centre = self.centre + other.centre
         rounding = UNIT_ROUNDOFF * row_norms(centre)
-        return Place(centre, _up(self.radius + other.radius + rounding), _up(self.error + other.error))
+        return Place(centre, up(self.radius + other.radius + rounding), up(self.error + other.error))
 
 
-class _Matrix:
+class Matrix:
     """A matrix and a bound on the rounding error of each entry."""
 
     def __init__(self, matrix: Tensor, rounding: Tensor) -> None:
@@ -50,6 +50,7 @@ class _Matrix:
 
     @cached_property
     def norm(self) -> float:
+        """Bound how many times longer it makes a vector."""
         return spectral_norm(self.matrix) + self.slack
 
     @cached_property
@@ -59,19 +60,89 @@ class _Matrix:
 
     def lengths(self, rows: Tensor) -> Tensor:
         """Bound |x M| for each row x."""
-        return _up(row_norms(rows @ self.matrix) + row_norms(rows) * self.blur)
+        return up(row_norms(rows @ self.matrix) + row_norms(rows) * self.blur)
 
-    def keys(self, d: int) -> "_Matrix":
+    def columns(self, some: slice) -> "Matrix":
+        """Return the map to some of its outputs."""
+        return Matrix(self.matrix[:, some], self.rounding[:, some])
+
+    def keys(self, d: int) -> "Matrix":
         """Return its first d rows, without that of a bias, transposed for the other side of a score."""
-        return _Matrix(self.matrix[:d].T, self.rounding[:d].T)
+        return Matrix(self.matrix[:d].T, self.rounding[:d].T)
 
 
-class _Rounding(_Matrix):
+class _Rounding(Matrix):
     """The difference between a matrix and what float64 computes with it."""
 
-    def __init__(self, of: _Matrix) -> None:
+    def __init__(self, of: Matrix) -> None:
         super().__init__(torch.zeros_like(of.matrix), of.rounding)
         self.blur = of.blur
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A linear map with its bias.
+
+    Args:
+        weight: (d_in, d_out).
+        bias: (d_out,).
+        error: the source's error on it, or None if the source has the map itself. With twice as many rows it is
+            [E+ E-] for [x+, -x-], where inputs of both signs pass a ReLU.
+        added: `weight` plus this is the map, which is then the source's own.
+    """
+
+    weight: Matrix
+    bias: Tensor
+    error: Matrix | None = None
+    added: Matrix | None = None
+
+    @property
+    def added_norm(self) -> float:
+        """Bound the norm of what is added."""
+        return self.added.norm if self.added is not None else 0.0
+
+    @property
+    def norm(self) -> float:
+        """Bound how many times larger it makes a distance."""
+        return self.weight.norm + self.added_norm
+
+    def source(self) -> "Map":
+        """Return the source's own map."""
+        return Map(self.weight, self.bias, added=self.error)
+
+    def columns(self, some: slice) -> "Map":
+        """Return the map to some of its outputs."""
+        error, added = (None if of is None else of.columns(some) for of in (self.error, self.added))
+        return Map(self.weight.columns(some), self.bias[some], error, added)
+
+    def at(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs as float64 computes them, and how far away the true ones can be."""
+        out, blur = c @ self.weight.matrix, self.weight.blur
+        if self.added is not None:
+            out, blur = out + _signed(c, self.added) @ self.added.matrix, blur + self.added.blur
+        terms = sum(self.weight.matrix.shape) * UNIT_ROUNDOFF
+        rounding = row_norms(c) * blur + terms * row_norms(self.bias)
+        if self.added is not None:
+            rounding = rounding + UNIT_ROUNDOFF * row_norms(out)
+        return out + self.bias, rounding
+
+    def own_error(self, c: Tensor, off: Tensor) -> Tensor:
+        """Bound the source's error on all inputs within `off` of c."""
+        if self.error is None:
+            return torch.zeros_like(off)
+        return self.error.lengths(_signed(c, self.error)) + off * self.error.norm
+
+
+def _signed(c: Tensor, matrix: Matrix) -> Tensor:
+    both = len(matrix.matrix) == 2 * c.shape[-1]
+    return torch.cat([c.clamp(min=0), c.clamp(max=0)], dim=-1) if both else c
+
+
+def through_linear(place: Place, map: Map) -> Place:
+    """Follow the samples through a linear map."""
+    centre, rounding = map.at(place.centre)
+    own = map.own_error(place.centre, place.radius + place.error)
+    return Place(centre, up(place.radius * map.norm + rounding), up(place.error * map.norm + own))
 
 
 def through_network(place: Place, network: FeedForward, layers: Mapping[str, Pruned]) -> Place:
@@ -79,19 +150,16 @@ def through_network(place: Place, network: FeedForward, layers: Mapping[str, Pru
     for i, (weight, bias, pruned) in enumerate(zip(network.weights, network.biases, layers.values(), strict=True)):
         if i:
             place = replace(place, centre=place.centre.relu())
-        c, matrix = place.centre, weight.detach().double().cpu().T
-        target, error = _Matrix(matrix, torch.zeros_like(matrix)), _Matrix(pruned.error.T, pruned.rounding.T)
-        # Where inputs of both signs pass a ReLU, the error is [E+ E-] for [x+, -x-].
-        both = len(error.matrix) == 2 * len(matrix)
-        own = error.lengths(torch.cat([c.clamp(min=0), c.clamp(max=0)], dim=-1) if both else c)
-        added = bias.detach().double().cpu() if bias is not None else torch.zeros_like(matrix[0])
-        rounding = row_norms(c) * target.blur + sum(matrix.shape) * UNIT_ROUNDOFF * row_norms(added)
-        place = Place(
-            c @ matrix + added,
-            _up(place.radius * target.norm + rounding),
-            _up(place.error * target.norm + own + (place.radius + place.error) * error.norm),
-        )
+        place = through_linear(place, map_of(weight, bias, pruned))
     return place
+
+
+def map_of(weight: Tensor, bias: Tensor | None, pruned: Pruned | None) -> Map:
+    """Take a linear map (d_out, d_in) and the source's error on it."""
+    matrix = weight.detach().double().cpu().T
+    added = bias.detach().double().cpu() if bias is not None else torch.zeros_like(matrix[0])
+    error = None if pruned is None else Matrix(pruned.error.T, pruned.rounding.T)
+    return Map(Matrix(matrix, torch.zeros_like(matrix)), added, error)
 
 
 def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, *, centred: bool) -> Place:
@@ -104,7 +172,7 @@ def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, 
     weight = weight.detach().double().cpu()
     added = bias.detach().double().cpu() if bias is not None else torch.zeros_like(weight)
     y = c - c.mean(dim=-1, keepdim=True) if centred else c
-    size = _up(weight.abs().max())
+    size = up(weight.abs().max())
     # Centring is a projection: it enlarges no distance, and rounds like a sum of d numbers.
     radius = place.radius + (d + 3) * UNIT_ROUNDOFF * row_norms(c)
 
@@ -112,11 +180,11 @@ def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, 
         # This bound is from below, so the lengths get a margin and are not rounded up.
         shortest = (y.norm(dim=-1) * (1 - d * 2.0**-50) - off * _STRETCH).clamp(min=0)
         slope = 1 / (shortest.square() / d * (1 - 2.0**-50) + eps * (1 - 2.0**-50)).sqrt()
-        return _up(size * torch.minimum(distance * slope, torch.full_like(distance, 2 * math.sqrt(d))))
+        return up(size * torch.minimum(distance * slope, torch.full_like(distance, 2 * math.sqrt(d))))
 
     centre = y / (y.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight + added
     rounding = (d + 16) * UNIT_ROUNDOFF * (size * math.sqrt(d) + row_norms(added))
-    return Place(centre, _up(moved(radius, radius) + rounding), moved(place.error, radius + place.error))
+    return Place(centre, up(moved(radius, radius) + rounding), moved(place.error, radius + place.error))
 
 
 def through_attention(
@@ -133,19 +201,60 @@ def through_attention(
     error = torch.zeros_like(place.error) + bias_error
     exact = torch.zeros_like(place.radius)
     for j in range(n_heads):
-        qk, vo = _Matrix(merged.qk[j], merged.qk_rounding[j]), _Matrix(merged.vo[j], merged.vo_rounding[j])
-        qk_error, vo_error = (_Matrix(p.error, p.rounding) for p in (heads[f"head.{j}.qk"], heads[f"head.{j}.vo"]))
+        qk, vo = Matrix(merged.qk[j], merged.qk_rounding[j]), Matrix(merged.vo[j], merged.vo_rounding[j])
+        qk_error, vo_error = (Matrix(p.error, p.rounding) for p in (heads[f"head.{j}.qk"], heads[f"head.{j}.vo"]))
         scores, values = q @ qk.matrix @ c.mT, c @ vo.matrix
         weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)  # masks expect an axis of heads
         outputs = weights @ values
-        # The rounding of a softmax and a mean over T tokens, with exp accurate to eight units in the last place.
-        roundings = (2 * scores.abs().amax(dim=(-2, -1)) + 2 * scores.shape[-1] + n_heads + 32) * UNIT_ROUNDOFF
+        roundings = _softmax_roundings(scores, n_heads)
         softmax = (roundings * row_norms(values).amax(dim=-1))[..., None]
         head = _Head(q, c, qk, vo, values, outputs, weights * (1 + roundings[..., None, None]))
         drift, moved = _moves(head, exact, place.radius, exact, _Rounding(qk), _Rounding(vo))
         _, apart = _moves(head, place.radius, place.error, drift, qk_error, vo_error)
-        centre, radius, error = centre + outputs, _up(radius + moved + softmax), _up(error + apart)
+        centre, radius, error = centre + outputs, up(radius + moved + softmax), up(error + apart)
     return Place(centre, radius, error)
+
+
+def through_head(query: Place, key: Place, value: Place, scale: float, attends: Tensor | None) -> Place:
+    """Follow the samples through the softmax of one head, from its queries, keys and values to its outputs."""
+    q, k, v = query.centre, key.centre, value.centre
+    scores = q @ k.mT * scale
+    weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)
+    outputs = weights @ v
+    roundings = _softmax_roundings(scores, 1)
+    above = weights * (1 + roundings[..., None, None])
+    # As in `_moves`, keys are measured from their mean.
+    short, size = row_norms(k - k.mean(dim=-2, keepdim=True)), abs(scale)
+    blur = (2 * q.shape[-1] + 8) * UNIT_ROUNDOFF * _outer(row_norms(q), row_norms(k) + short)
+    exact = torch.zeros_like(query.radius)
+    drifts = up(size * (_outer(query.radius, short) + _outer(row_norms(q) + query.radius, key.radius) + blur))
+    drift, moved = _mean_moves(above, v, outputs, drifts, exact, exact, value.radius)
+    longest = row_norms(q) + query.radius + query.error
+    moves = up(size * (_outer(query.error, short + key.radius) + _outer(longest, key.error)))
+    _, apart = _mean_moves(above, v, outputs, moves, drift, value.radius, value.error)
+    rounding = (roundings * row_norms(v).amax(dim=-1))[..., None]
+    return Place(outputs, up(moved + rounding), apart)
+
+
+def rotated(place: Place, cos: Tensor, sin: Tensor) -> Place:
+    """Rotate the first half of each vector against the second, by angles that depend on the token."""
+    first, second = place.centre.chunk(2, dim=-1)
+    centre = place.centre * cos + torch.cat([-second, first], dim=-1) * sin
+    # Tables of rounded numbers do not quite preserve lengths.
+    size = up((cos.square() + sin.square()).max().sqrt())
+    rounding = 4 * UNIT_ROUNDOFF * size * row_norms(place.centre)
+    return Place(centre, up(size * place.radius + rounding), up(size * place.error))
+
+
+def side_by_side(places: Sequence[Place]) -> Place:
+    """Concatenate vectors."""
+    radius, error = (torch.stack([getattr(p, name) for p in places], dim=-1) for name in ("radius", "error"))
+    return Place(torch.cat([p.centre for p in places], dim=-1), row_norms(radius), row_norms(error))
+
+
+def _softmax_roundings(scores: Tensor, n_heads: int) -> Tensor:
+    """Bound what a softmax and a mean over T tokens round, with exp accurate to eight units in the last place."""
+    return (2 * scores.abs().amax(dim=(-2, -1)) + 2 * scores.shape[-1] + n_heads + 32) * UNIT_ROUNDOFF
 
 
 class _Head(NamedTuple):
@@ -153,15 +262,15 @@ class _Head(NamedTuple):
 
     q: Tensor  # (..., T, d or d + 1), with a 1 appended for the query bias
     c: Tensor  # (..., T, d)
-    qk: _Matrix
-    vo: _Matrix
+    qk: Matrix
+    vo: Matrix
     values: Tensor  # (..., T, d_out)
     outputs: Tensor  # (..., T, d_out)
     weights: Tensor  # (..., T, T), rounded upward
 
 
 def _moves(
-    head: _Head, radius: Tensor, error: Tensor, drift: Tensor, qk_error: _Matrix, vo_error: _Matrix
+    head: _Head, radius: Tensor, error: Tensor, drift: Tensor, qk_error: Matrix, vo_error: Matrix
 ) -> tuple[Tensor, Tensor]:
     """Bound how far scores and outputs move if inputs are off by `error` and matrices by their own errors.
 
@@ -177,32 +286,51 @@ def _moves(
     key_side = keys.lengths(k) + radius * keys.norm
     own = (q @ qk_error.matrix @ k.mT).abs() + _outer(row_norms(q), row_norms(c) + row_norms(k)) * qk_error.blur
     own += _outer(off, keys_error.lengths(k)) + _outer(qk_error.lengths(q) + off * keys_error.norm, off)
-    scores = _up(_outer(error, key_side) + _outer(query_side, error) + own)
-    most = scores.amax(dim=-1)
-    # No weight between the target's and the source's exceeds these; where exp overflows, none exceeds 1.
-    above = head.weights * _up(torch.exp(2 * (drift + most)))[..., None]
-    above = _up(above.nan_to_num(nan=1.0).clamp(max=1.0))
+    scores = up(_outer(error, key_side) + _outer(query_side, error) + own)
     # Outputs move with the weights, by the diameter or the variance of the values, and then with the values.
     spread = radius * vo.norm + row_norms(c) * vo.blur
-    diameter = _distances(head.values, head.values).amax(dim=(-2, -1)) + 2 * spread.amax(dim=-1)
-    around = _distances(head.outputs, head.values) + spread[..., None, :]
+    values = error * vo.norm + vo_error.lengths(c) + off * vo_error.norm
+    return _mean_moves(head.weights, head.values, head.outputs, scores, drift, spread, values)
+
+
+def _mean_moves(
+    weights: Tensor, values: Tensor, outputs: Tensor, scores: Tensor, drift: Tensor, spread: Tensor, carried: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Bound how far scores (the most) and a head's outputs move: the lemma of section 10.
+
+    Args:
+        weights: those on the samples, rounded upward.
+        values: on the samples.
+        outputs: their weighted means.
+        scores: how far each score moves.
+        drift: how far each query's scores can be from the samples' before they move.
+        spread: the same for each token's values.
+        carried: how far each token's values move.
+    """
+    most = scores.amax(dim=-1)
+    # No weight between the target's and the source's exceeds these; where exp overflows, none exceeds 1.
+    above = weights * up(torch.exp(2 * (drift + most)))[..., None]
+    above = up(above.nan_to_num(nan=1.0).clamp(max=1.0))
+    diameter = _distances(values, values).amax(dim=(-2, -1)) + 2 * spread.amax(dim=-1)
+    around = _distances(outputs, values) + spread[..., None, :]
     by_variance = row_norms(above.sqrt() * scores) * row_norms(above.sqrt() * around)
     moved = torch.minimum(torch.tanh(most / 2) * diameter[..., None], by_variance)
-    values = (error * vo.norm + vo_error.lengths(c) + off * vo_error.norm)[..., None, :]
-    mean = (above * values).sum(dim=-1) * (1 + values.shape[-1] * UNIT_ROUNDOFF)
-    return most, _up(moved + torch.minimum(values.amax(dim=-1), mean))
+    each = carried[..., None, :]
+    mean = (above * each).sum(dim=-1) * (1 + each.shape[-1] * UNIT_ROUNDOFF)
+    return most, up(moved + torch.minimum(each.amax(dim=-1), mean))
 
 
 def _distances(points: Tensor, others: Tensor) -> Tensor:
     """Bound all distances, (..., T, d) twice -> (..., T, T); any underflow from scaling is far below their rounding."""
     size = others.abs().amax(dim=(-2, -1), keepdim=True).clamp(min=_TINY)
     distances = torch.cdist(points / size, others / size, compute_mode="donot_use_mm_for_euclid_dist")
-    return _up(distances * size * (1 + points.shape[-1] * UNIT_ROUNDOFF))
+    return up(distances * size * (1 + points.shape[-1] * UNIT_ROUNDOFF))
 
 
 def _outer(queries: Tensor, keys: Tensor) -> Tensor:
     return queries[..., :, None] * keys[..., None, :]
 
 
-def _up(x: Tensor) -> Tensor:
+def up(x: Tensor) -> Tensor:
+    """Round up what sums and products of nonnegative numbers give."""
     return x * _STRETCH + _TINY

@@ -14,7 +14,6 @@ from strongticket.construct.given import Target, heads_of, tensors_of
 from strongticket.construct.norms import row_norms
 from strongticket.construct.places import Place, through_attention, through_network
 from strongticket.construct.recertify import Examined, check_heads, examine
-from strongticket.errors import StrongTicketError
 from strongticket.notebook import card
 from strongticket.ops.arrays import Array, as_tensor
 from strongticket.tickets.content import digest_of_tensors
@@ -79,31 +78,8 @@ def certify(
     radius: float = 0.0,
     attends: Array | None = None,
 ) -> SampleCertificate:
-    r"""Prove how far a constructed ticket is from its target on given inputs.
-
-    The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
-    one follows the samples through the target and uses the values found there, so it grows more slowly.
-
-    Args:
-        ticket: from `construct_linear`, `construct_feedforward`, `construct_attention` or `construct_transformer`.
-        target: what the ticket was made from, in any form the construction accepts; or its tensors by name, or a
-            safetensors file of them. A ticket does not contain its target.
-        samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
-            a tensor, an array or a list.
-        radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
-        attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all.
-
-    Example:
-        >>> from strongticket.construct import construct_linear
-        >>> target = [[0.25, -0.5]]
-        >>> found = certify(construct_linear(target, hidden_width=48), target, [[1.0, 0.0], [0.0, 0.1]])
-        >>> found.errors.shape, found.error < 1e-4
-        (torch.Size([2]), True)
-    """
-    r = as_real(radius)
-    if not 0 <= r < math.inf:
-        raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
-    check_family(ticket)
+    """Bound the error of a ticket that is not of a pretrained model; `pretrained.certify` has the arguments."""
+    r = as_radius(radius)
     check_heads(ticket, heads_of(target))
     tensors = tensors_of(target)
     found = examine(ticket, tensors)
@@ -134,13 +110,12 @@ def certify(
     )
 
 
-def check_family(ticket: Ticket) -> None:
-    """Refuse a ticket that cannot be certified for samples."""
-    if ticket.architecture.get("family") == "pretrained":
-        raise StrongTicketError(
-            "pretrained models cannot be certified for samples: from the second layer on, the bound would exceed the "
-            "outputs (docs/scale.md). Leave samples out, or measure with `strongticket compare`."
-        )
+def as_radius(radius: float) -> float:
+    """Check a radius."""
+    r = as_real(radius)
+    if not 0 <= r < math.inf:
+        raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
+    return r
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:

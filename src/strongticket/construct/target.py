@@ -40,6 +40,7 @@ def load_samples(path: Path) -> Tensor:
         array = load_npy(path)
         if np.iscomplexobj(array):
             raise TypeError
-        return torch.from_numpy(np.asarray(array, dtype=np.float64))
+        # Integers stay integers: they may be tokens.
+        return torch.from_numpy(np.asarray(array, dtype=np.int64 if array.dtype.kind in "iu" else np.float64))
     except (ValueError, TypeError) as error:
         raise StrongTicketError(f"{path}: samples must be a .npy file of numbers, or a .safetensors file.") from error

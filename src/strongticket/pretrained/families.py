@@ -28,12 +28,16 @@ class Family:
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
         linear: heads cannot be merged, because rotary positions or norms come between queries and keys, or because
             heads share their keys: each linear map is a separate part.
+        ends: for certificates of given samples, the norm behind the last layer, or "" if the output is that layer's.
+            Parts then follow each other, each with a residual around it and with its norm before or behind it. None if
+            layers are joined in another way: their samples cannot be certified.
     """
 
     layers: Mapping[str, Sequence[Part]]
     kind: Kind = "encoder"
     positions: str = ""
     linear: bool = False
+    ends: str | None = None
 
     def __post_init__(self) -> None:
         for parts in self.layers.values():
@@ -95,7 +99,7 @@ def _bert(config: Any) -> Family:
         input=Norm("../output.LayerNorm", first="embeddings.LayerNorm"),
     )
     rest = mlp("intermediate.dense", "output.dense", Norm("attention.output.LayerNorm"))
-    return Family({"encoder.layer": [attention, *rest]}, positions="embeddings.position_embeddings")
+    return Family({"encoder.layer": [attention, *rest]}, positions="embeddings.position_embeddings", ends="")
 
 
 def _distilbert(config: Any) -> Family:
@@ -105,7 +109,7 @@ def _distilbert(config: Any) -> Family:
         input=Norm("../output_layer_norm", first="embeddings.LayerNorm"),
     )
     layer = [attention, *mlp("ffn.lin1", "ffn.lin2", Norm("sa_layer_norm"))]
-    return Family({"transformer.layer": layer}, positions="embeddings.position_embeddings")
+    return Family({"transformer.layer": layer}, positions="embeddings.position_embeddings", ends="")
 
 
 def _modernbert(config: Any) -> Family:
@@ -117,12 +121,14 @@ def _modernbert(config: Any) -> Family:
 
 def _gpt2(config: Any) -> Family:
     attention = Heads(at="attn", maps=maps("attn", "c_attn", "c_attn", "c_attn", "c_proj"), input=Norm("ln_1"))
-    return Family({"h": [attention, *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]}, kind="causal", positions="wpe")
+    layer = [attention, *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]
+    return Family({"h": layer}, kind="causal", positions="wpe", ends="ln_f")
 
 
 def _opt(config: Any) -> Family:
     layer = [_heads("self_attn", "self_attn_layer_norm"), *mlp("fc1", "fc2", Norm("final_layer_norm"))]
-    return Family({"decoder.layers": layer}, kind="causal", positions="decoder.embed_positions")
+    ends = "decoder.final_layer_norm" if config.do_layer_norm_before else None
+    return Family({"decoder.layers": layer}, kind="causal", positions="decoder.embed_positions", ends=ends)
 
 
 def _gpt_neox(config: Any) -> Family:
@@ -135,7 +141,9 @@ def _gpt_neox(config: Any) -> Family:
 def _llama(config: Any, before_mlp: str = "post_attention_layernorm") -> Family:
     attention = _heads("self_attn", "input_layernorm", output="o_proj")
     rest = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm(before_mlp))
-    return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
+    # The others have norms of queries and keys, or behind their parts.
+    ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "gemma") else None
+    return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends=ends)
 
 
 def _gemma2(config: Any) -> Family:
@@ -159,7 +167,8 @@ def _t5(config: Any) -> Family:
 
 def _vit(config: Any) -> Family:
     attention = _heads("attention", "layernorm_before", output="o_proj")
-    return Family({"layers": [attention, *mlp("mlp.fc1", "mlp.fc2", Norm("layernorm_after"))]}, kind="image")
+    layer = [attention, *mlp("mlp.fc1", "mlp.fc2", Norm("layernorm_after"))]
+    return Family({"layers": layer}, kind="image", ends="layernorm")
 
 
 def _clip(config: Any) -> Family:

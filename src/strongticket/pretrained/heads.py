@@ -8,7 +8,7 @@ either form: only its linear maps, the width of a head and the scale are replace
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -18,11 +18,31 @@ from strongticket.bounds.certificate import AttentionNorms, Envelope, HeadNorms,
 from strongticket.bounds.upward import Up, up_sqrt
 from strongticket.construct.attention import head_products
 from strongticket.construct.certify import describe_head, head_norms
+from strongticket.construct.places import (
+    Place,
+    rotated,
+    side_by_side,
+    through_attention,
+    through_head,
+    through_linear,
+)
 from strongticket.construct.product import Pruned, PrunedHead
 from strongticket.errors import StrongTicketError
+from strongticket.models.attention import MergedAttention
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.layer import Affine, Layer, numbers
-from strongticket.pretrained.parts import INIT, Input, LinearMap, Mode, Part, PartSettings, largest_output
+from strongticket.pretrained.parts import (
+    INIT,
+    Followed,
+    Input,
+    LinearMap,
+    Mode,
+    Network,
+    Part,
+    PartSettings,
+    Through,
+    largest_output,
+)
 from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import (
     RandomHeads,
@@ -178,6 +198,45 @@ class Heads(Part):
             if hasattr(attention, name):
                 setattr(attention, name, number)
 
+    def branch(self) -> Input:
+        """Return what the attention reads."""
+        return self.input
+
+    def through(self, layer: Layer, followed: Followed) -> Through:
+        """Follow given samples through the merged heads."""
+        pieces = self.pieces(layer, items=1, seed=0, assignment="adaptive", device="cpu")
+        errors, (bias, rounding) = followed.errors(f"{layer.name}.{self.name}"), self._output_bias(layer)
+        pruned = {f"head.{j}.{name}": each for j, head in enumerate(errors) for name, each in head.items()}
+        exact = {name: replace(p, error=0 * p.error, rounding=0 * p.rounding) for name, p in pruned.items()}
+        target = self._merged(pieces, bias)
+        target.bias_rounding = torch.tensor([rounding], dtype=torch.float64)
+        source = self._merged(pieces, bias)
+        for j in range(len(pieces)):
+            for name, matrices, roundings in (
+                ("qk", source.qk, source.qk_rounding),
+                ("vo", source.vo, source.vo_rounding),
+            ):
+                matrices.data[j] += pruned[f"head.{j}.{name}"].error
+                roundings[j] = pruned[f"head.{j}.{name}"].rounding
+
+        def through(place: Place, network: Network) -> Place:
+            if network == "target":
+                return through_attention(place, target, pruned, followed.attends)
+            return through_attention(place, source, exact, followed.attends)
+
+        return through
+
+    def _merged(self, pieces: Sequence[Piece], bias: Tensor | None) -> MergedAttention:
+        """Return the heads by their merged matrices."""
+        qk, vo = (torch.stack([piece.factors[name].matrix("cpu") for piece in pieces]) for name in ("qk", "vo"))
+        merged = MergedAttention(qk, vo, None if bias is None else bias.double())
+        for name, rounding in (("qk", merged.qk_rounding), ("vo", merged.vo_rounding)):
+            for j, piece in enumerate(pieces):
+                found = piece.factors[name].rounding("cpu")
+                assert found is not None
+                rounding[j] = found
+        return merged
+
     def output(self, layer: Layer) -> nn.Module:
         """Return the map after the heads."""
         return layer.module(self.maps[3])
@@ -201,8 +260,11 @@ class Heads(Part):
 
     def _cut(self, layer: Layer) -> tuple[int, float]:
         """Return the number of heads and the factor on their scores."""
-        scaling = self._number(layer, _SCALES, float, "merged heads need it; use --parts linear")
-        return len(self._read(layer)[0].weight) // self.head_size(layer), scaling
+        return len(self._read(layer)[0].weight) // self.head_size(layer), self.scaling(layer)
+
+    def scaling(self, layer: Layer) -> float:
+        """Return the factor on the scores."""
+        return self._number(layer, _SCALES, float, "merged heads need it; use --parts linear")
 
     def _number(self, layer: Layer, names: Sequence[str], kind: type[int | float], advice: str) -> float:
         """Read an attribute of the attention under the first of these names that it has."""
@@ -264,6 +326,38 @@ class Mixed(Input):
         path, size = self.heads.maps[2], self.heads.head_size(layer)
         rows = torch.arange(len(layer.linear_map(path).weight), device="cpu").view(-1, size)
         return {layer.place(path): rows[self._values(layer)].flatten()}
+
+    def branch(self) -> Input:
+        """Return what the attention reads."""
+        return self.heads.input
+
+    def through(self, layer: Layer, last: LinearMap, followed: Followed) -> Through:
+        """Follow given samples through the heads, one by one."""
+        size, n, scale = self.heads.head_size(layer), self._n_heads(layer), self.heads.scaling(layer)
+        *inputs, _ = self.heads.linear()
+        maps = [part.map(layer, followed) for part in inputs] * (3 if self.heads.fused else 1)
+        output = last.map(layer, followed)
+        chunks = [len(map.bias) // size for map in maps]
+        places = [range(chunk) for chunk in chunks]
+        if self.heads.fused:
+            every = places[0]
+            values = every[self._values(layer)]
+            places = [every[:n], every[n : n + len(values)], values]
+        turned = [table.chunk(2, dim=-1) for table in followed.rotary or ()]
+        if any(first.shape[-1] * 2 != size or not torch.equal(first, second) for first, second in turned):
+            raise StrongTicketError(f"{layer.name}.{self.heads.name} has rotary positions that are no rotations.")
+        cut = [[map.columns(slice(j * size, (j + 1) * size)) for j in at] for map, at in zip(maps, places, strict=True)]
+
+        def through(place: Place, network: Network) -> Place:
+            def head(which: int, j: int) -> Place:
+                map = cut[which][j * len(cut[which]) // n]
+                made = through_linear(place, map if network == "target" else map.source())
+                return rotated(made, *followed.rotary) if followed.rotary is not None and which < 2 else made
+
+            mixed = [through_head(head(0, j), head(1, j), head(2, j), scale, followed.attends) for j in range(n)]
+            return through_linear(side_by_side(mixed), output if network == "target" else output.source())
+
+        return through
 
     def _n_heads(self, layer: Layer) -> int:
         return layer.linear_map(self.heads.maps[3]).weight.shape[1] // self.heads.head_size(layer)

@@ -3,7 +3,7 @@
 A part's `input` bounds its inputs from the model's own numbers; the certificate holds for inputs within that bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -14,7 +14,9 @@ from strongticket.bounds.certificate import Envelope, LinearNorms, propagate_fee
 from strongticket.bounds.upward import Up, up_sqrt
 from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import layer_matrices
+from strongticket.construct.mlp import ACTIVATIONS, through_mlp
 from strongticket.construct.norms import largest_row_norm, spectral_norm
+from strongticket.construct.places import Map, Place, map_of
 from strongticket.construct.plan import Product
 from strongticket.construct.product import Pruned
 from strongticket.construct.source import Init
@@ -34,13 +36,31 @@ from strongticket.tickets.details import PartNorms
 from strongticket.tickets.ticket import Ticket
 
 Mode = Literal["merged", "literal"]
+Network = Literal["target", "source"]
 INIT: Init = "theory"
+# From a place before a branch to the one after it, in the target or in the source.
+Through = Callable[[Place, Network], Place]
 
 # Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
 _SHRINKING = (*_GELUS, "relu", "silu", "swish")
 # The names of these settings in configurations.
 _ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "dense_act_fn")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What parts need to know to follow given samples.
+
+    Args:
+        errors: from a part's name in the ticket to the errors of its pieces, by product; none for parts without any.
+        attends: whether token i attends to token j, (T, T); None for all.
+        rotary: cosines and sines that turn queries and keys, (1, T, head size); None if they are not turned.
+    """
+
+    errors: Callable[[str], Sequence[Mapping[str, Pruned]]]
+    attends: Tensor | None
+    rotary: tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,14 @@ class Input:
     def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
         """Return linear maps by place, with the outputs that, if 0, make the inputs 0."""
         return {}
+
+    def branch(self) -> "Input | None":
+        """Return the source of the inputs of a whole branch, such as an MLP, if the map that reads this ends one."""
+        return None
+
+    def through(self, layer: Layer, last: "LinearMap", followed: Followed) -> Through:
+        """Follow given samples through a whole branch, which the last map ends."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +194,28 @@ class Behind(Input):
         rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
         return {layer.place(self.map.at): rows[: len(rows) // 2] if self.halves else rows}
 
+    def branch(self) -> Input:
+        """Return what the MLP reads."""
+        return self.map.input
+
+    def through(self, layer: Layer, last: "LinearMap", followed: Followed) -> Through:
+        """Follow given samples through the MLP."""
+        name = next((name for key in _ACTIVATIONS if isinstance(name := getattr(layer.config, key, None), str)), "")
+        if name not in ACTIVATIONS:
+            raise StrongTicketError(
+                f"samples cannot be certified through activation {name!r}; covered are {', '.join(ACTIVATIONS)}."
+            )
+        maps = [part.map(layer, followed) for part in (self.map, self.times, last) if part is not None]
+        if self.halves:
+            half = len(maps[0].bias) // 2
+            maps[:1] = [maps[0].columns(slice(half)), maps[0].columns(slice(half, None))]
+
+        def through(place: Place, network: Network) -> Place:
+            first, *times, second = maps if network == "target" else [map.source() for map in maps]
+            return through_mlp(place, ACTIVATIONS[name], first, second, *times)
+
+        return through
+
 
 def largest_output(map: Affine, input_norm: float) -> Up:
     """Bound the norm of a linear map's outputs on inputs of at most this norm."""
@@ -245,6 +295,14 @@ class Part:
         """Put the ticket's matrices in its place."""
         raise NotImplementedError
 
+    def branch(self) -> Input | None:
+        """Return what a branch of the layer reads, if this part ends one: its outputs are added to the residual."""
+        return None
+
+    def through(self, layer: Layer, followed: Followed) -> Through:
+        """Follow given samples through the branch that it ends."""
+        raise NotImplementedError
+
     def output(self, layer: Layer) -> nn.Module:
         """Return the module that gives the part's outputs; `at` is the one that takes its inputs."""
         return layer.module(self.at)
@@ -280,6 +338,20 @@ class LinearMap(Part):
         name, weight = f"{layer.name}.{self.name}", numbers(self.read(layer).weight)
         product, factors = self._product(name, weight.shape, settings["items"]), Factors(weight)
         return [Piece(name=name, products={"map": product}, factors={"map": factors}, norms=_norms, **settings)]
+
+    def map(self, layer: Layer, followed: Followed) -> Map:
+        """Return it with the ticket's error on it."""
+        weight, bias = self.read(layer)
+        errors = followed.errors(f"{layer.name}.{self.name}")
+        return map_of(weight, bias, errors[0]["map"] if errors else None)
+
+    def branch(self) -> Input | None:
+        """Return what an MLP or attention reads, if the map is its last."""
+        return self.input.branch()
+
+    def through(self, layer: Layer, followed: Followed) -> Through:
+        """Follow given samples through the branch that it ends."""
+        return self.input.through(layer, self, followed)
 
     def _product(self, name: str, shape: Sequence[int], items: int) -> Product:
         """Describe two random matrices for a map (out, in)."""

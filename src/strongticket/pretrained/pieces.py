@@ -17,7 +17,7 @@ from strongticket.construct.product import Miss, Pruned
 from strongticket.construct.source import RandomMatrix, owners_in
 from strongticket.models.attention import UNIT_ROUNDOFF
 from strongticket.ops.ordered import ordered_product
-from strongticket.pretrained.random_maps import multiply_out
+from strongticket.pretrained.random_maps import multiplied_size, multiply_out
 from strongticket.tickets.mask import PackedMask
 from strongticket.tickets.symbols import Bits
 from strongticket.tickets.tensors import RandomTensor
@@ -127,6 +127,19 @@ class Piece:
             # No rounding is added: the certificate includes it, and adding it twice would fail valid tickets.
             pruned[name] = Pruned((), error, torch.zeros_like(error), [])
         return self._solved(targets, pruned)
+
+    def errors(self, ticket: Ticket) -> dict[str, Pruned]:
+        """Compare a ticket's products with the matrices they stand for, with a bound on the rounding of each entry."""
+        found = {}
+        for name, product in self.products.items():
+            target = self.factors[name].matrix(self.device).repeat(1, 1 + product.relu)
+            error = multiply_out(ticket, product, self.device) - target
+            # A subtraction rounds once, and so does adding the error to the target again.
+            size = multiplied_size(ticket, product, self.device) + 2 * target.abs() + 2 * error.abs()
+            pruned = Pruned((), error, size * UNIT_ROUNDOFF, [])
+            rounding = self.factors[name].rounding(self.device)
+            found[name] = pruned if rounding is None else pruned.with_more_rounding(rounding)
+        return found
 
     def sample(self, side: int, items: int) -> "Piece":
         """Return a piece of the same kind for square matrices of this side, with random numbers, to be timed."""

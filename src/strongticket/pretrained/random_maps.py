@@ -22,6 +22,19 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
     Returns:
         The matrix they stand for, in float64; with a ReLU between them, [W+ W-] for positive and negative inputs.
     """
+    return _added_up(ticket, product, device)[0]
+
+
+def multiplied_size(ticket: Ticket, product: Product, device: torch.device | str) -> Tensor:
+    """Add up the absolute values that `multiply_out` adds up, times their largest number: this bounds its rounding."""
+    size, terms = _added_up(ticket, product, device, absolute=True)
+    return size * (terms + 2)
+
+
+def _added_up(
+    ticket: Ticket, product: Product, device: torch.device | str, *, absolute: bool = False
+) -> tuple[Tensor, int]:
+    """Return the products added up, or their absolute values, and the largest number of terms."""
     blocked, free = product.blocked, product.free
     tensor = ticket.tensors[blocked.name]
     owners = owners_in(tensor.mask, blocked.unit_axis)
@@ -34,13 +47,16 @@ def multiply_out(ticket: Ticket, product: Product, device: torch.device | str) -
     c = as_divisor(product.divisor, u)
     weights = ticket.materialize(device=device)[free.name]
     rows = (weights if free.unit_axis == 1 else weights.T)[:, order.to(device)]
+    both = [u.clamp(min=0), u.clamp(max=0)] if product.relu else [u]
+    if absolute:
+        rows, both = rows.abs(), [half.abs() for half in both]
     step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
     halves = [
         torch.cat([block_sums(rows[i : i + step].double() * own / c, sizes) for i in range(0, len(rows), step)])
-        for own in ((u.clamp(min=0), u.clamp(max=0)) if product.relu else (u,))
+        for own in both
     ]
     merged = torch.cat(halves, dim=1)
-    return merged.T if product.transposed else merged
+    return (merged.T if product.transposed else merged), max(sizes, default=0)
 
 
 class BySigns(nn.Linear):

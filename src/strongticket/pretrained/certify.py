@@ -1,0 +1,266 @@
+"""Certificates for given samples, of any constructed ticket; in a pretrained model, from embeddings to outputs."""
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from strongticket.construct import samples as constructed
+from strongticket.construct.certify import as_samples
+from strongticket.construct.given import Target as Given
+from strongticket.construct.norms import row_norms
+from strongticket.construct.places import Place, through_norm, up
+from strongticket.construct.product import Pruned
+from strongticket.construct.samples import SampleCertificate
+from strongticket.errors import StrongTicketError
+from strongticket.models.attention import causal_mask
+from strongticket.ops.arrays import Array
+from strongticket.pretrained.attaching import attach, check_ticket
+from strongticket.pretrained.check import inputs_for
+from strongticket.pretrained.layer import Layer
+from strongticket.pretrained.load import load_model
+from strongticket.pretrained.parts import Followed, Input, Norm, Part, Through
+from strongticket.pretrained.target import FAMILY, Target
+from strongticket.tickets.restore import check_is_ticket
+from strongticket.tickets.ticket import Ticket
+
+# Some models compute softmax, norms and rotary positions in float32 whatever their dtype.
+_ROUNDING = 1e-4
+
+
+def certify(
+    ticket: Ticket, target: Given, samples: Array, *, radius: float = 0.0, attends: Array | None = None
+) -> SampleCertificate:
+    r"""Prove how far a constructed ticket is from its target on given inputs.
+
+    The certificate inside a ticket holds for all inputs up to a norm, and multiplies norms through the blocks. This
+    one follows the samples through both networks and uses the values found there, so it grows more slowly.
+
+    Args:
+        ticket: from `construct_linear`, `construct_feedforward`, `construct_attention`, `construct_transformer` or
+            `construct_pretrained`.
+        target: what the ticket was made from, in any form the construction accepts; or its tensors by name, or a
+            safetensors file of them; for a pretrained model, the model or its folder. A ticket does not contain its
+            target.
+        samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
+            a tensor, an array or a list. For a pretrained model, the vectors that its first layer reads, or integers:
+            tokens (..., T), which the model embeds.
+        radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
+        attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all. Pretrained
+            models have their own.
+
+    Returns:
+        `error` for all samples, `errors` for each, and what they are relative to. A pretrained model's output is its
+        last hidden state.
+
+    Example:
+        >>> from strongticket.construct import construct_linear
+        >>> target = [[0.25, -0.5]]
+        >>> found = certify(construct_linear(target, hidden_width=48), target, [[1.0, 0.0], [0.0, 0.1]])
+        >>> found.errors.shape, found.error < 1e-4
+        (torch.Size([2]), True)
+    """
+    check_is_ticket(ticket)
+    if ticket.architecture.get("family") != FAMILY:
+        return constructed.certify(ticket, target, samples, radius=radius, attends=attends)
+    r = constructed.as_radius(radius)
+    if attends is not None:
+        raise ValueError("attends is not for pretrained models: they decide themselves which token attends to which.")
+    model = load_model(str(target)) if isinstance(target, str | PathLike) else target
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the ticket is for a pretrained model; pass it or its folder, not a {type(target).__name__}.")
+    return _certify(ticket, model, samples, r)
+
+
+@torch.no_grad()
+def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) -> SampleCertificate:
+    target = check_ticket(model, ticket)
+    check_family(target)
+    exact = Target(copy.deepcopy(model).cpu().double().eval(), target.what, target.asked)
+    given = run(exact, _as_inputs(exact, samples))
+    sure = torch.zeros(given.read.shape[:-1], dtype=torch.float64)
+    start = Place(given.read, sure + radius, sure)
+    by_layer: dict[int, float] = {}
+    for layer, _, last in follow(target, ticket, Places(start, start), given.rotary):
+        by_layer[layer.index] = float(last.target.error.max())
+    source = Target(attach(exact.model, ticket), target.what, target.asked)
+    # The certificate is about what was followed, so that must be what the model computes.
+    for name, place, seen in (
+        ("the model", last.target, given.output),
+        ("the ticket", last.source, run(source, given.read).output),
+    ):
+        same = place.centre.shape == seen.shape
+        if not same or not (place.centre - seen).abs().max() <= _ROUNDING * seen.abs().max():
+            raise StrongTicketError(
+                f"following {name} by its family's parts does not give its outputs, so this {target.model_type} cannot "
+                "be certified for samples: it computes something that the family does not describe."
+            )
+    if not math.isfinite(sum(by_layer.values())):
+        raise ValueError("the certificate for these samples overflows float64: its numbers are too large.")
+    return SampleCertificate(
+        error=float(last.target.error.max()),
+        radius=radius,
+        errors=last.target.error,
+        by_block=tuple(by_layer.values()),
+        output_norm=float(row_norms(last.target.centre).max()),
+        target_sha256=target.sha256(),
+    )
+
+
+def check_family(target: Target) -> None:
+    """Refuse a model whose layers join their parts in a way that nothing is proved about."""
+    norms = [isinstance(input, Norm) for parts in target.family.layers.values() for _, input in _ends(parts)]
+    if target.family.ends is None or len(target.family.layers) > 1 or not all(norms):
+        raise StrongTicketError(
+            f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
+            "their parts. Leave samples out, or measure with `strongticket compare`."
+        )
+
+
+class Places(NamedTuple):
+    """The same place in both networks."""
+
+    target: Place
+    source: Place
+
+    def meet(self) -> "Places":
+        """Use that both are known at the samples: the error is at most their distance there, plus both radii."""
+        target, source = self
+        apart = row_norms(source.centre - target.centre)
+        error = up(apart + target.radius + source.radius)
+        return Places(Place(target.centre, target.radius, torch.minimum(target.error, error)), source)
+
+    def through(self, branch: Through) -> "Places":
+        """Pass a branch."""
+        return Places(branch(self.target, "target"), branch(self.source, "source")).meet()
+
+    def plus(self, other: "Places") -> "Places":
+        """Add a residual."""
+        return Places(self.target.plus(other.target), self.source.plus(other.source)).meet()
+
+    def norm(self, layer: Layer, path: str) -> "Places":
+        """Pass a norm, which is the same in both networks."""
+        module, (weight, bias) = layer.module(path), layer.norm(path)
+        eps = next(getattr(module, name) for name in ("eps", "variance_epsilon") if hasattr(module, name))
+        centred = isinstance(module, nn.LayerNorm)
+        return Places(*(through_norm(place, weight, bias, eps, centred=centred) for place in self)).meet()
+
+
+def follow(
+    target: Target,
+    ticket: Ticket,
+    places: Places,
+    rotary: tuple[Tensor, Tensor] | None = None,
+    attends: Tensor | None = None,
+) -> Iterator[tuple[Layer, Part, Places]]:
+    """Yield the place behind each part with its residual and norm; the last one is behind the norm that ends the model.
+
+    Args:
+        target: the model.
+        ticket: made from it.
+        places: what the first layer reads.
+        rotary: cosines and sines that turn queries and keys.
+        attends: as in `certify`; by default what the family does.
+    """
+    ((path, _),) = target.family.layers.items()
+    listed = target.family.chosen("attention+mlp", target.asked)[path]
+    if attends is None and target.family.kind == "causal":
+        attends = causal_mask(places.target.centre.shape[-2])
+
+    def errors(name: str) -> list[dict[str, Pruned]]:
+        if name not in target.parts:
+            return []
+        return [piece.errors(ticket) for piece in target.pieces_of(name, ticket.architecture["items"], ticket.seed)]
+
+    layers = {layer.index: layer for layer, _ in target.parts.values()}
+    branches = list(_branches(listed))
+    for index, layer in layers.items():
+        for part, norm, behind in branches:
+            inside = places if behind else places.norm(layer, norm)
+            places = places.plus(inside.through(part.through(layer, Followed(errors, attends, rotary))))
+            if behind:
+                places = places.norm(layer, norm)
+            if index == max(layers) and part is branches[-1][0] and target.family.ends:
+                places = places.norm(layer, f"/{target.family.ends}")
+            yield layer, part, places
+
+
+def _ends(parts: Sequence[Part]) -> list[tuple[Part, Input]]:
+    """Return the parts that are added to the residual, and what their branches read."""
+    return [(part, input) for part in parts if (input := part.branch()) is not None]
+
+
+def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, str, bool]]:
+    """Yield the parts that are added to the residual, with their norms, and whether these are behind the sum."""
+    ends = _ends(parts)
+    norms = [input.at for _, input in ends if isinstance(input, Norm)]
+    # What reads the norm of the layer before has its own norm behind it, where the next part reads it.
+    behind = norms[0].startswith("../")
+    after = [*norms[1:], norms[0].removeprefix("../")] if behind else norms
+    for (part, _), norm in zip(ends, after, strict=True):
+        yield part, norm, behind
+
+
+def _as_inputs(target: Target, samples: Array) -> Tensor:
+    """Check samples: tokens (sequences, T), or vectors (sequences, T, d) for the first layer."""
+    values = samples if isinstance(samples, Tensor) else np.asarray(samples)
+    tokens = not values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind in "iu"
+    if tokens:
+        ids = torch.as_tensor(values).long().cpu()
+        most = getattr(target.config, "vocab_size", None)
+        if most is None:
+            raise ValueError(f"samples must be vectors: this {target.model_type} has no tokens; got integers.")
+        if not ids.numel() or not ids.dim():
+            raise ValueError(f"samples must have at least one token; their shape is {tuple(ids.shape)}.")
+        if len(wrong := ids[(ids < 0) | (ids >= most)]):
+            raise ValueError(f"samples must be tokens from 0 to {most - 1}; got {wrong[0].item()}.")
+        rows = ids.view(-1, ids.shape[-1])
+    else:
+        rows = as_samples(values, target.config.hidden_size)
+        if rows.dim() < 2:
+            raise ValueError(f"samples must be sequences (..., tokens, {rows.shape[-1]}); got {tuple(rows.shape)}.")
+    length, longest = rows.shape[1 if tokens else -2], target.most_tokens()
+    if longest is not None and length > longest:
+        raise ValueError(f"samples have {length} tokens; this {target.model_type} takes at most {longest}.")
+    return rows
+
+
+class _Run(NamedTuple):
+    read: Tensor  # by the first layer, (..., T, d)
+    output: Tensor  # the last hidden state, in the same shape
+    rotary: tuple[Tensor, Tensor] | None
+
+
+def run(target: Target, inputs: Tensor) -> _Run:
+    """Run a model on tokens, or on vectors in place of what its first layer would read."""
+    tokens = not inputs.is_floating_point()
+    batch = inputs if tokens else inputs.view(-1, *inputs.shape[-2:])
+    (path,) = target.family.layers
+    seen: dict[str, Any] = {}
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        seen["rotary"] = kwargs.get("position_embeddings")
+        name = "hidden_states"
+        seen["read"] = kwargs.get(name, args[0] if args else None) if tokens else batch
+        return ((seen["read"], *args[1:]), kwargs) if args else ((), {**kwargs, name: seen["read"]})
+
+    backbone: Any = target.backbone
+    made = inputs_for(backbone, target.config)
+    for name, tensor in made.items():
+        if name == "input_ids":
+            made[name] = batch if tokens else torch.zeros(batch.shape[:2], dtype=torch.int64)
+        elif isinstance(tensor, Tensor):
+            made[name] = tensor[:1].double().expand(len(batch), *tensor.shape[1:])
+    hook = backbone.get_submodule(f"{path}.0").register_forward_pre_hook(before, with_kwargs=True)
+    try:
+        output = backbone(**made)[0]
+    finally:
+        hook.remove()
+    if tokens:
+        return _Run(seen["read"], output, seen["rotary"])
+    return _Run(inputs, output.view(*inputs.shape[:-2], *output.shape[1:]), seen["rotary"])

@@ -1,0 +1,254 @@
+"""Certificates for given samples, from embeddings to outputs: never beaten, not vacuous, and refused in one line."""
+
+import copy
+import json
+import math
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import strongticket as st
+from strongticket.construct.places import Place
+from strongticket.errors import StrongTicketError
+from strongticket.pretrained.certify import Places, follow, run
+from strongticket.pretrained.target import Target
+from tests.command import Run
+from tests.pretrained.small_models import VOCABULARY, from_zoo
+
+LAYERS = {"DistilBERT": "n_layers", "GPT-2": "n_layer"}
+FAMILIES = ("BERT", "RoBERTa", "DistilBERT", "GPT-2", "OPT", "ViT", "DeiT", "Llama", "Mistral", "Qwen2", "Gemma")
+STARTS, STEPS = 12, 40  # of the search for the worst input of a ball
+
+
+@cache
+def made(name: str, layers: int = 2, **settings: Any) -> tuple[st.Ticket, nn.Module]:
+    """Make a small model of the family and a ticket of 24 items for all of its parts."""
+    model = from_zoo(name, **{LAYERS.get(name, "num_hidden_layers"): layers})
+    return st.construct_pretrained(model, items=24, **{"what": "attention+mlp", **settings}), model
+
+
+@pytest.fixture(autouse=True)
+def softmax_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let float64 models compute in float64: some ask for a softmax in float32, whose noise is not the ticket's."""
+    softmax = nn.functional.softmax
+    monkeypatch.setattr(nn.functional, "softmax", lambda x, dim, dtype=None: softmax(x, dim=dim))
+
+
+class InFloat64(nn.Module):
+    """A root-mean-square norm that does not convert to float32."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.eps = getattr(norm, "variance_epsilon", None) or norm.eps
+        self.weight = norm.weight + 1 if type(norm).__name__.startswith("Gemma") else norm.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (x.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt() * self.weight
+
+
+def in_float64(model: nn.Module) -> Target:
+    model = copy.deepcopy(model).double()
+    for place, module in [*model.named_modules()]:
+        if type(module).__name__.endswith("RMSNorm"):
+            model.set_submodule(place, InFloat64(module))
+    return Target(model, parts="linear")
+
+
+def both(ticket: st.Ticket, model: nn.Module) -> tuple[Target, Target]:
+    return in_float64(model), in_float64(st.attach(copy.deepcopy(model).double(), ticket))
+
+
+def vectors(n: int = 4, tokens: int = 5, seed: int = 1) -> Tensor:
+    return torch.randn(n, tokens, 16, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def apart(target: Target, source: Target, x: Tensor) -> Tensor:
+    return (run(source, x).output - run(target, x).output).norm(dim=-1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_at_the_samples_alone_the_bound_is_the_error(name: str) -> None:
+    ticket, model = made(name)
+    found = st.certify(ticket, model, vectors())
+    with torch.no_grad():
+        seen = apart(*both(ticket, model), vectors())
+    assert found.errors.shape == seen.shape
+    assert (seen <= found.errors).all()
+    assert found.error <= 1.001 * seen.max()
+    assert found.error == found.by_block[-1] < 1e-5 * found.output_norm
+    assert len(found.by_block) == 2
+
+
+@pytest.mark.parametrize(("name", "radius"), [(name, r) for name in FAMILIES for r in (1e-3, 0.1)])
+def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -> None:
+    """Twelve starts, forty steps each: all tokens of all sequences move, to make the error as large as they can."""
+    ticket, model = made(name)
+    target, source = both(ticket, model)
+    for each in (target, source):
+        each.model.requires_grad_(False)
+    samples = vectors(STARTS)
+    found = st.certify(ticket, model, samples, radius=radius)
+    step = vectors(STARTS, seed=2).mul_(radius).requires_grad_()
+    optimizer, worst = torch.optim.Adam([step], lr=radius / 10), torch.zeros(samples.shape[:-1]).double()
+    for _ in range(STEPS):
+        with torch.no_grad():
+            step.mul_((radius / step.norm(dim=-1, keepdim=True)).clamp(max=1) * (1 - 1e-9))
+        seen = apart(target, source, samples + step)
+        worst = worst.maximum(seen.detach())
+        optimizer.zero_grad()
+        (-seen.log().sum()).backward()
+        optimizer.step()
+    assert (worst <= found.errors).all()
+    with torch.no_grad():
+        assert worst.mean() > (1 + radius / 5) * apart(target, source, samples).mean()  # the ascent does find more
+    if radius < 0.1:
+        assert found.error < 1e-2 * found.output_norm
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2"])
+@pytest.mark.parametrize("radius", [1e-5, 1e-3])
+def test_neither_network_leaves_its_ball(name: str, radius: float) -> None:
+    """Gradient ascent away from the outputs at the samples, in both networks."""
+    ticket, model = made(name)
+    exact = Target(copy.deepcopy(model).double())
+    samples = vectors(STARTS)
+    off = torch.zeros(samples.shape[:-1]).double()
+    start = Place(samples, off + radius, off)
+    with torch.no_grad():
+        *_, (_, _, last) = follow(
+            Target(model, "attention+mlp"), ticket, Places(start, start), run(exact, samples).rotary
+        )
+    for network, place in zip(both(ticket, model), last, strict=True):
+        network.model.requires_grad_(False)
+        step = vectors(STARTS, seed=2).mul_(radius).requires_grad_()
+        optimizer, worst = torch.optim.Adam([step], lr=radius / 5), off
+        for _ in range(STEPS):
+            with torch.no_grad():
+                step.mul_((1 - 1e-9) * radius / step.norm(dim=-1, keepdim=True))
+            moved = (run(network, samples + step).output - place.centre).norm(dim=-1)
+            worst = worst.maximum(moved.detach())
+            optimizer.zero_grad()
+            (-moved.log().sum()).backward()
+            optimizer.step()
+        assert (worst <= place.radius).all()
+        assert (worst > 1e-3 * place.radius).any()
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])
+def test_larger_balls_have_larger_bounds(name: str) -> None:
+    ticket, model = made(name)
+    errors = [st.certify(ticket, model, vectors(), radius=r).errors for r in (0.0, 1e-9, 1e-6, 1e-4, 1e-2, 1.0)]
+    for smaller, larger in pairwise(errors):
+        assert (smaller <= larger).all()
+    # Whatever happens inside, a norm at the end is no longer than its gain allows.
+    assert errors[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2"])
+@pytest.mark.parametrize("settings", [{"what": "attention"}, {"parts": "linear"}])
+def test_other_parts_of_the_same_model(name: str, settings: dict[str, str]) -> None:
+    ticket, model = made(name, **settings)
+    for radius in (0.0, 1e-4):
+        found = st.certify(ticket, model, vectors(), radius=radius)
+        with torch.no_grad():
+            seen = apart(*both(ticket, model), vectors() + radius / 4)
+        assert (seen <= found.errors).all()
+        assert found.error < 1e-2 * found.output_norm
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])
+def test_four_layers(name: str) -> None:
+    ticket, model = made(name, 4)
+    found = st.certify(ticket, model, vectors(), radius=0.0)
+    with torch.no_grad():
+        seen = apart(*both(ticket, model), vectors())
+    assert (seen <= found.errors).all()
+    assert found.error < 1e-3 * found.output_norm
+    assert len(found.by_block) == 4
+
+
+def test_tokens_are_embedded_by_the_model() -> None:
+    ticket, model = made("BERT")
+    ids = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
+    found = st.certify(ticket, model, ids)
+    read = run(Target(copy.deepcopy(model).double()), ids).read
+    assert torch.equal(st.certify(ticket, model, read).errors, found.errors)
+    assert torch.equal(st.certify(ticket, model, ids.tolist()).errors, found.errors)
+    assert found.target_sha256 == ticket.certificate.target_sha256
+    one = st.certify(ticket, model, read[0]).errors
+    torch.testing.assert_close(one, found.errors[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "name", ["ModernBERT", "GPT-NeoX", "Qwen3", "Gemma 2", "Gemma 3", "T5", "CLIP", "Whisper", "nn.TransformerEncoder"]
+)
+def test_families_without_a_proof_are_refused(name: str) -> None:
+    model = from_zoo(name)
+    ticket = st.construct_pretrained(model, items=8)
+    with pytest.raises(StrongTicketError, match=r"this \w+ cannot be certified for samples: nothing is proved about"):
+        st.certify(ticket, model, vectors())
+
+
+def test_what_the_family_does_not_describe_is_refused() -> None:
+    model = from_zoo("BERT", num_hidden_layers=2, is_decoder=True)  # each token attends to earlier ones only
+    ticket = st.construct_pretrained(model, items=8)
+    with pytest.raises(StrongTicketError, match=r"following the model by its family's parts does not give its outputs"):
+        st.certify(ticket, model, vectors())
+    model = from_zoo("BERT", hidden_act="gelu_fast")
+    with pytest.raises(StrongTicketError, match=r"samples cannot be certified through activation 'gelu_fast'; covered"):
+        st.certify(st.construct_pretrained(model, items=8), model, vectors())
+
+
+def test_bad_samples_are_refused_in_one_line() -> None:
+    ticket, model = made("GPT-2")
+    bad = vectors()
+    bad[1, 2, 3] = math.nan
+    limit = model.config.n_positions
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"samples": vectors()[..., :5]}, r"samples must be \(\.\.\., 16\) with at least one input; got \(4, 5, 5\)"),
+        ({"samples": bad}, r"samples must be finite; entry \(1, 2, 3\) is nan"),
+        ({"samples": vectors()[0, 0]}, r"samples must be sequences \(\.\.\., tokens, 16\); got \(16,\)"),
+        ({"samples": vectors(1, limit + 1)}, f"samples have {limit + 1} tokens; this gpt2 takes at most {limit}"),
+        ({"samples": [[1] * (limit + 1)]}, f"samples have {limit + 1} tokens; this gpt2 takes at most {limit}"),
+        ({"samples": [[1, VOCABULARY]]}, f"samples must be tokens from 0 to {VOCABULARY - 1}; got {VOCABULARY}"),
+        ({"samples": [[0, -1]]}, "samples must be tokens from 0 to"),
+        ({"samples": np.empty((0, 3), dtype=np.int64)}, "samples must have at least one token"),
+        ({"samples": [["a"]]}, "samples must be a tensor, an array or a list of numbers"),
+        ({"radius": -1.0}, "radius must be a finite number of at least 0; got -1"),
+        ({"attends": torch.ones(5, 5).bool()}, "attends is not for pretrained models"),
+        ({"target": [[1.0]]}, "the ticket is for a pretrained model; pass it or its folder, not a list"),
+    ]
+    for changed, message in refused:
+        with pytest.raises(ValueError, match=message):
+            st.certify(**({"ticket": ticket, "target": model, "samples": vectors()} | changed))
+    with pytest.raises(StrongTicketError, match="Use the model it was made from"):
+        st.certify(ticket, made("GPT-2", 4)[1], vectors())
+    ticket, model = made("ViT")
+    with pytest.raises(ValueError, match="samples must be vectors: this vit has no tokens"):
+        st.certify(ticket, model, [[1, 2]])
+
+
+def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    ticket, model = made("BERT")
+    ticket.save(tmp_path / "bert.ticket")
+    model.save_pretrained(tmp_path / "bert")
+    np.save(tmp_path / "tokens.npy", np.arange(12).reshape(2, 6))
+    np.save(tmp_path / "long.npy", np.zeros((1, 600), dtype=np.int64))
+    verify = ("verify", tmp_path / "bert.ticket", "--target", tmp_path / "bert", "--samples")
+    told = json.loads(run(*verify, tmp_path / "tokens.npy", "--radius", 1e-6, "--json").stdout)
+    expected = st.certify(ticket, model, np.arange(12).reshape(2, 6), radius=1e-6)
+    assert told["ok"]
+    assert told["samples"].pop("by_block") == pytest.approx(expected.by_block)
+    assert told["samples"]["error"] == pytest.approx(expected.error)
+    assert told["samples"]["target_sha256"] == expected.target_sha256
+    assert "output error at most" in run(*verify, tmp_path / "tokens.npy").stdout
+    refused = run(*verify, tmp_path / "long.npy")
+    assert refused.returncode == 1
+    assert "samples have 600 tokens; this bert takes at most 512" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
