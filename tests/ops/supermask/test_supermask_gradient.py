@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.ops import supermask
+from strongticket.ops.rng import random_weights
 from strongticket.ops.supermask import Refresh, Supermask, masked_weight, reference
 
 TOKENS = torch.randint(256, (4, 33), generator=torch.Generator().manual_seed(0))
@@ -81,12 +82,12 @@ def test_a_scored_weight_has_the_gradient_of_the_soft_one(
 @pytest.mark.parametrize("size", [0, 1, 7, 63, 1001])
 def test_means_and_draws_are_those_of_torch(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(size)
-    weight, uniform, chances = torch.randn(size), 2 * torch.rand(size) - 1, torch.rand(size)
+    weight, chances = torch.randn(size), torch.rand(size)
     found = []
     for little in (0, 2**62):
         monkeypatch.setattr(supermask, "_LITTLE", little)
         mask = torch.empty(size, dtype=torch.bool)
-        supermask.draw_mask(mask, chances, uniform)
+        supermask.draw_mask(mask, chances, 0, "w")
         found.append((mask, torch.tensor(float(supermask.mean_magnitude(weight, mask)))))
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
@@ -193,3 +194,22 @@ def test_two_processes_find_the_masks_of_one() -> None:
         changed = (alone != initial).sum()
         assert changed > 0
         assert (first != alone).sum() <= 0.01 * changed
+
+
+@pytest.mark.parametrize("size", [1, 7, 1023, 1024, 3000])
+def test_a_drawn_mask_compares_the_numbers_of_its_stream(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chances = torch.rand(size, generator=torch.Generator().manual_seed(0))
+    expected = random_weights(5, "w.sample-3", (size,)) < 2 * chances - 1
+    for little in (0, 2**62):
+        monkeypatch.setattr(supermask, "_LITTLE", little)
+        mask = torch.empty(size, dtype=torch.bool)
+        supermask.draw_mask(mask, chances, 5, "w.sample-3")
+        assert torch.equal(mask, expected)
+
+
+@pytest.mark.parametrize("little", [0, 2**62], ids=["kernels", "torch"])
+def test_a_weight_takes_the_signs_of_its_scores(little: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", little)
+    s = torch.tensor([2.0, -2.0, 0.0, torch.nan, -3.0], requires_grad=True)
+    out = supermask.scored_weight(torch.full((5,), 0.5), s, s.detach() != -3, "tanh", signs=True)
+    assert out.tolist() == [0.5, -0.5, 0, 0, 0]  # torch's sign of NaN is 0

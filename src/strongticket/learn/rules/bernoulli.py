@@ -51,8 +51,8 @@ class Bernoulli(Rule):
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Draw the mask of a step."""
-        for module, uniform in ((tensor.module, tensor.uniform(f"sample-{step}")) for tensor in tensors):
-            draw_mask(module.mask, module.scores.detach().sigmoid(), uniform)
+        for t, module in ((tensor, tensor.module) for tensor in tensors):
+            draw_mask(module.mask, module.scores.detach().sigmoid(), t.seed, f"{t.name}.sample-{step}")
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the mask and its factor."""

@@ -23,8 +23,7 @@ class SignedMask(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the signed weight."""
-        flipped = self.scores.detach().sign().to(weight.dtype).mul_(weight)
-        return scored_weight(flipped, self.scores, self.kept(), "tanh", source=weight)
+        return scored_weight(weight, self.scores, self.kept(), "tanh", signs=True)
 
 
 @dataclass

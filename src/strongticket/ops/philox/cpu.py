@@ -20,7 +20,7 @@ from strongticket.ops.philox.reference import (
 )
 
 _COUNTERS = 256  # counters in a tile: 4 KiB of words
-_TILE = 4 * _COUNTERS
+TILE = 4 * _COUNTERS
 # Elements that justify starting a thread.
 _CHUNK = 1 << 18
 
@@ -69,7 +69,7 @@ def encrypt(
 
 
 @part
-def _words_of_tile(
+def words_of_tile(
     words: U32, planes: U32, first: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
 ) -> None:
     """Encrypt the counters from `first` on into `words`, through one plane for each of the four output words."""
@@ -85,28 +85,28 @@ def _words_of_tile(
 @part
 def _uniform_of_tile(values: F32, words: U32, scale: float) -> None:
     step = scale * 2.0**-29
-    for i in range(_TILE):
+    for i in range(TILE):
         odd = np.int32(words[i] >> np.uint32(3)) * np.int32(2) + np.int32(1 - 2**29)
         values[i] = np.float32(step * np.float64(odd))
 
 
 @part
 def _sign_of_tile(values: F32, words: U32, scale: float) -> None:
-    for i in range(_TILE):
+    for i in range(TILE):
         values[i] = np.float32(-scale if words[i] >> np.uint32(31) else scale)
 
 
 @part
 def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
-    x = np.empty(_TILE, np.float64)
-    piece = np.empty(_TILE, np.int64)
+    x = np.empty(TILE, np.float64)
+    piece = np.empty(TILE, np.int64)
     bits = x.view(np.int64)
-    for i in range(_TILE):
+    for i in range(TILE):
         x[i] = np.float64(np.int64(words[i] & np.uint32(0x7FFFFFFF)) * 2 + 1)
-    for i in range(_TILE):
+    for i in range(TILE):
         piece[i] = (bits[i] >> _FRACTION_BITS) - _FIRST_PIECE
         bits[i] = (bits[i] & _FRACTION_MASK) | _ONE
-    for i in range(_TILE):
+    for i in range(TILE):
         p, t = piece[i], x[i] - 1.0
         magnitude = scale * (((table[p, 3] * t + table[p, 2]) * t + table[p, 1]) * t + table[p, 0])
         values[i] = np.float32(-magnitude if words[i] >> np.uint32(31) else magnitude)
@@ -116,7 +116,7 @@ def _normal_of_tile(values: F32, words: U32, scale: float, table: F64) -> None:
 def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, magnitude: np.uint32) -> None:
     """Write the part of a tile, 32 signs per word, that `out`, whose first element is `start`, covers."""
     patterns = out.view(np.uint32)
-    begin, end = max(start // 32, first_word), min(-(-(start + out.size) // 32), first_word + _TILE)
+    begin, end = max(start // 32, first_word), min(-(-(start + out.size) // 32), first_word + TILE)
     for place in range(begin, end):
         word, at = words[place - first_word], 32 * place - start
         if at >= 0 and at + 32 <= out.size:
@@ -130,7 +130,7 @@ def _packed_signs_of_tile(out: F32, start: int, words: U32, first_word: int, mag
 @part
 def _copy_overlap(out: F32, start: int, values: F32, tile_start: int) -> None:
     """Copy the part of a tile that `out`, whose first element is `start`, covers."""
-    begin, end = max(start, tile_start), min(start + out.size, tile_start + _TILE)
+    begin, end = max(start, tile_start), min(start + out.size, tile_start + TILE)
     # Not a slice: numba would compile its message for slices of different sizes, which takes longer than all the rest.
     for place in range(begin, end):
         out[place - start] = values[place - tile_start]
@@ -148,20 +148,20 @@ def _fill(
     scale: float,
     table: F64,
 ) -> None:
-    words, planes, values = np.empty(_TILE, np.uint32), np.empty((4, _COUNTERS), np.uint32), np.empty(_TILE, np.float32)
+    words, planes, values = np.empty(TILE, np.uint32), np.empty((4, _COUNTERS), np.uint32), np.empty(TILE, np.float32)
     if kind == _PACKED_SIGN:
         values[0] = scale
         magnitude = values.view(np.uint32)[0]
-        for tile in range(start // (32 * _TILE), -(-(start + out.size) // (32 * _TILE))):
-            _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
-            _packed_signs_of_tile(out, start, words, tile * _TILE, magnitude)
+        for tile in range(start // (32 * TILE), -(-(start + out.size) // (32 * TILE))):
+            words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
+            _packed_signs_of_tile(out, start, words, tile * TILE, magnitude)
         return
-    for tile in range(start // _TILE, -(-(start + out.size) // _TILE)):
-        _words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
+    for tile in range(start // TILE, -(-(start + out.size) // TILE)):
+        words_of_tile(words, planes, tile * _COUNTERS, key0, key1, high0, high1)
         if kind == _UNIFORM:
             _uniform_of_tile(values, words, scale)
         elif kind == _NORMAL:
             _normal_of_tile(values, words, scale, table)
         else:
             _sign_of_tile(values, words, scale)
-        _copy_overlap(out, start, values, tile * _TILE)
+        _copy_overlap(out, start, values, tile * TILE)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from strongticket.checks import Scope as Scope
 from strongticket.checks import check_density
+from strongticket.ops.rng import random_weights, stream_of
 from strongticket.ops.supermask.reference import Soft as Soft
 from strongticket.ops.supermask.reference import as_bytes, through_soft
 from strongticket.ops.supermask.reference import dropped_count as dropped_count
@@ -78,7 +79,13 @@ def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool 
 
 
 def scored_weight(
-    weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, *, source: Tensor | None = None
+    weight: Tensor,
+    scores: Tensor,
+    factors: Tensor,
+    soft: Soft,
+    *,
+    source: Tensor | None = None,
+    signs: bool = False,
 ) -> Tensor:
     r"""Multiply a weight by whole factors; the scores get the gradient of $v \odot f(s)$ instead.
 
@@ -90,17 +97,21 @@ def scored_weight(
         factors: bool or uint8, shaped like the weight.
         soft: $f$; `magnitude` is $|s|$.
         source: $v$, if it is not the weight.
+        signs: multiply the weight by the signs of the scores, too.
     """
-    product: Tensor = _ScoredWeight.apply(weight, scores, factors, soft, source)  # type: ignore[no-untyped-call]
+    product: Tensor = _ScoredWeight.apply(weight, scores, factors, soft, source, signs)  # type: ignore[no-untyped-call]
     return product
 
 
-def draw_mask(mask: Tensor, chances: Tensor, uniform: Tensor) -> None:
-    """Keep each weight by its chance $p$, in place: a uniform number in [-1, 1] is below $2 p - 1$ with chance $p$."""
-    if kernels := _cpu_kernels(mask, chances, uniform):
-        kernels.draw_mask(mask, chances, uniform)
+def draw_mask(mask: Tensor, chances: Tensor, seed: int, name: str) -> None:
+    """Keep each weight by its chance $p$, in place: a uniform number in [-1, 1] is below $2 p - 1$ with chance $p$.
+
+    The numbers are those of `random_weights(seed, name, mask.shape)`.
+    """
+    if kernels := _cpu_kernels(mask, chances):
+        kernels.draw_mask(mask, chances, stream_of(seed, name))
     else:
-        mask.copy_(uniform < 2 * chances - 1)
+        mask.copy_(random_weights(seed, name, tuple(mask.shape), device=mask.device) < 2 * chances - 1)
 
 
 def mean_magnitude(weight: Tensor, mask: Tensor) -> Tensor | float:
@@ -119,21 +130,25 @@ def mean_magnitude(weight: Tensor, mask: Tensor) -> Tensor | float:
 class _ScoredWeight(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, source: Tensor | None = None
+        ctx: Any, weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, source: Tensor | None, signs: bool
     ) -> Tensor:
         # Not in a `setup_context`, for which torch looks up the signature at each call: 50 us.
         ctx.soft = soft
         ctx.save_for_backward(weight if source is None else source, scores)
+        if signs:
+            kernels = _cpu_kernels(weight, factors, scores)
+            flipped = kernels.signed_product(weight, scores, factors) if kernels else scores.sign() * weight * factors
+            return flipped.to(weight.dtype)
         kernels = _cpu_kernels(weight, factors)
         return kernels.product(weight, factors) if kernels else weight * factors
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None, None, None]:
         source, scores = ctx.saved_tensors
         if kernels := _cpu_kernels(gradients[0], source, scores):
-            return None, kernels.score_gradient(gradients[0], source, scores, ctx.soft), None, None, None
+            return None, kernels.score_gradient(gradients[0], source, scores, ctx.soft), None, None, None, None
         gradient = (gradients[0] * source).to(scores.dtype)
-        return None, through_soft(gradient, scores, ctx.soft), None, None, None
+        return None, through_soft(gradient, scores, ctx.soft), None, None, None, None
 
 
 def _cpu_kernels(*tensors: Tensor) -> Any | None:
