@@ -71,6 +71,13 @@ def test_chunks_in_any_order_make_the_whole(shape: list[int], cuts: list[int], k
     torch.testing.assert_close(joined.view(shape), whole, rtol=0, atol=0)
 
 
+@given(seed=st.integers(0, 2**64 - 1), places=st.lists(st.integers(0, 2**40), max_size=9))
+def test_single_elements_are_those_of_the_whole(seed: int, places: list[int]) -> None:
+    found = rng.random_elements(seed, "x", np.array(places, np.int64), 0.3)
+    expected = [rng.random_chunk(seed, "x", place, place + 1, "uniform", 0.3).item() for place in places]
+    assert found.tolist() == expected
+
+
 def test_memory_can_be_reused() -> None:
     memory = torch.full((8,), 7.0)
     drawn = rng.random_chunk(9, "t", 3, 8, out=memory)

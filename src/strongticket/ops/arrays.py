@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strongticket.errors import first_line
+from strongticket.files import regular
 
 Array = Tensor | ArrayLike
 
@@ -52,7 +53,7 @@ def as_tensor(
 def load_npy(path: Path, mmap_mode: Literal["r"] | None = None) -> NDArray[Any]:
     """Read an array from a `.npy` file; a ValueError if it is not one, an OSError if it cannot be read."""
     try:
-        array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        array = np.load(regular(path), mmap_mode=mmap_mode, allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # NumPy parses the header as Python, which can raise anything

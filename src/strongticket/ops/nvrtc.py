@@ -13,8 +13,8 @@ import hashlib
 import importlib.util
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from strongticket.errors import StrongTicketError
+from strongticket.files import atomic_write
 
 # Dynamic shared memory that a kernel may use without asking the driver.
 DEFAULT_SHARED_BYTES = 48 * 1024
@@ -197,19 +198,11 @@ def _read_entry(entry: Path) -> bytes | None:
 
 
 def _write_entry(entry: Path, image: bytes) -> None:
-    # Written aside and renamed, so that another process never reads half a file. A read-only home costs a compilation
-    # in every process, but is not an error.
-    try:
+    # A read-only home costs a compilation in every process, but is not an error.
+    with suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(dir=entry.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with atomic_write(entry, durable=False) as file:
             file.write(hashlib.sha256(image).digest() + image)
-        Path(aside).replace(entry)
-    except OSError:
-        Path(aside).unlink(missing_ok=True)
 
 
 def _compile(source: str, options: tuple[str, ...]) -> bytes:

@@ -6,6 +6,7 @@ Every number is a function of (seed, tensor name, draw, element index) alone; no
 
 import hashlib
 import math
+import struct
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_real, as_seed
-from strongticket.ops.philox.reference import Stream
+from strongticket.ops.philox.reference import F32, I64, Stream
 
 Distribution = Literal["uniform", "normal", "sign", "packed-sign"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
@@ -100,6 +101,18 @@ def random_chunk(
     return out
 
 
+def random_elements(seed: int, name: str, places: I64, scale: float = 1.0) -> F32:
+    """Draw the elements of a uniform tensor at the given places alone, on the CPU.
+
+    Example:
+        >>> random_elements(0, "head.0.query", np.array([7, 2]))
+        array([ 0.07219928, -0.06354802], dtype=float32)
+    """
+    from strongticket.ops.philox.cpu import uniform_elements
+
+    return uniform_elements(places, stream_of(seed, name), round_scale(scale))
+
+
 def stream_of(seed: int, name: str, draw: int = 0) -> Stream:
     """Derive the Philox key and high counter words of a tensor's draw from the SHA-256 of seed, name and draw."""
     if not 0 <= draw <= MAX_DRAW:
@@ -107,7 +120,7 @@ def stream_of(seed: int, name: str, draw: int = 0) -> Stream:
     # A zero byte is in no name, so a further draw of one tensor is never the first of another.
     again = b"\x00" + draw.to_bytes(4, "little") if draw else b""
     digest = hashlib.sha256(_DOMAIN + as_seed(seed).to_bytes(8, "little") + name.encode() + again).digest()
-    return Stream(*(int(word) for word in np.frombuffer(digest[:16], dtype="<u4")))
+    return Stream(*struct.unpack_from("<4I", digest))
 
 
 def round_scale(scale: float) -> float:

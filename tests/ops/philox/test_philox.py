@@ -49,6 +49,14 @@ def test_numba_equals_reference_bit_for_bit(distribution: str, start: int, count
     np.testing.assert_array_equal(actual.view(np.uint32), expected.view(np.uint32))
 
 
+@given(count=st.integers(0, 3000), bounds=st.lists(st.floats(-1, 1) | st.floats(-1, 1, width=32), max_size=4))
+def test_counting_below_equals_reference(count: int, bounds: list[float]) -> None:
+    drawn = reference.uniform(reference.words(STREAM, 0, count), 1.0)
+    bounds += drawn[:2].tolist()  # an element is not below itself
+    found = cpu.count_below(count, STREAM, np.array(bounds, np.float64))
+    assert found.tolist() == [np.count_nonzero(drawn.astype(np.float64) < bound) for bound in bounds]
+
+
 @pytest.mark.skipif(emulated.COMPILER is None, reason="the CUDA emulator needs g++; none found")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812, the usual name
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planes_cases import assert_product, matrices
@@ -54,6 +56,27 @@ def test_products_are_within_the_bound_of_float32_sums(
     planes, _ = case
     x = torch.randn(vectors, planes.columns, generator=torch.Generator().manual_seed(planes.rows))
     assert_product(backend.multiply(planes, x, scale), planes, x, scale)
+
+
+@pytest.mark.parametrize("columns", [100, 1500])  # in one launch and in several
+@pytest.mark.parametrize("activation", [None, "gelu", "relu"])
+@pytest.mark.parametrize("parts", [(), ("bias",), ("factors", "bias", "residual")])
+def test_a_product_is_finished_in_its_kernel(
+    backend: Backend, columns: int, activation: Literal["gelu", "relu"] | None, parts: tuple[str, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    codes = torch.randint(-1, 2, (70, columns), generator=generator, dtype=torch.int8)
+    x, y = torch.randn(2, columns, generator=generator), torch.empty(2, 70)
+    sizes = {"factors": (70,), "bias": (70,), "residual": (2, 70)}
+    given = {name: torch.randn(sizes[name], generator=generator) for name in parts}
+    expected = 0.2 * x.double() @ codes.double().T * given.get("factors", 1.0) + given.get("bias", 0.0)
+    if activation:
+        expected = F.relu(expected) if activation == "relu" else F.gelu(expected, approximate="tanh")
+    expected += given.get("residual", 0.0)
+    finish = cuda.Finish(**{name: each.to(backend.device) for name, each in given.items()}, activation=activation)
+    y = y.to(backend.device)
+    cuda.multiply_few(pack(codes).to(backend.device), x.to(backend.device), 0.2, y, finish)
+    torch.testing.assert_close(y.cpu().double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @few

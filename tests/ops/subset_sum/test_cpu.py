@@ -96,7 +96,7 @@ def test_rows_full_of_ties_match_reference(kind: str, n: int) -> None:
     assert_same(subset_sum(targets, items), reference.subset_sum(targets, items))
 
 
-@pytest.mark.parametrize("n", [13, 18, 20])
+@pytest.mark.parametrize("n", [13, 17, 18, 20])
 def test_slow_rows_match_reference(n: int) -> None:
     for items in slow_rows(n, rows=3).values():
         total = items[:, ::2].sum(dim=1)
@@ -121,7 +121,7 @@ def test_random_rows_among_rows_of_ties_match_reference() -> None:
 
 @pytest.mark.parametrize(("n", "rows"), [(20, 64), (28, 16)])
 def test_no_rows_take_very_long(n: int, rows: int) -> None:
-    # It was 60 to 80 times as long; now up to 10, and twice that is left for a busy machine.
+    # It was 60 to 80 times as long; now up to 12, and more is left for a busy machine.
     def seconds(targets: Tensor, items: Tensor) -> float:
         started = time.thread_time()
         subset_sum(targets, items)
@@ -131,8 +131,9 @@ def test_no_rows_take_very_long(n: int, rows: int) -> None:
     numba.set_num_threads(1)
     usual = min(seconds(*random_problems(8 * rows, n)) for _ in range(4))
     for kind, items in slow_rows(n, rows).items():
-        targets = items[:, ::2].sum(dim=1) + 1e-3
-        assert min(seconds(targets, items) for _ in range(3)) < 20 * usual, kind
+        # Near 0, items of 1 and tiny ones have many near ties and no other: they took 48 times as long.
+        for targets in (items[:, ::2].sum(dim=1) + 1e-3, 1e-9 * items.abs().amax(dim=1)):
+            assert min(seconds(targets, items) for _ in range(3)) < 20 * usual, kind
     numba.set_num_threads(before)
 
 

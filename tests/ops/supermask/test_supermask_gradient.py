@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from strongticket.models.gpt2 import GPT2, gpt2_config, initial_scales
 from strongticket.ops import supermask
 from strongticket.ops.rng import random_weights
-from strongticket.ops.supermask import Refresh, Supermask, masked_weight, reference
+from strongticket.ops.supermask import Refresh, Supermask, reference, scored_weight
 
 TOKENS = torch.randint(256, (4, 33), generator=torch.Generator().manual_seed(0))
 
@@ -31,6 +31,10 @@ def masked_gpt2(signed: bool = False, n_layers: int = 1) -> tuple[GPT2, list[Sup
 
 def loss_of(model: Callable[..., Tensor], tokens: Tensor) -> Tensor:
     return model(tokens[:, :-1], tokens[:, 1:])
+
+
+def masked_weight(weight: Tensor, s: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
+    return scored_weight(weight, s, mask, "score" if signed else "magnitude")
 
 
 def gradients(supermasks: list[Supermask]) -> list[Tensor]:
@@ -69,7 +73,8 @@ def test_a_scored_weight_has_the_gradient_of_the_soft_one(
     torch.manual_seed(0)
     weight, source, upstream, leaf = torch.randn(4, 15)
     hard = torch.tensor(factors, dtype=torch.bool if factors[0] is True else torch.uint8)
-    out = supermask.scored_weight(weight, leaf.requires_grad_(), hard, soft, source=source)
+    sigmoids = leaf.sigmoid() if soft == "sigmoid" else None
+    out = supermask.scored_weight(weight, leaf.requires_grad_(), hard, soft, source=source, sigmoids=sigmoids)
     assert torch.equal(out, weight * hard)
     (actual,) = torch.autograd.grad(out, leaf, upstream)
     (expected,) = torch.autograd.grad(source * reference.straight_through(SOFT[soft](leaf), hard), leaf, upstream)
@@ -92,6 +97,77 @@ def test_means_and_draws_are_those_of_torch(size: int, monkeypatch: pytest.Monke
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
+EXTREMES = torch.tensor([0.0, -0.0, 0.5, 1.0, 1.5, -1.5, 30.0, -30.0, 1e30, torch.inf, -torch.inf, torch.nan])
+
+
+@pytest.mark.parametrize("size", [0, 1, 1030])
+def test_scores_are_rounded_clamped_and_pulled_as_by_torch(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(size)
+    numbers = torch.cat([torch.randn(size), EXTREMES])
+    gradient, mask, sigmoids = torch.randn_like(numbers), torch.rand_like(numbers) < 0.7, numbers.sigmoid()
+    found = []
+    for little in (0, 2**62):
+        monkeypatch.setattr(supermask, "_LITTLE", little)
+        clamped, pulled, sloped = numbers.clone(), gradient.clone(), gradient.clone()
+        supermask.clamp_kept(clamped, mask)
+        supermask.pull_kept(pulled, numbers, mask, 0.3)
+        supermask.add_slopes(sloped, sigmoids, torch.tensor(0.3))
+        found.append((supermask.at_least_half(numbers), clamped, pulled, sloped))
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(found[0][0], numbers >= 0.5)
+    assert set(clamped[~mask].nan_to_num(-1).tolist()) <= {-1.0}
+    assert ((clamped >= 0) & (clamped <= 1))[mask & ~numbers.isnan()].all()
+
+
+def test_the_slope_of_tanh_is_exact_to_six_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", 0)
+    scores = torch.cat([torch.linspace(-9, 9, 5000), EXTREMES]).requires_grad_()
+    ones = torch.ones_like(scores)
+    (slope,) = torch.autograd.grad(supermask.scored_weight(ones, scores, ones.bool(), "tanh"), scores, ones)
+    expected = 1 / scores.detach().double().cosh().square()
+    torch.testing.assert_close(slope.double(), expected, rtol=2e-6, atol=1e-30, equal_nan=True)
+
+
+@pytest.mark.parametrize("little", [0, 2**62], ids=["kernels", "torch"])
+@pytest.mark.parametrize("soft", ["score", "magnitude"])
+def test_scores_of_some_weights_only(soft: supermask.Soft, little: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", little)
+    torch.manual_seed(0)
+    weight, upstream = torch.randn(2, 4, 5)
+    places, mask = torch.tensor([1, 2, 7, 19]), torch.rand(4, 5) < 0.5
+    for free in (places, places[:0]):
+        scores = torch.randn(len(free), requires_grad=True)
+        out = supermask.scored_weight(weight, scores, mask, soft, places=free)
+        assert torch.equal(out, weight * mask)
+        (actual,) = torch.autograd.grad(out, scores, upstream)
+        signs = scores.detach().sign() if soft == "magnitude" else 1
+        assert torch.equal(actual, (upstream * weight).flatten()[free] * signs)
+
+
+@pytest.mark.parametrize("little", [0, 2**62], ids=["kernels", "torch"])
+def test_a_weight_is_scaled_before_it_is_multiplied(little: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", little)
+    weight, levels = torch.randn(100, generator=torch.Generator().manual_seed(0)), torch.arange(100).byte()
+    scale, scores = torch.tensor(0.3), torch.zeros(100, requires_grad=True)
+    out = supermask.scored_weight(weight, scores, levels, "score", scale=scale, source=weight)
+    assert torch.equal(out, scale * weight * levels)
+
+
+@pytest.mark.parametrize("little", [0, 2**62], ids=["kernels", "torch"])
+def test_soft_masks_multiply_and_have_their_own_gradient(little: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supermask, "_LITTLE", little)
+    torch.manual_seed(0)
+    weight, scores, upstream = torch.randn(3, 100)
+    sharpness = torch.tensor(7.0)
+    p = supermask.set_sigmoids(torch.empty(100), scores.requires_grad_(), sharpness)
+    out = supermask.scored_weight(weight, scores, None, "sigmoid", sigmoids=p, sharpness=sharpness)
+    expected = weight * (sharpness * scores).sigmoid()
+    assert torch.equal(out, expected)
+    gradients = [torch.autograd.grad(value, scores, upstream)[0] for value in (out, expected)]
+    assert torch.equal(*gradients)
+
+
 @pytest.mark.parametrize("masked_weight", [masked_weight, reference.masked_weight])
 def test_the_gradient_is_what_the_paper_of_edge_popup_says(masked_weight: Callable[..., Tensor]) -> None:
     weight, s = torch.tensor([2.0, 3.0, 5.0]), torch.tensor([-1.0, 0.5, 0.0], requires_grad=True)
@@ -99,16 +175,6 @@ def test_the_gradient_is_what_the_paper_of_edge_popup_says(masked_weight: Callab
     assert out.tolist() == [2.0, 0.0, 0.0]
     (gradient,) = torch.autograd.grad(out, s, torch.tensor([10.0, 10.0, 10.0]))
     assert gradient.tolist() == [-20.0, 30.0, 0.0]  # a dropped weight has one too
-
-
-def test_bad_input() -> None:
-    w, s, m = torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"got \(2, 3\), \(2, 3\) and \(3,\) torch.bool"):
-        masked_weight(w, s, m[0])
-    with pytest.raises(ValueError, match=r"bool mask of one shape.*torch.float32"):
-        masked_weight(w, s, w)
-    with pytest.raises(ValueError, match="cannot be trained"):
-        masked_weight(w.requires_grad_(), s, m)
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -219,12 +219,63 @@ def test_each_tensor_may_have_its_own_density() -> None:
     assert [int(m.mask.sum()) for m in masks] == [10, 50, 100]
 
 
+@pytest.mark.parametrize("shrink", [0.3, 0.9, 1.0])
+@pytest.mark.parametrize("scope", get_args(supermask.Scope))
+@pytest.mark.parametrize("chunk", [1000, 1 << 18])
+def test_levels_count_the_coats_that_keep_a_weight(
+    chunk: int, scope: supermask.Scope, shrink: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_CHUNK", chunk)
+    torch.manual_seed(0)
+    masks = [Supermask(torch.randn(size), 0.6) for size in (5000, 300, 70, 0)]
+    for m in masks:
+        m.register_buffer("levels", torch.zeros(len(m.scores), dtype=torch.uint8))
+    shares = [shrink**coat for coat in range(4)]
+    refresh = Refresh(masks, scope, coats=shares)
+    for step in range(6):
+        for m in masks:  # creep, jump, or become equal
+            m.scores.data = (
+                m.scores.data * (1 + 0.01 * torch.rand(len(m.scores))) if step != 3 else m.scores.data.round()
+            )
+        refresh()
+        scores = [m.scores.detach() for m in masks]
+        groups = [scores] if scope == "global" else [[s] for s in scores]
+        coats = [[mask for g in groups for mask in reference.top_masks(g, 0.6 * share)] for share in shares]
+        for m, *kept in zip(masks, *coats, strict=True):
+            assert torch.equal(m.levels, torch.stack(kept).sum(dim=0).byte()), step
+            assert torch.equal(m.mask, kept[-1])
+
+
+def test_coats_that_are_ranked_in_turn_add_up() -> None:
+    """As on a GPU, whose kernels make one coat at a time."""
+    mask, level = torch.zeros(4, dtype=torch.bool), torch.full((4,), 9, dtype=torch.uint8)
+    coats = [lambda dropped: mask.copy_(torch.arange(4) >= dropped[0])] * 3
+    refresh = supermask._in_turn(coats, [[mask]], [[level]])
+    for dropped, levels in (((1, 2, 3), [0, 1, 2, 3]), ((0, 0, 4), [2, 2, 2, 2])):
+        refresh([dropped])
+        assert level.tolist() == levels
+        assert mask.tolist() == [k >= dropped[-1] for k in range(4)]
+
+
+def test_coats_of_scores_that_creep_are_ranked_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair of keys around each threshold settles all coats, unless the pairs overlap or a threshold leaves its."""
+    size = 240
+    generator = torch.Generator().manual_seed(0)
+    mask = Supermask(torch.rand(size, generator=generator) - 0.5, 0.3)
+    mask.register_buffer("levels", torch.zeros(size, dtype=torch.uint8))
+    refresh, again, slowly = Refresh([mask], coats=[1.0, 0.32, 0.1]), [], cpu._refresh
+    monkeypatch.setattr(cpu, "_refresh", lambda *given: again.append(given) or slowly(*given))
+    for _ in range(100):
+        mask.scores.data += 1e-4 * torch.randn(size, generator=generator)
+        refresh()
+    assert len(again) <= 30, "a tenth of 100 refreshes of three coats"
+
+
 def test_state_brings_the_mask_back() -> None:
     saved, fresh = random_supermasks()[1], Supermask(torch.zeros(20, 7), 0.3)
     fresh.load_state_dict(saved.state_dict())
     assert torch.equal(fresh.mask, saved.mask)
     assert torch.equal(fresh.scores, saved.scores)
-    assert torch.equal(fresh.ones, fresh.mask.to(torch.uint8))
 
 
 def test_what_was_checked_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,5 +288,5 @@ def test_what_was_checked_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_few_weights_are_multiplied_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supermask, "_kernels", lambda device: pytest.fail("a kernel was called for 3 weights"))
-    kept = supermask.masked_weight(torch.ones(3), torch.ones(3), torch.tensor([True, False, True]))
+    kept = supermask.scored_weight(torch.ones(3), torch.ones(3), torch.tensor([True, False, True]), "score")
     assert kept.tolist() == [1.0, 0.0, 1.0]

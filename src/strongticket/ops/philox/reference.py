@@ -16,6 +16,7 @@ import numpy.typing as npt
 U32 = npt.NDArray[np.uint32]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

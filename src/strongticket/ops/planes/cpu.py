@@ -13,7 +13,7 @@ import torch
 from numba import carray, njit  # type: ignore[attr-defined]
 from torch import Tensor
 
-from strongticket.ops.philox.cpu import encrypt
+from strongticket.ops.philox.cpu import Key, encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
 from strongticket.ops.philox.reference import F32, U32
 from strongticket.ops.planes.lookup import add_chosen_of_one, add_chosen_of_two
@@ -28,7 +28,6 @@ SHARES = 4  # parts per thread, since some threads may be slower
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 # A product as compiled code sees it; arrays are addresses.
 TASK = np.dtype(
@@ -190,9 +189,8 @@ def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
 
 @njit(nogil=True, cache=True)
 def _encrypt_all(counters: U64, key: Key, words: U32) -> None:
-    key0, key1, high0, high1 = key
     for j in range(counters.size):
-        c0, c1, c2, c3 = encrypt(counters[j], key0, key1, high0, high1)
+        c0, c1, c2, c3 = encrypt(counters[j], key)
         words[0, j], words[1, j] = np.uint32(c0), np.uint32(c1)
         words[2, j], words[3, j] = np.uint32(c2), np.uint32(c3)
 

@@ -1,9 +1,10 @@
 """Products with bit planes on CUDA: `planes.cu`, compiled at run time."""
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ WARPS = 16  # per block
 SHARED_BYTES = 160 << 10  # for the pieces of x
 UNPACKED = 1 << 26  # weights unpacked at a time
 
+_ACTIVATIONS = None, "gelu", "relu"  # in the kernel's order
+
 
 def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
     """Return scale * W x; x is (vectors, columns)."""
@@ -30,11 +33,32 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
         return _multiply_unpacked(planes, x, scale, y)
     together = max(1, TOGETHER // planes.digits)
     for start in range(0, len(x), together):
-        _multiply_few(planes, x[start : start + together], scale, y[start : start + together])
+        multiply_few(planes, x[start : start + together], scale, y[start : start + together])
     return y
 
 
-def _multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor) -> None:
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What becomes of a product: activation(factors * product + bias) + residual.
+
+    Args:
+        factors: (rows,).
+        bias: (rows,).
+        residual: (vectors, rows).
+        activation: "gelu", torch's with tanh, or "relu".
+    """
+
+    factors: Tensor | None = None
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    activation: Literal["gelu", "relu"] | None = None
+
+
+AS_IT_IS = Finish()
+
+
+def multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor, finish: Finish = AS_IT_IS) -> None:
+    """Write scale * W x, finished, to y (vectors, rows), for as many vectors as one launch takes."""
     groups, width = planes.words.shape[:2]
     processors, all_steps, pieces = _processors(x.device), 32 * width // STEP, 3 * len(x)
     # All groups at once if they fit, sharing all warps: one warp each would leave most idle if rows are few.
@@ -46,6 +70,8 @@ def _multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor) -> None:
     kernel, most = _kernel(planes, "multiply", vectors=len(x)), SHARED_BYTES // (256 * pieces)
     for first in range(0, all_steps, most):
         steps = min(most, all_steps - first)
+        then = finish if first + steps == all_steps else AS_IT_IS
+        ends = (ctypes.c_void_p() if end is None else end for end in (then.factors, then.bias, then.residual))
         kernel.launch(
             blocks,
             32 * teams * slices,
@@ -54,6 +80,8 @@ def _multiply_few(planes: Planes, x: Tensor, scale: float, y: Tensor) -> None:
             y,
             ctypes.c_float(scale),
             *map(ctypes.c_uint32, (first, steps, teams, slices)),
+            *ends,
+            ctypes.c_uint32(_ACTIVATIONS.index(then.activation)),
             shared_bytes=256 * pieces * steps + teams * slices * warp_bytes + 16,
         )
 

@@ -19,8 +19,9 @@ VECTOR = 16  # lanes
 _PARTS = LANES // VECTOR  # of a group of rows, which share each loaded table
 _TABLES = 8  # for the 32 columns of a word
 _VECTOR_BYTES = 4 * VECTOR
+_AHEAD = 4096  # bytes: a CPU itself reads ahead only to the end of a page
 
-_I64, _I32, _F32 = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_I64, _I32, _F32, _POINTER = ir.IntType(64), ir.IntType(32), ir.FloatType(), ir.IntType(8).as_pointer()
 _Integers, _Floats = ir.VectorType(_I32, VECTOR), ir.VectorType(_F32, VECTOR)
 _Pick = Callable[[ir.IRBuilder, Any, Any], Any]
 
@@ -78,6 +79,9 @@ def _write_sums(
     sums = [b.phi(_Floats) for _ in range(vectors * _PARTS)]
     added: list[Any] = list(sums)
     chosen = []
+    for words, step in ((digits, digit_step), (signs, sign_step)):
+        for part in range(_PARTS):
+            _prefetch(b, words, b.mul(place, step), _I64(_AHEAD + part * _VECTOR_BYTES))
     for part in range(_PARTS):
         kept = _load(b, _Integers, digits, b.mul(place, digit_step), _I64(part * _VECTOR_BYTES))
         negative = _load(b, _Integers, signs, b.mul(place, sign_step), _I64(part * _VECTOR_BYTES))
@@ -111,8 +115,9 @@ def _pick_for(features: str) -> _Pick:
 
 
 def _permute(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
-    """Permute 16 lanes: LLVM turns this into one instruction."""
-    return _permuted(b, table, b.and_(bits, _splat(VECTOR - 1)))
+    """Permute 16 lanes by one instruction. It is named, because LLVM would first clear bits that it ignores."""
+    kind = ir.FunctionType(_Floats, [_Floats, _Integers])
+    return b.call(b.module.declare_intrinsic("llvm.x86.avx512.permvar.sf.512", fnty=kind), [table, bits])
 
 
 def _permute_halves(b: ir.IRBuilder, table: Any, bits: Any) -> Any:
@@ -165,3 +170,10 @@ def _pointer(b: ir.IRBuilder, kind: ir.Type, address: Any, *offsets: Any) -> Any
 
 def _load(b: ir.IRBuilder, kind: ir.Type, address: Any, *offsets: Any) -> Any:
     return b.load(_pointer(b, kind, address, *offsets), align=4)
+
+
+def _prefetch(b: ir.IRBuilder, address: Any, *offsets: Any) -> None:
+    """Ask for data that is needed soon; an address without memory does no harm."""
+    kind = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
+    prefetch = b.module.declare_intrinsic("llvm.prefetch", [_POINTER], kind)
+    b.call(prefetch, [_pointer(b, ir.IntType(8), address, *offsets), _I32(0), _I32(3), _I32(1)])  # to read, all caches

@@ -7,7 +7,7 @@
 // DIGITS (planes of magnitudes), DRAWN (whether signs are drawn) and VECTORS (up to 8) are set by the launcher.
 
 constexpr u32 LANES = 32, PLANES = DIGITS + !DRAWN;
-constexpr u32 AHEAD = DIGITS == 1 ? 4 : 2;  // steps of 128 columns whose words a warp has in flight
+constexpr u32 AHEAD = DIGITS == 1 ? 3 : 2;  // steps of 128 columns whose words a warp has in flight
 constexpr u32 PIECES = 3 * VECTORS;  // of x: columns of tensor cores, which have eight at a time
 constexpr u32 EIGHTS = (PIECES + 7) / 8;
 constexpr u32 PITCH = LANES + 1;  // so that lanes write to different banks
@@ -126,10 +126,30 @@ __device__ Four draw_step(const Matrix& matrix, u32 group, u32 step, u32* drawn)
     return signs;
 }
 
+enum Activation : u32 { NONE, GELU, RELU };
+
+// What becomes of a product: y = activation(factors * product + bias) + residual. Null pointers leave out their part.
+struct Finish {
+    const float *factors, *bias, *residual;
+    u32 activation;
+
+    __device__ float operator()(float y, u32 row, u64 place) const {
+        if (factors) y *= factors[row];
+        if (bias) y += bias[row];
+        if (activation == RELU && y < 0) y = 0;
+        // y (1 + tanh(u)) / 2 = y / (1 + exp(-2 u))
+        if (activation == GELU) y /= 1 + expf(-2 * 0.7978845608f * (y + 0.044715f * y * y * y));
+        return residual ? y + residual[place] : y;
+    }
+};
+
 // y = scale * W x for VECTORS vectors, over `steps` times 128 columns from `first_step` on; added to y but for the
-// first. A block has `teams` groups of 32 rows at a time, each with `slices` warps that share its columns.
+// first, and finished. A block has `teams` groups of 32 rows at a time, each with `slices` warps that share its columns.
 extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* __restrict__ x, float* y, float scale,
-                                                           u32 first_step, u32 steps, u32 teams, u32 slices) {
+                                                           u32 first_step, u32 steps, u32 teams, u32 slices,
+                                                           const float* factors, const float* bias,
+                                                           const float* residual, u32 activation) {
+    const Finish finish = {factors, bias, residual, activation};
     const Matrix matrix = MATRIX_OF_ARGUMENTS;
     const u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     // A lane of tensor cores has row `of` of eight, and pairs of columns by the place `at` in four.
@@ -179,47 +199,49 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
     for (u32 base = blockIdx.x * teams; base < groups; base += gridDim.x * teams) {
         const u32 group = base + team;
         float sums[DIGITS][2][EIGHTS][4] = {};
-        // Not unrolled: the instructions of several steps could not be fetched as fast as they run.
+        // A load stays in its slot: to move registers on would wait for the loads that still fill them. The rounds are not
+        // unrolled: the instructions of more steps could not be fetched as fast as they run.
 #pragma unroll 1
-        for (u32 step = slice; group < groups && step < steps; step += slices) {
-            const Four signs = DRAWN ? draw_step(matrix, group, first_step + step, drawn) : held[0][PLANES - 1];
-            u32 pairs[DIGITS][2][4];  // (kept, negative) in two bits: even columns of two rows, odd ones, for both tiles
+        for (u32 round = slice; group < groups && round < steps; round += AHEAD * slices) {
 #pragma unroll
-            for (u32 digit = 0; digit < DIGITS; ++digit)
-#pragma unroll
-                for (u32 j = 0; j < 4; ++j) {
-                    const u32 kept = held[0][digit].row[j], negative = signs.row[j];
-                    pairs[digit][j / 2][j % 2] = (kept & 0x55555555u) | (negative << 1 & 0xaaaaaaaau);
-                    pairs[digit][j / 2][2 + j % 2] = (kept >> 1 & 0x55555555u) | (negative & 0xaaaaaaaau);
-                }
-#pragma unroll
-            for (u32 ahead = 0; ahead + 1 < AHEAD; ++ahead)
-#pragma unroll
-                for (u32 plane = 0; plane < PLANES; ++plane) held[ahead][plane] = held[ahead + 1][plane];
-            load(held[AHEAD - 1], group, step + AHEAD * slices);
-            const uint2* from = entries + (step * 8 * PIECES + of) * 4 + at;
-#pragma unroll 4
-            for (u32 four = 0; four < 8; ++four) {
-                uint2 b[EIGHTS];
-#pragma unroll
-                for (u32 eight = 0; eight < EIGHTS; ++eight) {
-                    b[eight] = {0, 0};
-                    if (8 * eight + of < PIECES) b[eight] = from[(four * PIECES + 8 * eight) * 4];
-                }
+            for (u32 slot = 0; slot < AHEAD; ++slot) {
+                const u32 step = round + slot * slices;
+                if (step >= steps) break;
+                const Four signs = DRAWN ? draw_step(matrix, group, first_step + step, drawn) : held[slot][PLANES - 1];
+                u32 pairs[DIGITS][2][4];  // (kept, negative) in two bits: even columns of two rows, odd ones, for both tiles
 #pragma unroll
                 for (u32 digit = 0; digit < DIGITS; ++digit)
 #pragma unroll
-                    for (u32 tile = 0; tile < 2; ++tile) {
-                        u32 a[4];
-#pragma unroll
-                        for (u32 k = 0; k < 4; ++k) {
-                            a[k] = pairs[digit][tile][k] & 0xc000c000u;
-                            pairs[digit][tile][k] <<= 2;
-                        }
-#pragma unroll
-                        for (u32 eight = 0; eight < EIGHTS; ++eight)
-                            multiply_tiles(sums[digit][tile][eight], a, b[eight]);
+                    for (u32 j = 0; j < 4; ++j) {
+                        const u32 kept = held[slot][digit].row[j], negative = signs.row[j];
+                        pairs[digit][j / 2][j % 2] = (kept & 0x55555555u) | (negative << 1 & 0xaaaaaaaau);
+                        pairs[digit][j / 2][2 + j % 2] = (kept >> 1 & 0x55555555u) | (negative & 0xaaaaaaaau);
                     }
+                load(held[slot], group, step + AHEAD * slices);
+                const uint2* from = entries + (step * 8 * PIECES + of) * 4 + at;
+#pragma unroll 4
+                for (u32 four = 0; four < 8; ++four) {
+                    uint2 b[EIGHTS];
+#pragma unroll
+                    for (u32 eight = 0; eight < EIGHTS; ++eight) {
+                        b[eight] = {0, 0};
+                        if (8 * eight + of < PIECES) b[eight] = from[(four * PIECES + 8 * eight) * 4];
+                    }
+#pragma unroll
+                    for (u32 digit = 0; digit < DIGITS; ++digit)
+#pragma unroll
+                        for (u32 tile = 0; tile < 2; ++tile) {
+                            u32 a[4];
+#pragma unroll
+                            for (u32 k = 0; k < 4; ++k) {
+                                a[k] = pairs[digit][tile][k] & 0xc000c000u;
+                                pairs[digit][tile][k] <<= 2;
+                            }
+#pragma unroll
+                            for (u32 eight = 0; eight < EIGHTS; ++eight)
+                                multiply_tiles(sums[digit][tile][eight], a, b[eight]);
+                        }
+                }
             }
         }
 #pragma unroll
@@ -244,8 +266,8 @@ extern "C" __global__ void __launch_bounds__(512) multiply(MATRIX, const float* 
                     sum[piece] += parts[(of_team * slices + s) * PART + (3 * vector + piece) * PITCH + i % LANES];
             float all = sum[2] + sum[1] + sum[0];
             if (!*all_finite && first_step == 0) all += unfinite_part(matrix, x + (u64)vector * columns, row);
-            float* to = y + (u64)vector * rows + row;
-            *to = first_step ? *to + scale * all : scale * all;
+            const u64 place = (u64)vector * rows + row;
+            y[place] = finish((first_step ? y[place] : 0) + scale * all, row, place);
         }
         __syncthreads();
     }

@@ -16,7 +16,7 @@ import numpy as np
 
 from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS
-from strongticket.ops.subset_sum.lanes import lane_buffer, load, spread
+from strongticket.ops.subset_sum.lanes import lane_buffer, load, load_eight, spread, store_eight, transposed
 from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Effort
@@ -25,7 +25,9 @@ from strongticket.ops.subset_sum.surplus import Floats, Integers, Mask, choose_g
 from strongticket.ops.subset_sum.workspace import zero_of
 
 INDEX_BITS = 17  # of an index into a joined list
-SORTED_BITS = 22  # by which sums are sorted: many more values than there are sums
+DIGIT = 11  # bits by which sums are sorted at a time, twice: many more values than there are sums
+LAST_DIGIT = (1 << DIGIT) - 1
+ONE = np.uint64(1)
 JUDGED = 16  # closest pairs to judge
 FIXED_POINT = 2.0**60  # the sum of all magnitudes in fixed point; two of them still fit
 ZERO = zero_of(np.int64)  # where the lists of the network have it
@@ -64,28 +66,28 @@ def levels_for(n: int, effort: Effort) -> list[Level]:
 
 
 class Lists(NamedTuple):
-    """The memory one thread needs for a level."""
+    """The memory one thread needs for a level; as many rows are listed at once as fit in the lanes."""
 
     items: Buffer  # (members, 8), fixed point; each list has a lane
     halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
     spare: Buffer  # the same again
-    sums: Integers  # (lists, 2^members), in order
+    sums: Integers  # (rows, lists, 2^members), in order
     joined: Integers  # (lists - 2, 2 * kept): first of two lists each, then of two joined ones
     sources: Integers  # the indices of the two members, likewise
-    keys: Integers  # (2, 2 * kept), for sorting
+    work: Integers  # (4, 2 * kept + 1), for a join
 
 
 def make_lists(level: Level) -> Lists:
     """Allocate the memory for a level."""
-    size, capacity = 1 << level.members, 2 * level.kept
+    size, capacity, items = 1 << level.members, 2 * level.kept, lane_buffer(level.members, np.int64)
     return Lists(
-        items=lane_buffer(level.members, np.int64),
+        items=items,
         halves=lane_buffer(size // 2, np.int64),
         spare=lane_buffer(size // 2, np.int64),
-        sums=np.empty((level.lists, size), np.int64),
+        sums=np.empty((items.shape[1] // level.lists, level.lists, size), np.int64),
         joined=np.empty((level.lists - 2, capacity), np.int64),
         sources=np.empty((level.lists - 2, capacity), np.int64),
-        keys=np.empty((2, capacity), np.int64),
+        work=np.empty((4, capacity + 1), np.int64),
     )
 
 
@@ -98,89 +100,204 @@ def solve_by_birthday(w: Floats, a: Floats, starts: Integers, mask: Mask, error:
 @kernel
 def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Floats, lists: Lists) -> None:
     """Look for closer subsets of the first `lengths[row]` items, in the rows that have that many."""
-    for row in range(len(w)):
-        if error[row] > 0.0 and lengths[row] <= a.shape[1]:
-            error[row] = improve(w[row], a[row, : lengths[row]], mask[row], error[row], lists)
-
-
-@part
-def improve(w: float, a: Floats, mask: Mask, error: float, lists: Lists) -> float:
-    """Look for a subset closer than the one in `mask`; write it there, and return its error."""
-    tried = np.zeros(len(a), np.bool_)
-    count, members = len(lists.sums), len(lists.items)
-    small = np.empty(count * members, np.int64)
-    rest = choose_greedily(w, a, tried, small)
-    scale, aim = write_lists(rest, a[small], lists)
-    if scale == 0.0:
-        return error
+    at_once, count = lists.sums.shape[:2]
+    tried = np.empty((at_once, a.shape[1]), np.bool_)
+    small = np.empty((at_once, count * len(lists.items)), np.int64)
+    scales, aims = np.empty(at_once), np.empty(at_once, np.int64)
     gaps, pairs = np.empty(JUDGED, np.int64), np.empty(JUDGED, np.int64)
-    for i in range(join_all(aim, lists, gaps, pairs)):
-        if gaps[i] > 2.0 * scale * error + ROUNDING * len(a):
-            break
-        places = members_of(pairs[i], lists.sources)
-        for t in range(count):
-            bits = subset_of(lists.items[:, t], lists.sums[t, places[t]])
-            for k in range(members):
-                tried[small[k * count + t]] = bits >> k & 1
-        reached = error_of_mask(w, a, tried)
-        if reached < error:
-            error = reached
-            mask[: len(a)], mask[len(a) :] = tried, False
-    return error
+    rows = np.flatnonzero((error > 0.0) & (lengths <= a.shape[1]))
+    for start in range(0, len(rows), at_once):
+        some = rows[start : start + at_once]
+        tried[:], lists.items[:] = False, 0
+        for k in range(len(some)):
+            first = a[some[k], : lengths[some[k]]]
+            rest = choose_greedily(w[some[k]], first, tried[k], small[k])
+            scales[k], aims[k] = deal(rest, first[small[k]], lists.items[:, k * count : (k + 1) * count])
+        write_lists(lists)
+        for k in range(len(some)):
+            if scales[k] == 0.0:
+                continue
+            row, items = some[k], lists.items[:, k * count : (k + 1) * count]
+            for i in range(join_all(aims[k], items, lists.sums[k], lists, gaps, pairs)):
+                if gaps[i] > 2.0 * scales[k] * error[row] + ROUNDING * lengths[row]:
+                    break
+                choose_members(items, lists.sums[k], members_of(pairs[i], lists.sources), small[k], tried[k])
+                reached = error_of_mask(w[row], a[row], tried[k])
+                if reached < error[row]:
+                    error[row], mask[row] = reached, tried[k]
 
 
 @part
-def join(a: Integers, b: Integers, centre: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> int:
+def choose_members(items: Buffer, sums: Integers, places: Integers, small: Integers, tried: Mask) -> None:
+    """Choose the items that make up one sum of each list."""
+    for t in range(len(sums)):
+        bits = subset_of(items[:, t], sums[t, places[t]])
+        for k in range(len(items)):
+            tried[small[k * len(sums) + t]] = bits >> k & 1
+
+
+@part
+def join(a: Integers, b: Integers, centre: int, width: int, work: Integers, joined: Integers, sources: Integers) -> int:
     """List in order the sums of a member of a and one of b within `width` of the centre, relative to it.
 
     Returns how many there are; those beyond the capacity are left out.
     """
-    count, start = 0, len(b)
-    for i in range(len(a)):
-        # Members of b from `start` on are too large for a[i], and for all after it.
-        while start > 0 and a[i] + b[start - 1] - centre > width:
-            start -= 1
-        j = start - 1
-        while j >= 0 and a[i] + b[j] - centre >= -width and count < len(joined):
-            joined[count] = a[i] + b[j] - centre
-            sources[count] = i << INDEX_BITS | j
-            count += 1
-            j -= 1
-    sort_joined(count, width, keys, joined, sources)
+    if not len(a) or not len(b):
+        return 0
+    counts, sums, members, keys = work[0], work[1], work[2], work[3]
+    count_partners(a, b, centre + width, counts)
+    count = list_pairs(a, b, centre, width, counts, keys, sums, members)
+    sort_joined(count, width, sums, members, keys, counts, joined, sources)
     return count
 
 
 @part
-def sort_joined(count: int, width: int, keys: Integers, joined: Integers, sources: Integers) -> None:
-    """Sort by the leading bits of the sums, which is all that a later join needs."""
-    shift = 0
-    while 2 * width >> shift >= 1 << SORTED_BITS:
-        shift += 1
-    for i in range(count):
-        keys[0, i] = (joined[i] + width >> shift) << INDEX_BITS | i
-    sort_by_bits(keys[:, :count], INDEX_BITS, INDEX_BITS + SORTED_BITS)
-    order = keys[0, :count] & (1 << INDEX_BITS) - 1
-    joined[:count] = joined[order]
-    sources[:count] = sources[order]
+def count_partners(a: Integers, b: Integers, most: int, counts: Integers) -> None:
+    """Count, for each member of a, the members of b that add up with it to at most that.
+
+    Both lists are in order. Comparisons are added up, since branches would be mispredicted; each waits for the one
+    before, so four walks, from both ends and from the middle to either side, go on at once.
+    """
+    # Unsigned, since numba would look for negative indices.
+    i, j, u, v = np.uint64(0), np.uint64(len(b)), np.uint64(len(a) - 1), np.uint64(0)
+    p, q = find_halfway(a, b, most)
+    x, y = p, q
+    steps = ONE
+    while steps:
+        # A step brings two walks closer by at most two.
+        steps = min(min(p - i, j - q), min(u - x, y - v)) // np.uint64(2)
+        for _ in range(steps):
+            i, j = step_up(a, b, most, i, j, counts)
+            p, q = step_down(a, b, most, p, q, counts)
+            x, y = step_up(a, b, most, x, y, counts)
+            u, v = step_down(a, b, most, u, v, counts)
+    finish_walk(a, b, most, i, j, p, q, counts)
+    finish_walk(a, b, most, x, y, u, v, counts)
 
 
 @part
-def sort_by_bits(keys: Integers, low: int, high: int) -> None:
-    """Sort keys[0], not negative, by the bits from `low` up to `high`, with keys[1] as scratch space."""
-    digit = 11
-    source, target = keys[0], keys[1]
-    for shift in range(low, high, digit):
-        places = np.zeros((1 << digit) + 1, np.int64)
-        for key in source:
-            places[(key >> shift & (1 << digit) - 1) + 1] += 1
-        places = np.cumsum(places)
-        for key in source:
-            value = key >> shift & (1 << digit) - 1
-            target[places[value]] = key
-            places[value] += 1
-        source, target = target, source
-    if (high - low + digit - 1) // digit % 2:
-        keys[0] = keys[1]
+def find_halfway(a: Integers, b: Integers, most: int) -> tuple[np.uint64, np.uint64]:
+    """Return the member of a where steps up are halfway, and how many partners it has."""
+    # After so many steps, members passed and partners left behind add up to them.
+    steps = (len(a) + len(b)) // 2
+    low, high = max(0, steps - len(b)), min(steps, len(a) - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if a[middle] + b[len(b) - steps + middle] <= most:
+            low = middle + 1
+        else:
+            high = middle
+    count = len(b) - steps + low
+    while count < len(b) and a[low] + b[count] <= most:
+        count += 1
+    while count > 0 and a[low] + b[count - 1] > most:
+        count -= 1
+    return np.uint64(low), np.uint64(count)
+
+
+@part
+def step_up(
+    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, counts: Integers
+) -> tuple[np.uint64, np.uint64]:
+    """Member i has at most j partners: if so many, go on to the next member, else to one partner fewer."""
+    counts[i] = j
+    enough = np.uint64(a[i] + b[j - ONE] <= most)
+    return i + enough, j - (ONE - enough)
+
+
+@part
+def step_down(
+    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, counts: Integers
+) -> tuple[np.uint64, np.uint64]:
+    """Member i has at least j partners: if so many, go on to the member before, else to one partner more."""
+    counts[i] = j
+    enough = np.uint64(a[i] + b[j] > most)
+    return i - enough, j + (ONE - enough)
+
+
+@part
+def finish_walk(
+    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, p: np.uint64, q: np.uint64, counts: Integers
+) -> None:
+    """Count the partners of members i to p: at least q, at most j."""
+    for k in range(i, p + ONE):
+        while j > q and a[k] + b[j - ONE] > most:
+            j -= ONE
+        counts[k] = j
+
+
+@part
+def list_pairs(
+    a: Integers,
+    b: Integers,
+    centre: int,
+    width: int,
+    counts: Integers,
+    places: Integers,
+    sums: Integers,
+    members: Integers,
+) -> int:
+    """List the sums within the window, for each member of a from the largest on; return how many there was room for.
+
+    Sums are written before it is known whether they count, since branches would be mispredicted.
+    """
+    size, found, low = len(a), 0, centre - width
+    while size and not counts[size - 1]:
+        size -= 1
+    for i in range(size):
+        places[np.uint64(found)] = i
+        found += a[np.uint64(i)] + b[np.uint64(counts[np.uint64(i)] - 1)] >= low
+    room, count = len(sums) - 1, 0
+    for k in range(found):
+        i = places[np.uint64(k)]
+        x, j, source = a[np.uint64(i)], counts[np.uint64(i)] - 1, i << INDEX_BITS
+        # Two at a time: few members have more.
+        while count < room:
+            total, second = x + b[np.uint64(j)], x + b[np.uint64(max(j, 1) - 1)]
+            sums[np.uint64(count)], members[np.uint64(count)] = total - centre, source | j
+            sums[np.uint64(count + 1)], members[np.uint64(count + 1)] = second - centre, source | (j - 1)
+            count += 1 + ((j > 0) & (second >= low))
+            j -= 2
+            if j < 0 or x + b[np.uint64(j)] < low:
+                break
+    return min(count, room)
+
+
+@part
+def sort_joined(
+    count: int,
+    width: int,
+    sums: Integers,
+    members: Integers,
+    keys: Integers,
+    spare: Integers,
+    joined: Integers,
+    sources: Integers,
+) -> None:
+    """Sort by the leading bits of the sums, which is all that a later join needs: first by the last digit of these."""
+    shift = 0
+    while 2 * width >> shift >= 1 << 2 * DIGIT:
+        shift += 1
+    last, first = np.zeros(1 << DIGIT, np.int64), np.zeros(1 << DIGIT, np.int64)
+    for k in range(count):
+        # A joined list is in order only by leading bits, so the next join may take pairs just outside its window.
+        key = max(0, min(sums[k] + width, 2 * width)) >> shift
+        keys[k] = key << INDEX_BITS | k
+        last[np.uint64(key & LAST_DIGIT)] += 1
+        first[np.uint64(key >> DIGIT)] += 1
+    before_last, before_first = 0, 0
+    for x in range(1 << DIGIT):
+        before_last, last[x] = before_last + last[x], before_last
+        before_first, first[x] = before_first + first[x], before_first
+    for k in range(count):
+        digit = np.uint64(keys[k] >> INDEX_BITS & LAST_DIGIT)
+        spare[np.uint64(last[digit])] = keys[k]
+        last[digit] += 1
+    for k in range(count):
+        digit, place = np.uint64(spare[k] >> INDEX_BITS + DIGIT), np.uint64(spare[k] & (1 << INDEX_BITS) - 1)
+        at = np.uint64(first[digit])
+        joined[at], sources[at] = sums[place], members[place]
+        first[digit] += 1
 
 
 @part
@@ -189,7 +306,7 @@ def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> 
     count = 0
     i, j = 0, len(b) - 1
     while i < len(a) and j >= 0:
-        gap = a[i] + b[j]
+        gap = a[np.uint64(i)] + b[np.uint64(j)]
         if count < len(pairs) or abs(gap) < gaps[count - 1]:
             place = min(count, len(pairs) - 1)
             while place > 0 and gaps[place - 1] > abs(gap):
@@ -197,10 +314,8 @@ def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> 
                 place -= 1
             gaps[place], pairs[place] = abs(gap), i << INDEX_BITS | j
             count = min(count + 1, len(pairs))
-        if gap < 0:
-            i += 1
-        else:
-            j -= 1
+        below = int(gap < 0)  # no branch, which would be mispredicted
+        i, j = i + below, j - (1 - below)
     return count
 
 
@@ -235,27 +350,34 @@ def signed_sums(items: Integers) -> Integers:
 
 
 @part
-def write_lists(rest: float, a: Floats, lists: Lists) -> tuple[float, int]:
-    """Round the items to fixed point, deal them out and list their signed sums; return the scale and the target.
+def deal(rest: float, a: Floats, items: Buffer) -> tuple[float, int]:
+    """Round the items of a row to fixed point and deal them out to its lists; return the scale and the target.
 
     The scale is 0 if fixed point does not fit, or the target is out of reach.
     """
-    items, halves, sums = lists.items, lists.halves, lists.sums
     size = np.abs(a).sum()
     aim = 2.0 * rest - a.sum()
     if not LEAST_TOTAL < size < LARGEST_TOTAL or abs(aim) > size:
         return 0.0, 0
     scale = FIXED_POINT / size
-    items[:] = 0
+    count = items.shape[1]
     for k in range(len(a)):
-        items[k // len(sums), k % len(sums)] = np.int64(np.rint(a[k] * scale))
-    list_sums(items, spread(ZERO, load(items, 0)), halves, lists.spare)
-    half = len(halves)
-    for t in range(len(sums)):
-        for i in range(half):
-            sums[t, half + i] = halves[i, t] - ZERO
-            sums[t, half - 1 - i] = ZERO - halves[i, t]
+        items[k // count, k % count] = np.int64(np.rint(a[k] * scale))
     return scale, round(aim * scale)
+
+
+@part
+def write_lists(lists: Lists) -> None:
+    """List the signed sums of all lists."""
+    items, halves, sums = lists.items, lists.halves, lists.sums.reshape(-1)
+    list_sums(items, spread(ZERO, load(items, 0)), halves, lists.spare)
+    half, lanes = halves.shape
+    for i in range(0, half, lanes):
+        store_eight(sums, (half + i) // lanes, 2 * half // lanes, transposed(load_eight(halves, i, 1)))
+    for middle in range(half, len(sums), 2 * half):
+        for i in range(half):
+            sums[np.uint64(middle + i)] -= ZERO
+            sums[np.uint64(middle - 1 - i)] = -sums[np.uint64(middle + i)]
 
 
 @part
@@ -270,9 +392,9 @@ def first_width(items: Buffer, t: int, kept: int) -> float:
 
 
 @part
-def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
-    """Join the lists in pairs until two are left, and record the closest pairs of those; return how many."""
-    sums, joined, sources, keys = lists.sums, lists.joined, lists.sources, lists.keys
+def join_all(aim: int, items: Buffer, sums: Integers, lists: Lists, gaps: Integers, pairs: Integers) -> int:
+    """Join the lists of a row in pairs until two are left, and record the closest pairs of those; return how many."""
+    joined, sources, work = lists.joined, lists.sources, lists.work
     count = len(sums)
     firsts = count // 2
     kept = joined.shape[1] // 2
@@ -280,15 +402,15 @@ def join_all(aim: int, lists: Lists, gaps: Integers, pairs: Integers) -> int:
     for k in range(firsts):
         # The target is split evenly, so that every join looks near the middle of its sums, where they are densest.
         centre = aim // firsts if k else aim - (firsts - 1) * (aim // firsts)
-        widths[k] = int(first_width(lists.items, 2 * k, kept))
-        lengths[k] = join(sums[2 * k], sums[2 * k + 1], centre, widths[k], keys, joined[k], sources[k])
+        widths[k] = int(first_width(items, 2 * k, kept))
+        lengths[k] = join(sums[2 * k], sums[2 * k + 1], centre, widths[k], work, joined[k], sources[k])
     for k in range(firsts, count - 2):
         left, right = 2 * (k - firsts), 2 * (k - firsts) + 1
         # Sums of two windows are densest in the middle; this keeps about `kept` of them.
         share = kept / max(1.0, float(lengths[left]) * float(lengths[right]))
         widths[k] = np.int64(min(share, 1.0) * max(widths[left], widths[right])) + 1
         a, b = joined[left, : lengths[left]], joined[right, : lengths[right]]
-        lengths[k] = join(a, b, 0, widths[k], keys, joined[k], sources[k])
+        lengths[k] = join(a, b, 0, widths[k], work, joined[k], sources[k])
     a, b = joined[count - 4, : lengths[count - 4]], joined[count - 3, : lengths[count - 3]]
     return closest_pairs(a, b, gaps, pairs)
 

@@ -3,12 +3,11 @@
 The method is the reference's meet-in-the-middle: for each choice of the later items, bisect over the sorted sums of
 the earlier ones. Rounding is monotone, so this is exact in floating point as it stands, and ties cannot make it slow.
 
-Choices are bisected in blocks, in loops that are mostly vectorised, and roughly at first: with one sum of the chosen
-items, which exactly would be added one by one. The two differ by at most `slack`. Often this shows that no choice of
-the block can be the best; if not, its choices are finished exactly, and where rounding moved one past w, the starts
-around it are bisected exactly, ever farther. So the time is bounded for any numbers: n^2 2^(n/2) / 8 steps of a network
-that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and n^3 2^(n/2) / 48 additions. Rows made to be
-slow take up to 10 times as long as random ones (`python -m strongticket.bench.worst_rows`).
+Choices are bisected in blocks, in vectors. Added to the chosen items one by one, a start ends at w or below if it is at
+most some number, which is found from the last item back (`lanes.largest_within`); where that is a rounding off, the
+block is bisected again by where its starts end. So the time is bounded for any numbers: n^2 2^(n/2) / 8 steps of a
+network that sorts the sums of eight rows at once, at most n 2^(n/2) comparisons and n^3 2^(n/2) / 48 additions. Rows
+made to be slow take up to about 10 times as long as random ones (`python -m strongticket.bench.worst_rows`).
 """
 
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from strongticket.ops.compiled import kernel, part, part_without_nan
 from strongticket.ops.subset_sum.lanes import (
     add_floats,
     lane_buffer,
+    largest_within,
     load,
     look_up,
     order,
@@ -33,6 +33,7 @@ from strongticket.ops.subset_sum.rows import UNIT_ROUNDOFF
 ROWS = 8  # whose starts are sorted together, a float64 in each lane
 LOG_BLOCK = 6
 BLOCK = 1 << LOG_BLOCK  # choices that are bisected together
+SEGMENTS = 16  # of the starts, whose ends are compared with rather than looked up
 # Not plain numbers: numba would compile what looks up starts for each of them.
 HERE, NEXT = np.int64(0), np.int64(1)
 LARGEST = 1e308  # where sums reach farther, a difference may overflow
@@ -48,22 +49,21 @@ class Room(NamedTuple):
     lists: Buffer  # (2^(first half), 8), the sums of these in order
     item_floats: Floats  # the same two as float64
     list_floats: Floats
-    starts: Floats  # (4 * 2^(first half) + 1,), those of one row
-    low: Floats  # (BLOCK,), the sums of the first later items
-    high: Floats  # of the other later items
-    spans: Floats  # of their magnitudes
+    starts: Floats  # (2 * 2^(first half) + 1,), those of one row, and infinities
     chosen: Floats  # (second half,)
     table: Floats  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
-    blocks: Floats  # (3, BLOCK), numbers for each choice of a block
+    blocks: Floats  # (4, BLOCK), numbers for each choice of a block, and of the best one so far
     places: Places  # (BLOCK,)
 
 
 def make_room(n: int, merged: Buffer) -> Room:
     """Room for rows of n items; `merged` is that of a workspace for as many."""
-    # To sort one start takes a fourth of the time of bisecting for one choice.
-    later = max(LOG_BLOCK, (n - 1) // 2)
+    # To sort one start takes a fourth of the time of bisecting for one choice, or more where the sums leave the cache.
+    later = max(LOG_BLOCK, (n - 2 if n < 24 else n - 1) // 2)
     half = n - later
     items, lists = lane_buffer(half, np.int64), merged.view(np.int64)[: 1 << half]
+    if len(lists) < 1 << half:
+        lists = lane_buffer(1 << half, np.int64)
     items[:] = 0
     blocks = lane_buffer((5 + LOG_BLOCK) * BLOCK // ROWS, np.int64).view(np.float64).reshape(-1, BLOCK)
     return Room(
@@ -71,13 +71,10 @@ def make_room(n: int, merged: Buffer) -> Room:
         lists,
         items.view(np.float64),
         lists.view(np.float64),
-        np.empty((4 << half) + 1),
-        blocks[3],
-        np.empty(1 << later - LOG_BLOCK),
-        np.empty(1 << later - LOG_BLOCK),
+        np.full(max(BLOCK, 2 << half) + 1, np.inf),
         np.empty(later),
         blocks[5:],
-        blocks[:3],
+        blocks[:4],
         blocks[4].view(np.int64),
     )
 
@@ -119,35 +116,38 @@ def list_starts(items: Buffer, x: Buffer) -> None:
 @part
 def distinct_sums(x: Floats, starts: Floats) -> Floats:
     """The different ones of ascending sums, after minus infinity and before infinities."""
-    size = len(x)
     starts[0] = -np.inf
     count, last = 1, x[0]
-    for k in range(1, size):
+    for k in range(1, len(x)):
         following = x[k]
         starts[count] = last
         count += last < following
         last = following
     starts[count] = last
     count += last < np.inf
-    while size >= 2 * max(4, count - 1):
-        size //= 2
-    beyond = starts[count : 4 * size + 1]  # as far as bisection looks
+    beyond = starts[count : len(x) + 1]
     for k in range(len(beyond)):
         beyond[k] = np.inf
-    return starts[: 4 * size + 1]
+    size = SEGMENTS
+    while size < count - 1:
+        size *= 2
+    return starts[: 2 * size + 1]  # as far as bisection looks
 
 
 @part
-def finish(starts: Floats, count: Places, step: int | np.int64, table: Floats, chosen: Floats, x: Floats) -> None:
-    """Take the start so many beyond each place, and add the items of choice i of a block to it, in item order.
+def look_ahead(starts: Floats, count: Places, step: int | np.int64, x: Floats) -> None:
+    """Look up the start that is so many beyond each place."""
+    for i in range(BLOCK // ROWS):
+        store(x, i, look_up(starts, count, i, step))
 
-    First come those of the table, then those of the whole block.
-    """
+
+@part
+def finish(table: Floats, chosen: Floats, x: Floats) -> None:
+    """Add to each x[i], in item order, what the table has at i in each of its rows, and then the chosen items."""
     vectors = BLOCK // ROWS
     for i in range(0, vectors, 4):  # four at a time, since an addition waits for the one before it
-        a, b = look_up(starts, count, i, step), look_up(starts, count, i + 1, step)
-        c, d = look_up(starts, count, i + 2, step), look_up(starts, count, i + 3, step)
-        for k in range(i, i + LOG_BLOCK * vectors, vectors):
+        a, b, c, d = load(x, i), load(x, i + 1), load(x, i + 2), load(x, i + 3)
+        for k in range(i, i + len(table) * vectors, vectors):
             a, b = add_floats(a, load(table, k)), add_floats(b, load(table, k + 1))
             c, d = add_floats(c, load(table, k + 2)), add_floats(d, load(table, k + 3))
         for k in range(len(chosen)):  # not `for item in chosen`, for which numba counts references
@@ -160,21 +160,14 @@ def finish(starts: Floats, count: Places, step: int | np.int64, table: Floats, c
 
 
 @part
-def look_ahead(starts: Floats, count: Places, step: int | np.int64, x: Floats) -> None:
-    """Look up the start that is so many beyond each place."""
-    for i in range(BLOCK // ROWS):
-        store(x, i, look_up(starts, count, i, step))
-
-
-@part
 def bisect(goals: Floats, starts: Floats, count: Places) -> None:
     """Count the starts that are at most goals[i]."""
-    first = max(1, len(starts) // 32)
+    first = len(starts) // (2 * SEGMENTS)
     for i in range(BLOCK // ROWS):
         goal, at = load(goals, i), load(count, i)
         at, one = at - at, spread(first, at)
-        # The first four halvings at once: vectors compare with fifteen starts sooner than they look four up.
-        for k in range(1, 16):
+        # The first four halvings at once: vectors compare with sixteen starts sooner than they look four up.
+        for k in range(1, SEGMENTS + 1):
             # Unsigned, since numba would look for negative indices.
             at = at + where_at_most(spread(starts[np.uint64(k * first)], goal), goal, one)
         store(count, i, at)
@@ -187,27 +180,59 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
 
 
 @part
-def bisect_exactly(
-    w: float, reach: int, starts: Floats, count: Places, table: Floats, chosen: Floats, x: Floats
-) -> None:
-    """Count the starts that finish at w or below, if that is fewer than `reach` from the place of each choice."""
+def trace_back(w: float, table: Floats, chosen: Floats, x: Floats) -> None:
+    """Write into x[i] the largest number, or nearly, to which the items of choice i can be added without passing w."""
+    vectors = BLOCK // ROWS
+    limit = spread(w, load(table, 0))
+    for k in range(len(chosen)):
+        limit = largest_within(limit, spread(chosen[len(chosen) - 1 - k], limit))
+    for i in range(0, vectors, 4):
+        a = b = c = d = limit
+        for k in range(i + (LOG_BLOCK - 1) * vectors, -1, -vectors):
+            a, b = largest_within(a, load(table, k)), largest_within(b, load(table, k + 1))
+            c, d = largest_within(c, load(table, k + 2)), largest_within(d, load(table, k + 3))
+        store(x, i, a)
+        store(x, i + 1, b)
+        store(x, i + 2, c)
+        store(x, i + 3, d)
+
+
+@part
+def bisect_exactly(w: float, starts: Floats, count: Places, table: Floats, chosen: Floats, x: Floats) -> None:
+    """Count the starts that finish at w or below."""
     for i in range(BLOCK):
-        count[i] = max(count[i] - reach, 0)
-    step = reach
+        count[i] = 0
+    step = len(starts) // 2
     while step:
-        finish(starts, count, step, table, chosen, x)
+        look_ahead(starts, count, step, x)
+        finish(table, chosen, x)
         for i in range(BLOCK // ROWS):
             at, end = load(count, i), load(x, i)
             store(count, i, at + where_at_most(end, spread(w, end), spread(step, at)))
         step //= 2
 
 
+@part
+def finish_around(
+    w: float, starts: Floats, count: Places, table: Floats, chosen: Floats, below: Floats, above: Floats
+) -> float:
+    """Finish the starts on either side of each choice's place; return how far the closest ends are from w.
+
+    It is negative if an end is not on its side.
+    """
+    look_ahead(starts, count, HERE, below)
+    look_ahead(starts, count, NEXT, above)
+    finish(table, chosen, below)
+    finish(table, chosen, above)
+    return least_around(w, below, above)
+
+
 @part_without_nan
-def least_around(goals: Floats, below: Floats, above: Floats) -> float:
-    """The least distance between a goal and the numbers below and above it; negative if a goal is not between them."""
+def least_around(w: float, below: Floats, above: Floats) -> float:
+    """The least distance between w and the numbers below and above it; negative if it is not between two of them."""
     least = np.inf
     for i in range(BLOCK):
-        least = min(least, min(goals[i] - below[i], above[i] - goals[i]))
+        least = min(least, min(w - below[i], above[i] - w))
     return least
 
 
@@ -249,7 +274,7 @@ def solve_by_bisection(
             row = group[lane]
             starts = distinct_sums(room.list_floats[:, lane], room.starts)
             size, later = size_of(a[row]), a[row, half:]
-            choice, error[row] = best_choice(w[row], later, starts, size, room)
+            choice, error[row] = best_choice(w[row], later, starts, room)
             start = first_start(w[row], a[row, :half], later, choice, error[row], size, room)
             bits[row] = choice << half | start
 
@@ -266,84 +291,97 @@ def size_of(a: Floats) -> float:
 
 @part
 def slack_of(later: int, size: float, near: float) -> float:
-    """How far w less one sum of the chosen later items may be from the start that finishes at w; infinite if sums are.
+    """How far w less one sum of the chosen later items may be from the start that ends at w; infinite if sums are.
 
     No partial sum is beyond `size`. Each later item is rounded off once in either way of adding; the rest is for the
     sum of both parts, and for w less that, which may be twice as large.
 
     Where a few items dwarf the rest, most choices do better than that. `near` is |w| and the magnitudes of the chosen
-    items, added up. Starts within 4 times that have partial sums within 5 times. Those beyond finish beyond w, whatever
+    items, added up. Starts within 4 times that have partial sums within 5 times. Those beyond end beyond w, whatever
     the rounding, and are not the best: they miss w by almost 3 times `near`, the empty subset by |w|.
     """
     return (2 * later + 8) * UNIT_ROUNDOFF * min(size, 5.0 * near)
 
 
 @part
-def best_choice(w: float, later: Floats, starts: Floats, size: float, room: Room) -> tuple[int, float]:
+def best_choice(w: float, later: Floats, starts: Floats, room: Room) -> tuple[int, float]:
     """The first choice of later items that attains the least error, and that error."""
-    low, high, table, count = room.low, room.high, room.table, room.places
-    write_sums(later[:LOG_BLOCK], low)
-    write_sums(later[LOG_BLOCK:], high)
-    span = abs(w)
-    for k in range(len(later)):
-        room.chosen[k] = abs(later[k])
-    write_sums(room.chosen[LOG_BLOCK : len(later)], room.spans)
+    table, count = room.table, room.places
     for k in range(LOG_BLOCK):
-        span += room.chosen[k]
         for i in range(BLOCK):
             table[k, i] = later[k] * (i >> k & 1)
-    finite = size < np.inf  # otherwise bounds may be NaN; nothing is ruled out by them
-    wanted, below, above = room.blocks
-    best, best_choice = np.inf, 0
-    for block in range(len(high)):
-        rest = high[block]
-        for i in range(BLOCK):
-            wanted[i] = w - (low[i] + rest)
-        bisect(wanted, starts, count)
-        look_ahead(starts, count, HERE, below)
-        look_ahead(starts, count, NEXT, above)
-        slack = slack_of(len(later), size, span + room.spans[block])
-        if finite and least_around(wanted, below, above) - 2.0 * slack >= best:
-            continue
+    best, best_block, kept = np.inf, 0, 2  # `kept`: where the ends of the best block are, first those below
+    for block in range(1 << len(later) - LOG_BLOCK):
+        below, above = room.blocks[2 - kept], room.blocks[3 - kept]
         chosen = room.chosen[: choose(later[LOG_BLOCK:], block, room.chosen)]
-        finish(starts, count, HERE, table, chosen, below)
-        finish(starts, count, NEXT, table, chosen, above)
-        for i in range(BLOCK):
-            wanted[i] = w
-        least, reach = least_around(wanted, below, above), 1
-        while least < 0.0:
-            reach = min(8 * reach, len(starts) // 4)
-            bisect_exactly(w, reach, starts, count, table, chosen, below)
-            finish(starts, count, HERE, table, chosen, below)
-            finish(starts, count, NEXT, table, chosen, above)
-            least = least_around(wanted, below, above)
+        trace_back(w, table, chosen, below)
+        bisect(below, starts, count)
+        least = finish_around(w, starts, count, table, chosen, below, above)
+        if least < 0.0:
+            bisect_exactly(w, starts, count, table, chosen, below)
+            least = finish_around(w, starts, count, table, chosen, below, above)
         # Only a strict gain counts: the later items are the high bits, so the first of equals is the smallest.
         if least < best:
-            first = 0
-            while min(w - below[first], above[first] - w) > least:
-                first += 1
-            best, best_choice = least, block * BLOCK + first
+            best, best_block, kept = least, block, 2 - kept
         if best == 0.0:
             break
-    return best_choice, best
+    first, below, above = 0, room.blocks[kept], room.blocks[kept + 1]
+    while min(w - below[first], above[first] - w) > best:
+        first += 1
+    return best_block * BLOCK + first, best
+
+
+@part
+def narrowed(w: float, error: float, low: float, high: float, chosen: Floats, room: Room) -> tuple[float, float]:
+    """Narrow the interval of the starts that miss w by no more than `error`, to a thirtieth at best.
+
+    Ends never fall as starts rise; so where a start ends too low or too high, those before or after it do as well.
+    """
+    starts, ends = room.blocks[0], room.blocks[1]
+    for i in range(BLOCK):
+        starts[i] = ends[i] = low + (high - low) * (i / (BLOCK - 1))
+    finish(room.table[:0], chosen, ends)
+    for i in range(BLOCK):
+        if w - ends[i] > error:
+            low = max(low, starts[i])
+        if ends[i] - w > error:
+            high = min(high, starts[i])
+    return low, high
+
+
+@part_without_nan
+def any_between(low: float, high: float, x: Floats) -> bool:
+    """Whether any number lies between two, or is one of them."""
+    count = 0
+    for i in range(len(x)):
+        count += (x[i] >= low) & (x[i] <= high)
+    return count > 0
 
 
 @part
 def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, size: float, room: Room) -> int:
     """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
     chosen = room.chosen[: choose(later, choice, room.chosen)]
-    rest, slack = 0.0, 2.0 * slack_of(len(later), size, size)
+    rest, near = 0.0, abs(w)
     for item in chosen:
         rest += item
-    sums = room.starts[: 1 << len(a)]
+        near += abs(item)
+    slack = error + 2.0 * slack_of(len(later), size, near)
+    low, high = -np.inf, np.inf
+    if slack < np.inf:
+        low, high = w - rest - slack, w - rest + slack
+        # To narrow it takes as long as to finish a few blocks.
+        for _ in range(2 if len(a) > LOG_BLOCK + 4 else 0):
+            low, high = narrowed(w, error, low, high, chosen, room)
+    sums = room.starts[: max(BLOCK, 1 << len(a))]
     write_sums(a, sums)
+    for k in range(1 << len(a), BLOCK):  # a block is finished as a whole
+        sums[k] = np.inf
     for block in range(0, len(sums), BLOCK):
         part = sums[block : block + BLOCK]
-        if slack < np.inf and least_distance(w - rest, part) > error + slack:
+        if not any_between(low, high, part):
             continue
-        for item in chosen:
-            for i in range(len(part)):
-                part[i] += item
+        finish(room.table[:0], chosen, part)
         if least_distance(w, part) == error:
             first = 0
             while abs(w - part[first]) != error:

@@ -61,7 +61,7 @@ def lane_buffer(length: int, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]
     """Allocate an uninitialised buffer of `length` vectors, aligned so that no vector straddles two cache lines."""
     size = np.dtype(dtype).itemsize
     raw = np.empty((length + 1) * BYTES, np.uint8)
-    start = -raw.ctypes.data % BYTES
+    start = -raw.__array_interface__["data"][0] % BYTES
     return raw[start : start + length * BYTES].view(dtype).reshape(length, BYTES // size)
 
 
@@ -222,6 +222,22 @@ def add_floats(builder: Any, a: Any, b: Any) -> Any:
 
 
 @lane_by_lane
+def largest_within(builder: Any, end: Any, item: Any) -> Any:
+    """About the largest float64 whose rounded sum with `item` is at most `end`, all as bits."""
+    floats = ir.VectorType(ir.DoubleType(), end.type.count)
+    # Times a number, a little more than half of the gap to the next one: added to it, it gives that one.
+    beyond_half = ir.Constant(floats, [2.0**-53 + 2.0**-105] * end.type.count)
+    half = ir.Constant(floats, [0.5] * end.type.count)
+    limit, item = (builder.bitcast(x, floats) for x in (end, item))
+    following = builder.fadd(limit, builder.fmul(_call("fabs", builder, limit), beyond_half))
+    # Sums as far as halfway to it are rounded down to the limit.
+    x = builder.fadd(builder.fsub(limit, item), builder.fmul(builder.fsub(following, limit), half))
+    before = builder.fsub(x, builder.fmul(_call("fabs", builder, x), beyond_half))
+    passed = builder.fcmp_ordered(">", builder.fadd(x, item), limit)
+    return builder.bitcast(builder.select(passed, before, x), end.type)
+
+
+@lane_by_lane
 def magnitude(builder: Any, a: Any) -> Any:
     """The absolute value."""
     return builder.select(builder.icmp_signed("<", a, ir.Constant(a.type, None)), builder.neg(a), a)
@@ -311,6 +327,24 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.int64), codegen
+
+
+@operation
+def transposed(typingctx: Any, eight: Any) -> Any:
+    """Eight vectors of eight lanes with rows and lanes exchanged."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, mask = _vectors(builder, args[0]), ir.VectorType(ir.IntType(32), 8)
+        for distance in (4, 2, 1):
+            low = ir.Constant(mask, [lane + (8 - distance if lane & distance else 0) for lane in range(8)])
+            high = ir.Constant(mask, [lane + (8 if lane & distance else distance) for lane in range(8)])
+            for i in range(8):
+                if not i & distance:
+                    pair = x[i], x[i + distance]
+                    x[i], x[i + distance] = builder.shuffle_vector(*pair, low), builder.shuffle_vector(*pair, high)
+        return context.make_tuple(builder, signature.return_type, x)
+
+    return eight(eight), codegen
 
 
 @operation

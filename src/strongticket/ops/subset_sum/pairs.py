@@ -64,7 +64,7 @@ def collect_from_eight(
 
     A pair may enclose other values. It is recorded at the first change of parity it encloses, and so exactly once.
     """
-    x, limit, lane = merged[:, index], vectors[LIMIT, index], lanes[index]
+    x, limit, lane, room = merged[:, index], vectors[LIMIT, index], lanes[index], pairs.shape[1]
     centre, target = vectors[CENTRE, index], vectors[TARGET, index]
     close = 0
     for i in range(8):
@@ -79,8 +79,10 @@ def collect_from_eight(
             while high < len(x) and x[high] - x[low] <= limit:
                 if (x[high] - x[low]) & 1:
                     note_pair(x[low], x[high], out, centre, target, lane, pairs[index])
-                # Among equal values there would be millions.
-                if lane.pairs > pairs.shape[1]:
+                # Among equal values there would be millions, of one parity or both.
+                if high - low > room:
+                    lane.pairs = room + 1
+                if lane.pairs > room:
                     return
                 high += 1
             low -= 1

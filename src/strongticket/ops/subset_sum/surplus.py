@@ -44,8 +44,7 @@ def search_small_ones(
     left, searched, chosen = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.bool_)
     reduce_rows(w, a, rows, lengths, tried, left, rest, searched)
     solve_exactly(rest, searched, chosen, np.empty(len(rows)), np.empty(len(rows), np.uint8), work)
-    np.put_along_axis(tried, left, chosen, axis=1)
-    keep_closer(w, a, rows, tried, mask, error)
+    keep_closer(w, a, rows, tried, left, chosen, mask, error)
 
 
 @kernel
@@ -79,16 +78,22 @@ def reduce_rows(
     """Decide the large items of each row, and set up the rest, in item order, as separate problems."""
     for i in range(len(rows)):
         items = a[rows[i], : lengths[i]]
-        rest[i] = choose_greedily(w[rows[i]], items, tried[i], left[i])
-        left[i].sort()
+        rest[i], left[i] = w[rows[i]], np.arange(EXACT_ITEMS)
+        if len(items) > EXACT_ITEMS:
+            rest[i] = choose_greedily(rest[i], items, tried[i], left[i])
+            left[i].sort()
         searched[i] = items[left[i]]
 
 
 @kernel
-def keep_closer(w: Floats, a: Floats, rows: Integers, tried: Mask, mask: Mask, error: Floats) -> None:
-    """Keep the masks that are closer than those found before."""
+def keep_closer(
+    w: Floats, a: Floats, rows: Integers, tried: Mask, left: Integers, chosen: Mask, mask: Mask, error: Floats
+) -> None:
+    """Put the two parts of each mask together, and keep those that are closer than what was found before."""
     for i in range(len(rows)):
         row = rows[i]
+        for k in range(EXACT_ITEMS):
+            tried[i, left[i, k]] = chosen[i, k]
         reached = error_of_mask(w[row], a[row], tried[i])
         if reached < error[row]:
             mask[row], error[row] = tried[i], reached

@@ -9,8 +9,9 @@ from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.network import Buffer
 
 MIN_ITEMS = 8  # the network lists the sums of at least four items
-# A row with more close pairs is left to `bisection`. Many are usual only where 32 bits are almost too few.
-FEW_PAIRS, MANY_PAIRS = 12, 96
+# A row with more close pairs is left to `bisection`. Random rows have at most 11 of up to 26 items, and 30 of 28, for
+# which 32 bits are almost too few.
+FEW_PAIRS, MANY_PAIRS = 12, 32
 
 # The state of the problem in each lane.
 LANE = np.dtype(
@@ -55,7 +56,7 @@ def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:
     sizes = n, 1 << h - 1, 1 << h - 1, 2 << h, 1 << h - 2, 1 << h // 2, 1 << h - h // 2, VECTORS
     buffers = [lane_buffer(size, dtype) for size in sizes]
     lanes = buffers[0].shape[1]
-    pairs = MANY_PAIRS if dtype is np.int32 and n > 24 else FEW_PAIRS
+    pairs = MANY_PAIRS if dtype is np.int32 and n > 26 else FEW_PAIRS
     work = Workspace._make([*buffers, np.zeros(lanes, LANE), np.zeros((lanes, pairs), PAIR)])
     work.vectors[LARGEST], work.vectors[ZERO] = np.iinfo(dtype).max, zero_of(dtype)
     return work

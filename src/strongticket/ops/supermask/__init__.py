@@ -5,7 +5,7 @@ calls one `Refresh` after each optimizer step; forward passes only multiply.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -56,51 +56,82 @@ def top_masks(scores: Sequence[Tensor], density: float, *, signed: bool = False)
     return masks
 
 
-def masked_weight(weight: Tensor, scores: Tensor, mask: Tensor, *, signed: bool = False) -> Tensor:
-    r"""Multiply a weight by its mask, $w \odot m$; the score's gradient ignores the ranking.
-
-    With $g$ the gradient of the product, that of the score is $g \odot w \odot \mathrm{sign}(s)$, or $g \odot w$ for
-    signed scores. Dropped weights get it too, so that they can come back. The weight gets none.
-
-    Args:
-        weight: $w$, which must not require a gradient.
-        scores: $s$, shaped like the weight.
-        mask: $m$, bool, shaped like the weight; from `top_mask`, once per optimizer step.
-        signed: whether the mask ranks $s$, not $|s|$.
-    """
-    if mask.dtype != torch.bool or not weight.shape == scores.shape == mask.shape:
-        raise ValueError(
-            "masked_weight needs a weight, scores and a bool mask of one shape; got "
-            f"{tuple(weight.shape)}, {tuple(scores.shape)} and {tuple(mask.shape)} {mask.dtype}."
-        )
-    if weight.requires_grad:
-        raise ValueError("a masked weight cannot be trained; call requires_grad_(False) on it.")
-    return scored_weight(weight, scores, mask, "score" if signed else "magnitude")
-
-
 def scored_weight(
     weight: Tensor,
     scores: Tensor,
-    factors: Tensor,
+    factors: Tensor | None,
     soft: Soft,
     *,
+    scale: Tensor | None = None,
     source: Tensor | None = None,
+    sigmoids: Tensor | None = None,
+    sharpness: Tensor | None = None,
+    places: Tensor | None = None,
     signs: bool = False,
 ) -> Tensor:
-    r"""Multiply a weight by whole factors; the scores get the gradient of $v \odot f(s)$ instead.
+    r"""Multiply a weight by factors; the scores get the gradient of $v \odot f(s)$ instead.
 
-    The same as `weight * straight_through(soft(scores), factors)`, but on a CPU in one pass over the numbers each way.
+    The scores of dropped weights get it, too, so that these can come back. The same as
+    `weight * straight_through(soft(scores), factors)`, but on a CPU in one pass over the numbers each way.
 
     Args:
         weight: without a gradient.
-        scores: $s$, shaped like the weight.
-        factors: bool or uint8, shaped like the weight.
-        soft: $f$; `magnitude` is $|s|$.
+        scores: $s$, shaped like the weight unless there are `places`.
+        factors: bool or uint8, shaped like the weight; None for the sigmoids themselves.
+        soft: $f$; `magnitude` is $|s|$, and `sigmoid` needs `sigmoids`.
+        scale: multiply the weight by this scalar first.
         source: $v$, if it is not the weight.
+        sigmoids: from `set_sigmoids`, with the current scores.
+        sharpness: the scalar that they were computed with, if any.
+        places: where in the flat weight the scores belong, if only some weights have one.
         signs: multiply the weight by the signs of the scores, too.
     """
-    product: Tensor = _ScoredWeight.apply(weight, scores, factors, soft, source, signs)  # type: ignore[no-untyped-call]
+    assert (soft == "sigmoid") == (sigmoids is not None)
+    if signs and factors is not None and _cpu_kernels(weight, factors, scores) is None:
+        # Torch 2.11 gives the scores no gradient if a compiled function computes its value from them, too.
+        factors, signs = (scores.detach().sign() * factors).to(weight.dtype), False
+    given = weight, scores, factors, soft, scale, source, sigmoids, sharpness, places, signs
+    product: Tensor = _ScoredWeight.apply(*given)  # type: ignore[no-untyped-call]
     return product
+
+
+def set_sigmoids(sigmoids: Tensor, scores: Tensor, sharpness: Tensor | None = None) -> Tensor:
+    """Set numbers to the sigmoids of scores, or of the scores times a scalar; return them."""
+    inner = scores.detach() if sharpness is None else torch.mul(sharpness, scores.detach(), out=sigmoids)
+    return torch.sigmoid(inner, out=sigmoids)
+
+
+def at_least_half(scores: Tensor) -> Tensor:
+    """Return which scores round to 1."""
+    if kernels := _cpu_kernels(scores):
+        kept = torch.empty_like(scores, dtype=torch.bool)
+        kernels.at_least_half(scores.data_ptr(), kept.data_ptr(), scores.numel())
+        return kept
+    return scores.detach() >= 0.5
+
+
+def clamp_kept(scores: Tensor, mask: Tensor) -> None:
+    """Clamp scores to [0, 1] where a mask keeps them, and set the others to -1; in place."""
+    if kernels := _cpu_kernels(scores, mask):
+        kernels.clamp_kept(scores.data_ptr(), mask.data_ptr(), scores.numel())
+    else:
+        scores.clamp_(0, 1).mul_(as_bytes(mask)).add_(as_bytes(mask).float().sub_(1))
+
+
+def pull_kept(gradient: Tensor, scores: Tensor, mask: Tensor, l2: float) -> None:
+    """Add the gradient of an L2 penalty where a mask keeps scores, and set that of the others to 0; in place."""
+    if kernels := _cpu_kernels(gradient, scores, mask):
+        kernels.pull_kept(gradient.data_ptr(), scores.data_ptr(), mask.data_ptr(), l2, scores.numel())
+    else:
+        gradient.add_(scores.detach(), alpha=l2).mul_(as_bytes(mask))
+
+
+def add_slopes(gradient: Tensor, sigmoids: Tensor, factor: Tensor) -> None:
+    """Add the slopes of sigmoids, p (1 - p), times a scalar; in place."""
+    if kernels := _cpu_kernels(gradient, sigmoids):
+        kernels.add_slopes(gradient.data_ptr(), sigmoids.data_ptr(), float(factor), sigmoids.numel())
+    else:
+        gradient += (1 - sigmoids).mul_(sigmoids * factor)
 
 
 def draw_mask(mask: Tensor, chances: Tensor, seed: int, name: str) -> None:
@@ -108,8 +139,9 @@ def draw_mask(mask: Tensor, chances: Tensor, seed: int, name: str) -> None:
 
     The numbers are those of `random_weights(seed, name, mask.shape)`.
     """
-    if kernels := _cpu_kernels(mask, chances):
-        kernels.draw_mask(mask, chances, stream_of(seed, name))
+    if kernels := _cpu_kernels(mask, chances, little=_LITTLE >> 8):  # torch would store the random numbers
+        key = kernels.key_of(stream_of(seed, name))
+        kernels.draw_mask(mask.data_ptr(), chances.data_ptr(), mask.numel(), key)
     else:
         mask.copy_(random_weights(seed, name, tuple(mask.shape), device=mask.device) < 2 * chances - 1)
 
@@ -121,42 +153,64 @@ def mean_magnitude(weight: Tensor, mask: Tensor) -> Tensor | float:
         >>> float(mean_magnitude(torch.tensor([1.0, 2.0, -6.0]), torch.tensor([True, False, True])))
         3.5
     """
-    if kernels := _cpu_kernels(weight, mask):
-        mean: float = kernels.mean_magnitude(weight, mask)
-        return mean
+    if kernels := _cpu_kernels(weight, mask, little=_LITTLE >> 8):  # torch needs six operations
+        return float(kernels.mean_magnitude(weight.data_ptr(), mask.data_ptr(), weight.numel()))
     return (weight.abs() * as_bytes(mask)).sum(dtype=torch.float64) / mask.sum().clamp(min=1)
 
 
 class _ScoredWeight(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, scores: Tensor, factors: Tensor, soft: Soft, source: Tensor | None, signs: bool
+        ctx: Any,
+        weight: Tensor,
+        scores: Tensor,
+        factors: Tensor | None,
+        soft: Soft,
+        scale: Tensor | None,
+        source: Tensor | None,
+        sigmoids: Tensor | None,
+        sharpness: Tensor | None,
+        places: Tensor | None,
+        signs: bool,
     ) -> Tensor:
         # Not in a `setup_context`, for which torch looks up the signature at each call: 50 us.
         ctx.soft = soft
-        ctx.save_for_backward(weight if source is None else source, scores)
+        ctx.save_for_backward(weight if source is None else source, scores, sigmoids, sharpness, places)
+        if factors is None:
+            assert sigmoids is not None
+            return weight * sigmoids
         if signs:
-            kernels = _cpu_kernels(weight, factors, scores)
-            flipped = kernels.signed_product(weight, scores, factors) if kernels else scores.sign() * weight * factors
-            return flipped.to(weight.dtype)
-        kernels = _cpu_kernels(weight, factors)
-        return kernels.product(weight, factors) if kernels else weight * factors
+            out, given = torch.empty_like(weight), (weight.data_ptr(), scores.data_ptr(), factors.data_ptr())
+            _kernels("cpu").signed_product(*given, out.data_ptr(), out.numel())
+            return out
+        if kernels := _cpu_kernels(weight, factors):
+            out, number = torch.empty_like(weight), 1.0 if scale is None else float(scale)
+            kernels.product(weight.data_ptr(), factors.data_ptr(), number, out.data_ptr(), out.numel())
+            return out
+        return (weight if scale is None else scale * weight) * factors
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None, None, None, None]:
-        source, scores = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        source, scores, sigmoids, sharpness, places = ctx.saved_tensors
         if kernels := _cpu_kernels(gradients[0], source, scores):
-            return None, kernels.score_gradient(gradients[0], source, scores, ctx.soft), None, None, None, None
-        gradient = (gradients[0] * source).to(scores.dtype)
-        return None, through_soft(gradient, scores, ctx.soft), None, None, None, None
+            sharp = 1.0 if sharpness is None else float(sharpness)
+            gradient = kernels.score_gradient(gradients[0], source, scores, ctx.soft, sigmoids, sharp, places)
+        else:
+            gradient = (gradients[0] * source).to(scores.dtype)
+            gradient = gradient if places is None else gradient.flatten()[places]
+            gradient = through_soft(gradient, scores, ctx.soft, sigmoids)
+            gradient = gradient if sharpness is None else gradient * sharpness
+        return None, gradient, *[None] * 8
 
 
-def _cpu_kernels(*tensors: Tensor) -> Any | None:
+def _cpu_kernels(*tensors: Tensor, little: int | None = None) -> Any | None:
     """Return the kernels for float32 on a CPU; None where torch is as fast: few weights, GPUs, compilation."""
-    if tensors[0].numel() < _LITTLE or torch.compiler.is_compiling():
+    if tensors[0].numel() < (_LITTLE if little is None else little) or torch.compiler.is_compiling():
         return None
-    plain = all(t.is_cpu and t.is_contiguous() and t.dtype in _PLAIN for t in tensors)
-    return _kernels("cpu") if plain else None
+    for t in tensors:  # a loop, since this is called for every weight in every step
+        if not t.is_cpu or not t.is_contiguous() or t.dtype not in _PLAIN:
+            return None
+    return _kernels("cpu")
 
 
 @cache
@@ -184,17 +238,13 @@ class Supermask(nn.Module):
     """
 
     mask: Tensor
+    levels: Tensor  # with coats only, see `Refresh`
 
     def __init__(self, scores: Tensor, density: float, *, signed: bool = False) -> None:
         super().__init__()
         self.density, self.signed = density, signed
         self.scores = nn.Parameter(_float32(scores).clone())
         self.register_buffer("mask", top_mask(self.scores, density, signed=signed))
-
-    @property
-    def ones(self) -> Tensor:
-        """The mask as 1 and 0."""
-        return as_bytes(self.mask)
 
     @property
     def soft(self) -> Soft:
@@ -215,12 +265,16 @@ class Refresh:
     Args:
         supermasks: on one device.
         scope: rank each tensor's scores separately, or all together in the given order.
+        coats: shares of the density, one mask each; the last stays. The `levels` of a supermask count those that keep a
+            weight.
     """
 
-    def __init__(self, supermasks: Sequence[Supermask], scope: Scope = "tensor") -> None:
+    def __init__(
+        self, supermasks: Sequence[Supermask], scope: Scope = "tensor", *, coats: Sequence[float] | None = None
+    ) -> None:
         if scope not in ("tensor", "global"):
             raise ValueError(f"scope must be tensor or global; got {scope!r}.")
-        self.supermasks, self.scope = tuple(supermasks), scope
+        self.supermasks, self.scope, self._coats = tuple(supermasks), scope, coats
         self._checked: list[tuple[bool, float]] = []
         self._prepared_for: list[tuple[int, torch.dtype, bool]] = []
         self._refresh: Callable[[Sequence[float]], None] = lambda densities: None
@@ -228,9 +282,10 @@ class Refresh:
         self()
 
     @torch.no_grad()
-    def __call__(self, share: float = 1.0) -> None:
-        """Refresh every mask, with this share of its density."""
-        tensors = [tensor for m in self.supermasks for tensor in (m.scores, m.mask)]
+    def __call__(self) -> None:
+        """Refresh every mask."""
+        counted = self._coats is not None
+        tensors = [t for m in self.supermasks for t in (m.scores, m.mask, *([m.levels] if counted else []))]
         # The prepared kernels hold addresses, which change when a model moves or loads. A model cast twice may get an
         # old address back, so everything else the kernels rely on is compared too.
         places = [(tensor.data_ptr(), tensor.dtype, tensor.is_contiguous()) for tensor in tensors]
@@ -240,8 +295,8 @@ class Refresh:
         if kinds != self._checked:
             self._check()
             self._checked = kinds
-        densities = [density * share for _, density in kinds]
-        self._refresh(densities[:1] if self.scope == "global" else densities)
+        densities = [density for _, density in kinds[: 1 if self.scope == "global" else None]]
+        self._refresh(densities)
 
     def _check(self) -> None:
         """Refuse what cannot be ranked together; a density may have changed since the last call."""
@@ -256,13 +311,18 @@ class Refresh:
             return lambda densities: None
         groups = [self.supermasks] if self.scope == "global" else [(m,) for m in self.supermasks]
         scores, masks = [[m.scores for m in group] for group in groups], [[m.mask for m in group] for group in groups]
-        return _selection(scores, masks, self.supermasks[0].signed)
+        levels = None if self._coats is None else [[m.levels for m in group] for group in groups]
+        return _selection(scores, masks, self.supermasks[0].signed, levels, self._coats or (1.0,))
 
 
 def _selection(
-    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
+    scores: Sequence[Sequence[Tensor]],
+    masks: Sequence[Sequence[Tensor]],
+    signed: bool,
+    levels: Sequence[Sequence[Tensor]] | None = None,
+    coats: Sequence[float] = (1.0,),
 ) -> Callable[[Sequence[float]], None]:
-    """Prepare a function that ranks each group's scores and keeps a density of each."""
+    """Prepare a function that ranks each group's scores and keeps a density of each, or shares of it."""
     devices = {tensor.device for group in (*scores, *masks) for tensor in group}
     if not devices:
         return lambda densities: None
@@ -274,9 +334,32 @@ def _selection(
     sizes = [sum(s.numel() for s in group) for group in scores]
     if max(sizes) > MAX_SCORES:
         raise ValueError(f"at most {MAX_SCORES} scores can be ranked together; got {max(sizes)}. Use scope='tensor'.")
-    kernels = _kernels(devices.pop().type)
-    refresh: Callable[[Sequence[int]], None] = kernels.selection(scores, masks, signed)
-    return lambda densities: refresh(list(map(dropped_count, sizes, densities)))
+
+    def dropped(densities: Sequence[float]) -> list[list[int]]:
+        pairs = list(zip(sizes, densities, strict=True))
+        return [[dropped_count(size, density * share) for share in coats] for size, density in pairs]
+
+    kernels, cpu = _kernels(device := devices.pop().type), device == "cpu"
+    prepare = partial(kernels.selection, scores, masks, signed)
+    refresh = prepare(levels, len(coats)) if cpu else _in_turn([prepare() for _ in coats], masks, levels)
+    return lambda densities: refresh(dropped(densities))
+
+
+def _in_turn(
+    refreshes: Sequence[Callable[[Sequence[int]], None]],
+    masks: Sequence[Sequence[Tensor]],
+    levels: Sequence[Sequence[Tensor]] | None,
+) -> Callable[[Sequence[Sequence[int]]], None]:
+    """Make one refresh of those of several coats, which adds up their masks."""
+    pairs = [pair for groups in zip(levels or (), masks, strict=False) for pair in zip(*groups, strict=True)]
+
+    def refresh_all(dropped: Sequence[Sequence[int]]) -> None:
+        for coat, refresh in enumerate(refreshes):
+            refresh([counts[coat] for counts in dropped])
+            for level, mask in pairs:
+                level.add_(as_bytes(mask)) if coat else level.copy_(as_bytes(mask))
+
+    return refresh_all
 
 
 def _check_layout(scores: Tensor, mask: Tensor) -> None:

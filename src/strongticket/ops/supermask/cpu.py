@@ -18,19 +18,23 @@ import torch
 from numba import carray, njit  # type: ignore[attr-defined]
 from torch import Tensor
 
-from strongticket.ops.compiled import kernel
-from strongticket.ops.philox.cpu import TILE, words_of_tile
-from strongticket.ops.philox.reference import Stream
+from strongticket.ops.compiled import kernel, part
+from strongticket.ops.philox.cpu import TILE, Key, words_of_tile
+from strongticket.ops.philox.cpu import key_of as key_of
 from strongticket.ops.supermask.reference import Soft
 from strongticket.ops.team import pointer
 
 U32 = npt.NDArray[np.uint32]
 I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Keys = tuple[np.uint32, np.uint32]
 Map = Callable[..., Iterable[Any]]
 
+# Numbers of a group: addresses of scores, of levels, or the mask if there are none, and of the mask beside levels; how
+# many, if they are of one tensor; whether the last refresh settled them. A plan: how many to drop, and two keys.
+_GROUP = 5
 # Size of the evenly spaced sample that estimates the threshold.
 _SAMPLE = 1024
 # With more scores than this between two keys, narrow them again.
@@ -39,6 +43,8 @@ _MANY = 1024
 _CHUNK = 1 << 18
 # Marks summed together; at most 127, as their sum is a byte.
 _BLOCK = 64
+# Scores that stay in the nearest cache while several pairs of keys are compared with them; whole blocks.
+_STRIP = 4096
 
 _U = np.uint32
 _TWOS = np.uint64(0x0202020202020202)
@@ -46,66 +52,74 @@ _NAN_KEY, _INFINITY, _MAGNITUDE, _SIGN = _U(0xFFFFFFFF), _U(0x7F800000), _U(0x7F
 
 
 def selection(
-    scores: Sequence[Sequence[Tensor]], masks: Sequence[Sequence[Tensor]], signed: bool
-) -> Callable[[Sequence[int]], None]:
+    scores: Sequence[Sequence[Tensor]],
+    masks: Sequence[Sequence[Tensor]],
+    signed: bool,
+    levels: Sequence[Sequence[Tensor]] | None = None,
+    coats: int = 1,
+) -> Callable[[Sequence[Sequence[int]]], None]:
     """Prepare a refresh: a function that updates the masks from the current scores.
 
-    Its argument is how many of each group's scores to drop.
+    Its argument is how many of each group's scores to drop, for each coat.
 
     Args:
         scores: contiguous float32 tensors, grouped; a group's scores are ranked together, in this order.
-        masks: contiguous bool tensors like the scores, written in place.
+        masks: contiguous bool tensors like the scores, written in place: the last coat's.
         signed: rank by the score, not by its absolute value.
+        levels: contiguous uint8 tensors like the scores, written in place: how many coats keep each.
+        coats: how many masks there are, each dropping more.
     """
     # NumPy views see what the optimizer writes.
     bits = [[piece for s in group for piece in _pieces(s, np.uint32)] for group in scores]
     kept = [[piece for m in group for piece in _pieces(m, np.uint8)] for group in masks]
-    guesses: list[Keys | None] = [None] * len(bits)
+    counts = [[piece for m in group for piece in _pieces(m, np.uint8)] for group in levels or ()]
+    groups = np.zeros((len(bits), _GROUP), np.int64)
+    plans = np.ones((len(bits), coats, 3), np.int64)
+    plans[:, :, 2] = 0  # below the other key: no guess
+    for i, row in enumerate(groups):
+        if len(bits[i]) == 1:
+            addresses = (bits[i][0], counts[i][0], kept[i][0]) if counts else (bits[i][0], kept[i][0])
+            row[: len(addresses)] = [numbers.ctypes.data for numbers in addresses]
+            row[3] = bits[i][0].size
 
-    def refresh(dropped: Sequence[int]) -> None:
+    def refresh(dropped: Sequence[Sequence[int]]) -> None:
+        plans[:, :, 0] = dropped
+        if _settle(groups.ctypes.data, plans.ctypes.data, len(bits), coats, signed) == len(bits):
+            return  # nearly every refresh of a search
         threads = min(torch.get_num_threads(), max(map(len, bits), default=0))
         with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
             run = pool.map if pool else map
-            guesses[:] = [_refresh(*group, signed, run) for group in zip(bits, kept, dropped, guesses, strict=True)]
+            for i in (~groups[:, 4].astype(bool)).nonzero()[0]:
+                for coat, (rank, low, high) in enumerate(plans[i].tolist()):
+                    guess = (_U(low), _U(high)) if low <= high else None
+                    plans[i, coat, 1:] = _refresh(bits[i], kept[i], rank, guess, signed, run) or (1, 0)
+                    for count, mask in zip(counts[i], kept[i], strict=True) if counts else ():
+                        np.add(count, mask, out=count) if coat else np.copyto(count, mask)
 
     return refresh
 
 
-def product(weight: Tensor, factors: Tensor) -> Tensor:
-    """Multiply a weight by bytes; torch would first convert them to floats."""
-    out = torch.empty_like(weight)
-    _product(weight.data_ptr(), factors.data_ptr(), out.data_ptr(), weight.numel())
-    return out
-
-
-def signed_product(weight: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
-    """Multiply a weight by the signs of its scores and by a mask."""
-    out = torch.empty_like(weight)
-    _signed_product(weight.data_ptr(), scores.data_ptr(), mask.data_ptr(), out.data_ptr(), weight.numel())
-    return out
-
-
-def score_gradient(gradient: Tensor, source: Tensor, scores: Tensor, soft: Soft) -> Tensor:
+def score_gradient(
+    gradient: Tensor,
+    source: Tensor,
+    scores: Tensor,
+    soft: Soft,
+    sigmoids: Tensor | None,
+    sharpness: float,
+    places: Tensor | None,
+) -> Tensor:
     """Return the gradient of the scores, without torch's large intermediate results."""
-    given, size = (gradient.data_ptr(), source.data_ptr()), source.numel()
-    if soft in ("score", "magnitude"):
-        out = torch.empty_like(scores)
-        _score_gradient(*given, scores.data_ptr(), soft == "score", out.data_ptr(), size)
-        return out
-    # The derivative of tanh(s) is 4 p (1 - p) with p = sigmoid(2 s), which torch computes ten times as fast as tanh.
-    p, factor = (scores.detach().sigmoid(), 1.0) if soft == "sigmoid" else ((2 * scores.detach()).sigmoid_(), 4.0)
-    _sigmoid_gradient(*given, factor, p.data_ptr(), size)
-    return p
-
-
-def draw_mask(mask: Tensor, chances: Tensor, stream: Stream) -> None:
-    """Draw the uniform numbers of a stream and compare them in one pass, never storing them."""
-    _draw_mask(mask.data_ptr(), chances.data_ptr(), mask.numel(), *map(np.uint64, stream))
-
-
-def mean_magnitude(weight: Tensor, mask: Tensor) -> float:
-    """Return the mean magnitude of kept weights, added up in float64; 0 if there are none."""
-    return float(_mean_magnitude(weight.data_ptr(), mask.data_ptr(), weight.numel()))
+    out, signed = torch.empty_like(scores), soft == "score"
+    given, rest = (gradient.data_ptr(), source.data_ptr()), (out.data_ptr(), out.numel())
+    if places is not None:
+        _gradient_at_places(*given, scores.data_ptr(), places.data_ptr(), signed, *rest)
+    elif sigmoids is not None:
+        _sigmoid_gradient(*given, sigmoids.data_ptr(), sharpness, *rest)
+    elif soft == "tanh":
+        _tanh_gradient(*given, scores.data_ptr(), *rest)
+    else:
+        _score_gradient(*given, scores.data_ptr(), signed, *rest)
+    return out
 
 
 def _flat(tensor: Tensor) -> npt.NDArray[Any]:
@@ -124,10 +138,6 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
         for piece in kept:
             piece[:] = 0
         return None
-    if guess and len(bits) == 1:  # nearly every refresh of a search
-        between, threshold = _settle(kept[0], bits[0], signed, *guess, rank)
-        if between:
-            return _next_guess(guess, between, threshold, guess)
     near: list[int] = []  # scores of each piece between two keys
 
     def place_between(low: np.uint32, high: np.uint32) -> int:
@@ -156,18 +166,21 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
     threshold, chosen = _chosen(np.concatenate([keys for keys, _ in found]), place)
     for piece, (_, places) in zip(kept, found, strict=True):
         piece[places], chosen = chosen[: len(places)], chosen[len(places) :]
-    return _next_guess(keys, sum(near), threshold, guess)
+    here = int(threshold)
+    moved = abs(here - sum(map(int, guess)) // 2) if guess else 0
+    low, high = _next_guess(int(keys[0]), int(keys[1]), sum(near), total, here, moved)
+    return _U(low), _U(high)
 
 
-def _next_guess(keys: Keys, between: int, threshold: np.uint32, guess: Keys | None) -> Keys:
+@njit(nogil=True, cache=True)
+def _next_guess(low: int, high: int, between: int, total: int, here: int, moved: int) -> tuple[int, int]:
     """Guess two keys around the next threshold, from those around this one and the number of scores between them.
 
-    They enclose as many scores as are ranked at once, or are far enough apart for the threshold to move as it did.
+    They enclose a quarter as many scores as are ranked at once, at most a 32nd, or are far enough apart for the
+    threshold to move as it did.
     """
-    low, high, here = int(keys[0]), int(keys[1]), int(threshold)
-    moved = abs(here - sum(map(int, guess)) // 2) if guess else 0
-    margin = max((high - low) * _MANY // (4 * between), 2 * moved) + 1
-    return _U(max(0, here - margin)), _U(min(int(_NAN_KEY), here + margin))
+    margin = max((high - low) * min(_MANY, total // 8) // (8 * between), 2 * moved) + 1
+    return max(0, here - margin), min(int(_NAN_KEY), here + margin)
 
 
 def _narrowed(low: np.uint32, high: np.uint32, share: float) -> Keys:
@@ -259,32 +272,103 @@ def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
     return threshold, chosen
 
 
-@njit(nogil=True, cache=True)
-def _settle(kept: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32, rank: int) -> tuple[int, np.uint32]:
-    """Make one tensor's mask by two keys; return how many scores lie between, 0 if the threshold does not."""
-    below, between = _mark(kept, bits, signed, low, high)
-    if not below <= rank < below + between:
-        return 0, low
-    keys, places = _marked(kept, bits, signed, int(between))
-    threshold, chosen = _chosen(keys, int(rank - below))
-    for i in range(places.size):
-        kept[places[i]] = chosen[i]
-    return int(between), threshold
-
-
 # Numba needs longer to look into an array than to multiply some thousand numbers: these kernels take addresses.
 
 
+@part
+def _levels(levels: U8, bits: U32, signed: bool, plan: I64, counts: I64, places: I32) -> None:
+    """Count for each score the pairs of keys that it is not below.
+
+    `counts` gets for each pair how many scores are not below it, above it, and between, whose `places` are collected.
+    """
+    for start in range(0, levels.size, _STRIP):
+        codes, words = levels[start : start + _STRIP], bits[start : start + _STRIP]
+        codes[:] = 0
+        for coat in range(len(plan)):
+            low, high = _U(plan[coat, 1]), _U(plan[coat, 2])
+            for i in range(codes.size):
+                key = _key(words[i], signed)
+                codes[i] += np.uint8(key >= low) + np.uint8(key > high)  # odd between two keys
+        for coat in range(len(plan)):
+            between, above = np.uint8(2 * coat + 1), np.uint8(2 * coat + 2)
+            whole = codes.size // _BLOCK * _BLOCK
+            for block in range(0, whole, _BLOCK):
+                ones, twos = np.uint8(0), np.uint8(0)
+                for i in range(_BLOCK):
+                    # Bytes, so that a CPU adds many at once.
+                    ones = np.uint8(ones + np.uint8(codes[block + i] >= between))
+                    twos = np.uint8(twos + np.uint8(codes[block + i] >= above))
+                counts[coat, 0] += ones
+                counts[coat, 1] += twos
+                if ones != twos:
+                    _append(places[coat], counts[coat], codes, between, block, block + _BLOCK, start)
+            for i in range(whole, codes.size):
+                counts[coat, 0] += codes[i] >= between
+                counts[coat, 1] += codes[i] >= above
+            _append(places[coat], counts[coat], codes, between, whole, codes.size, start)
+        for i in range(codes.size):
+            codes[i] = codes[i] >> np.uint8(1)
+
+
+@njit(inline="always")
+def _append(places: I32, counts: I64, codes: U8, code: np.uint8, first: int, stop: int, start: int) -> None:
+    for i in range(first, stop):
+        if codes[i] == code:
+            places[counts[2]] = start + i
+            counts[2] += 1
+
+
 @kernel
-def _product(weight_at: int, factors_at: int, out_at: int, size: int) -> None:
+def _settle(groups_at: int, plans_at: int, groups: int, coats: int, signed: bool) -> int:
+    """Make the masks of groups whose thresholds all lie between their keys; return how many, and guess new keys."""
+    rows, settled = carray(pointer(groups_at), (groups, _GROUP), np.int64), 0
+    plans = carray(pointer(plans_at), (groups, coats, 3), np.int64)
+    for group in range(groups):
+        row, plan, size = rows[group], plans[group], rows[group, 3]
+        ready, last = size > 0, np.int64(-1)  # not of several pieces
+        for coat in range(coats):
+            ready = ready and last < plan[coat, 1] <= plan[coat, 2]
+            last = plan[coat, 2]
+        row[4] = ready
+        if not ready:
+            continue
+        bits, levels = carray(pointer(row[0]), size, np.uint32), carray(pointer(row[1]), size, np.uint8)
+        counts, places = np.zeros((coats, 3), np.int64), np.empty((coats, size), np.int32)
+        _levels(levels, bits, signed, plan, counts, places)
+        for coat in range(coats):
+            ready = ready and size - counts[coat, 0] <= plan[coat, 0] < size - counts[coat, 1]
+        row[4] = ready
+        if not ready:
+            continue
+        for coat in range(coats):
+            rank, low, high = plan[coat]
+            near = places[coat, : counts[coat, 2]]
+            threshold, chosen = _chosen(_keys(bits[near], signed), rank - (size - counts[coat, 0]))
+            for i in range(near.size):
+                levels[near[i]] = coat + chosen[i]
+            here = int(threshold)
+            moved = abs(here - (low + high) // 2)
+            plan[coat, 1], plan[coat, 2] = _next_guess(low, high, near.size, size, here, moved)
+        if row[2]:
+            mask = carray(pointer(row[2]), size, np.uint8)
+            for i in range(size):
+                mask[i] = levels[i] == coats
+        settled += 1
+    return settled
+
+
+@kernel
+def product(weight_at: int, factors_at: int, scale: float, out_at: int, size: int) -> None:
+    """Multiply a weight by a number and by bytes; torch would first convert them to floats."""
     weight, out = carray(pointer(weight_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    factors = carray(pointer(factors_at), size, np.uint8)
+    factors, times = carray(pointer(factors_at), size, np.uint8), np.float32(scale)
     for i in range(size):
-        out[i] = weight[i] * np.float32(factors[i])
+        out[i] = times * weight[i] * np.float32(factors[i])
 
 
 @kernel
-def _signed_product(weight_at: int, scores_at: int, mask_at: int, out_at: int, size: int) -> None:
+def signed_product(weight_at: int, scores_at: int, mask_at: int, out_at: int, size: int) -> None:
+    """Multiply a weight by the signs of its scores and by a mask."""
     weight, scores = carray(pointer(weight_at), size, np.float32), carray(pointer(scores_at), size, np.float32)
     mask, out = carray(pointer(mask_at), size, np.uint8), carray(pointer(out_at), size, np.float32)
     for i in range(size):
@@ -305,22 +389,96 @@ def _score_gradient(gradient_at: int, source_at: int, scores_at: int, signed: bo
 
 
 @kernel
-def _sigmoid_gradient(gradient_at: int, source_at: int, factor: float, p_at: int, size: int) -> None:
-    """Replace probabilities by the gradient of the scores."""
-    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
-    p, times = carray(pointer(p_at), size, np.float32), np.float32(factor)
+def _gradient_at_places(
+    gradient_at: int, source_at: int, scores_at: int, places_at: int, signed: bool, out_at: int, size: int
+) -> None:
+    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.float32)
+    places = carray(pointer(places_at), size, np.int64)
+    whole = places[size - 1] + 1 if size else 0
+    gradient, source = carray(pointer(gradient_at), whole, np.float32), carray(pointer(source_at), whole, np.float32)
     for i in range(size):
-        p[i] = gradient[i] * source[i] * (np.float32(1) - p[i]) * p[i] * times
+        at = places[i]
+        sign = np.float32(1) if signed else np.float32(scores[i] > 0) - np.float32(scores[i] < 0)
+        out[i] = gradient[at] * source[at] * sign
 
 
 @kernel
-def _draw_mask(
-    mask_at: int, chances_at: int, size: int, key0: np.uint64, key1: np.uint64, high0: np.uint64, high1: np.uint64
-) -> None:
+def at_least_half(scores_at: int, out_at: int, size: int) -> None:
+    """Compare scores with 0.5; torch needs seven times as long."""
+    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.uint8)
+    for i in range(size):
+        out[i] = scores[i] >= np.float32(0.5)
+
+
+@kernel
+def clamp_kept(scores_at: int, mask_at: int, size: int) -> None:
+    """Clamp kept scores to [0, 1], and set the others to -1."""
+    scores, mask = carray(pointer(scores_at), size, np.float32), carray(pointer(mask_at), size, np.uint8)
+    for i in range(size):
+        s, kept = scores[i], np.float32(mask[i])
+        s = np.float32(0) if s < 0 else s  # NaN stays
+        s = np.float32(1) if s > 1 else s
+        scores[i] = s * kept + (kept - np.float32(1))
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})  # as torch adds a multiple, rounding once if the CPU can
+def pull_kept(gradient_at: int, scores_at: int, mask_at: int, l2: float, size: int) -> None:
+    """Pull kept scores toward 0, and stop the others."""
+    gradient, scores = carray(pointer(gradient_at), size, np.float32), carray(pointer(scores_at), size, np.float32)
+    mask, times = carray(pointer(mask_at), size, np.uint8), np.float32(l2)
+    for i in range(size):
+        gradient[i] = (gradient[i] + times * scores[i]) * np.float32(mask[i])
+
+
+@kernel
+def add_slopes(gradient_at: int, p_at: int, factor: float, size: int) -> None:
+    """Add the slopes of sigmoids times a number."""
+    gradient, p = carray(pointer(gradient_at), size, np.float32), carray(pointer(p_at), size, np.float32)
+    times = np.float32(factor)
+    for i in range(size):
+        gradient[i] += (np.float32(1) - p[i]) * (p[i] * times)
+
+
+@kernel
+def _sigmoid_gradient(gradient_at: int, source_at: int, p_at: int, factor: float, out_at: int, size: int) -> None:
+    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
+    p, out = carray(pointer(p_at), size, np.float32), carray(pointer(out_at), size, np.float32)
+    times = np.float32(factor)
+    for i in range(size):
+        out[i] = gradient[i] * source[i] * (np.float32(1) - p[i]) * p[i] * times
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # a check for zero would keep divisions out of vectors
+def _tanh_gradient(gradient_at: int, source_at: int, scores_at: int, out_at: int, size: int) -> None:
+    """Multiply by the slope of tanh, 4 e / (1 + e)^2 with e = exp(-2 |s|): a power of two and a Taylor polynomial."""
+    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
+    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.float32)
+    tile = np.empty(TILE, np.float32)
+    patterns = tile.view(np.int32)
+    for start in range(0, size, TILE):
+        g, v = gradient[start : start + TILE], source[start : start + TILE]
+        s, o = scores[start : start + TILE], out[start : start + TILE]
+        for i in range(s.size):
+            x = np.float32(-2 / math.log(2)) * abs(s[i])
+            x = np.float32(-126) if x < np.float32(-126) else x  # where float32 numbers begin; NaN stays
+            whole = np.int32((x if x >= np.float32(-126) else np.float32(0)) - np.float32(0.5))
+            t = (x - np.float32(whole)) * np.float32(math.log(2))
+            e = np.float32(1 / 120) + np.float32(1 / 720) * t
+            e = np.float32(1 / 6) + (np.float32(1 / 24) + e * t) * t
+            tile[i] = np.float32(1) + (np.float32(1) + (np.float32(1 / 2) + e * t) * t) * t
+            patterns[i] += whole << np.int32(23)
+        for i in range(s.size):
+            e, d = tile[i], np.float32(1) + tile[i]
+            o[i] = g[i] * v[i] * (np.float32(4) * e / (d * d))
+
+
+@kernel
+def draw_mask(mask_at: int, chances_at: int, size: int, key: Key) -> None:
+    """Draw the uniform numbers of a stream and compare them in one pass, never storing them."""
     mask, chances = carray(pointer(mask_at), size, np.uint8), carray(pointer(chances_at), size, np.float32)
     words, planes = np.empty(TILE, np.uint32), np.empty((4, TILE // 4), np.uint32)
     for start in range(0, size, TILE):
-        words_of_tile(words, planes, start // 4, key0, key1, high0, high1)
+        words_of_tile(words, planes, start // 4, key)
         kept, p = mask[start : start + TILE], chances[start : start + TILE]  # slices, which vectorise: a third the time
         for i in range(kept.size):
             # The number as `random_weights` rounds it, which a power of two does not change.
@@ -329,7 +487,8 @@ def _draw_mask(
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
-def _mean_magnitude(weight_at: int, mask_at: int, size: int) -> float:
+def mean_magnitude(weight_at: int, mask_at: int, size: int) -> float:
+    """Return the mean magnitude of kept weights, added up in float64; 0 if there are none."""
     weight, mask = carray(pointer(weight_at), size, np.float32), carray(pointer(mask_at), size, np.uint8)
     total, count = 0.0, 0
     for i in range(size):

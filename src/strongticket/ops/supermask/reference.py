@@ -47,7 +47,7 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
     return value
 
 
-def through_soft(gradient: Tensor, scores: Tensor, soft: Soft) -> Tensor:
+def through_soft(gradient: Tensor, scores: Tensor, soft: Soft, sigmoids: Tensor | None) -> Tensor:
     """Return the gradient of the scores from that of a function of them."""
     match soft:
         case "score":
@@ -55,7 +55,8 @@ def through_soft(gradient: Tensor, scores: Tensor, soft: Soft) -> Tensor:
         case "magnitude":
             return gradient * scores.sign()
         case "sigmoid":
-            return torch.ops.aten.sigmoid_backward(gradient, scores.sigmoid())  # type: ignore[no-any-return]
+            assert sigmoids is not None
+            return torch.ops.aten.sigmoid_backward(gradient, sigmoids)  # type: ignore[no-any-return]
         case "tanh":
             return torch.ops.aten.tanh_backward(gradient, scores.tanh())  # type: ignore[no-any-return]
 
