@@ -297,6 +297,22 @@ def test_merged_shapes_must_fit() -> None:
         FeedForward([torch.ones(2, 2)], [torch.ones(5)])
 
 
+def test_without_widths_every_entry_gets_twenty_items() -> None:
+    wide, tall = torch.randn(3, 5, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    assert st.construct_linear(tall) == st.construct_linear(tall, hidden_width=60)
+    assert st.construct_linear(wide, blocks="smaller").architecture["hidden_width"] == 60
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert st.construct_feedforward(network).architecture["hidden_widths"] == [80, 60]
+    assert st.construct_feedforward(network, assignment="equal").architecture["hidden_widths"] == [80, 120]
+    attention = nn.MultiheadAttention(2, 1)
+    assert st.construct_attention(attention) == st.construct_attention(attention, key_width=40, value_width=40)
+    target = random_transformer(2, 1, key_width=2, generator=torch.Generator().manual_seed(0))
+    block, *_ = st.construct_transformer(target).architecture["blocks"]
+    sizes = block["feedforward"]["sizes"]
+    assert block["attention"]["key_width"] == block["attention"]["value_width"] == 20 * sizes[0]
+    assert block["feedforward"]["hidden_widths"] == [20 * max(2 * sizes[0], math.lcm(*sizes[:-1]))] * (len(sizes) - 1)
+
+
 def test_same_seed_same_identity() -> None:
     target = random_attention(1, 2, 2, bias=True, seed=0)
     first, again, other = (

@@ -195,7 +195,7 @@ def test_linear_maps_as_arrays_and_of_several_types() -> None:
     x = on_sphere(2, 4, 5, norm=1.0, seed=3)
     arrays: list[Any] = [linear.weight.detach().numpy() for linear in maps]
     for given in (arrays, [array.tolist() for array in arrays], [maps[0], *arrays[1:]]):
-        torch.testing.assert_close(st.Attention.from_linears(*given, n_heads=2)(x), plain_attention(x, *maps))
+        torch.testing.assert_close(st.Attention.from_linears(*given, 2)(x), plain_attention(x, *maps))
     mixed = st.Attention.from_linears(maps[0].float(), *maps[1:], n_heads=2)
     assert {parameter.dtype for parameter in mixed.parameters()} == {torch.float64}
 

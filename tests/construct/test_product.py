@@ -1,5 +1,7 @@
 """Lemma 7 and the ReLU sign split, entry by entry."""
 
+import math
+from contextvars import copy_context
 from fractions import Fraction
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from strongticket.construct import norms, product, source
+from strongticket.construct import norms, product
 from strongticket.construct.certify import input_norm_of
 from strongticket.construct.norms import spectral_norm
 from strongticket.construct.product import prune_product
@@ -93,7 +95,7 @@ def test_unreachable_entries_are_listed_with_what_they_miss() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch, axis: int) -> None:
-    """However little is drawn, solved and added up at a time, the answer is the same."""
+    """However little is solved and added up at a time, the answer is the same."""
     blocked = RandomMatrix(name="b", coordinates=5, units=64, unit_axis=axis, scale=1.0)
     free = RandomMatrix(name="f", coordinates=7, units=64, unit_axis=1 - axis, scale=1.0)
     target = torch.rand(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -101,7 +103,6 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch, axis: int) -> No
         how = {"assignment": owners((12, 12, 12, 12, 12), 64), "signs": signs, "seed": 3}
         whole = prune_product(target, blocked, free, **how)
         with monkeypatch.context() as patch:
-            patch.setattr(source, "_DRAWN_AT_ONCE", 130)
             patch.setattr(product, "_SOLVED_AT_ONCE", 130)
             patch.setattr(product, "_SUMMED_AT_ONCE", 60)
             pieces = prune_product(target, blocked, free, **how)
@@ -163,6 +164,73 @@ def test_norms_of_large_matrices_are_close_upper_bounds(spectrum: Tensor, closen
     exact = float(spectrum.max())
     # The factors are orthogonal to a few units in the last place.
     assert exact * (1 - 1e-13) <= spectral_norm(left * spectrum @ right.T) <= exact * (1 + closeness)
+
+
+@pytest.mark.parametrize("columns", [385, 500, 1000])
+def test_norms_are_close_where_few_directions_are_different(columns: int) -> None:
+    """The identity and matrices of rank one: rounding leaves the direction that is there already."""
+    ones = torch.ones(columns + 1, columns, dtype=torch.float64)
+    for matrix, exact in ((torch.eye(columns), 1.0), (ones, math.sqrt(columns * (columns + 1)))):
+        assert exact * (1 - 1e-13) <= spectral_norm(matrix) <= exact * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 8])
+def test_half_of_a_gram_matrix_gives_the_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrices = torch.randn(2, 9, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(norms, "_COLUMNS", columns)
+    torch.testing.assert_close(norms._gram(matrices), matrices.mT @ matrices, rtol=0, atol=1e-14)
+
+
+@given(
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 9),
+    spread=st.integers(0, 60),
+    widest=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=50)
+def test_norms_of_groups_of_columns_are_upper_bounds(
+    rows: int, columns: int, spread: int, widest: int, seed: int
+) -> None:
+    """In each of a batch; columns are of sizes that differ by up to 2^60, and some are 0."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (
+        2.0 ** -(spread * torch.rand(3, 1, columns, generator=generator))
+        * torch.tensor([0.0, 1.0, 1.0, 1.0])[torch.randint(4, (3, 1, columns), generator=generator)]
+    )
+    matrices = sizes * torch.randn(3, rows, columns, generator=generator, dtype=torch.float64)
+    bounds, groups = norms_in_groups(matrices, widest), math.ceil(min(rows, columns) / widest)
+    for exact, bound in zip(torch.linalg.matrix_norm(matrices, ord=2).tolist(), bounds, strict=True):
+        assert exact * (1 - 1e-14) <= bound <= exact * math.sqrt(groups) * (1 + 1e-6)
+
+
+def norms_in_groups(matrices: Tensor, widest: int) -> list[float]:
+    def bounds() -> list[float]:
+        norms._widest_group.set(widest)
+        return norms._norms_by_cholesky(matrices)
+
+    return copy_context().run(bounds)
+
+
+def test_norms_of_groups_are_close_where_few_entries_or_one_direction_make_them() -> None:
+    """Of one direction the sum of squares is exact; large entries are in one group, wherever their columns are."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 60, 1, generator=generator, dtype=torch.float64)
+    errors = 1e-3 * torch.randn(60, 60, generator=generator, dtype=torch.float64)
+    errors[torch.arange(0, 60, 6), torch.arange(0, 60, 6)] = 1.0
+    for matrix in (x @ y.T, (x + 0 * y) @ torch.ones(1, 60, dtype=torch.float64), errors, errors.T):
+        exact = torch.linalg.matrix_norm(matrix, ord=2).item()
+        (bound,) = norms_in_groups(matrix[None], widest=15)
+        assert exact * (1 - 1e-14) <= bound <= 1.01 * exact
+
+
+def test_wide_matrices_are_divided() -> None:
+    """Orthogonal columns of one size are the worst case: sqrt 2 times too large for two groups."""
+    wide = torch.eye(2 * 2048 + 1, 2049, dtype=torch.float64)
+    with norms.undivided():
+        assert spectral_norm(wide) == pytest.approx(1, rel=1e-6)
+    assert spectral_norm(wide) == spectral_norm(wide.T) == pytest.approx(math.sqrt(2), rel=1e-6)
+    assert spectral_norm(wide[:, :2048]) == pytest.approx(1, rel=1e-6)
 
 
 def test_norms_of_long_vectors_are_upper_bounds() -> None:

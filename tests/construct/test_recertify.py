@@ -1,5 +1,7 @@
 import json
+import math
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,10 +12,14 @@ from torch import nn
 
 import strongticket as st
 from strongticket.bounds.upward import up_digits
-from strongticket.construct.recertify import failures, recertify
+from strongticket.construct import certify, norms
+from strongticket.construct.linear import plan_linear
+from strongticket.construct.plan import Wanted
+from strongticket.construct.recertify import _out_of_reach, failures, recertify
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
+from strongticket.ops.ordered import ordered_product
 from strongticket.tickets.build import Form
 from strongticket.tickets.content import digest_of_tensors
 from tests.construct.test_construct import draw, random_attention
@@ -89,6 +95,26 @@ def test_a_certificate_may_not_be_too_small_by_more_than_norms_differ() -> None:
     assert len(told(recomputed * (1 - 2e-9))) == 1
 
 
+@pytest.mark.parametrize("construct", [st.construct_linear, st.construct_feedforward])
+def test_certificates_of_wide_matrices_made_by_the_first_release_are_confirmed(
+    construct: Callable[..., st.Ticket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were bounded in one piece, which is closer. What the masks give is still refused below that."""
+    monkeypatch.setattr(norms, "_widest_group", ContextVar("_widest_group", default=5))
+    monkeypatch.setattr(norms, "_SMALL", 4)
+    target = draw(12, 11, seed=0)
+    with norms.undivided():
+        before = construct(target, hidden_width=11 * 12)
+    now = construct(target, hidden_width=11 * 12)
+    assert now.identity == before.identity
+    assert before.certificate.error < 0.9 * now.certificate.error
+    assert st.verify(before, target).ok
+    assert st.verify(now, target).ok
+    less = replace(before.certificate, error=0.999 * before.certificate.error)
+    (failure,) = st.verify(forged(before, certificate=less), target).failures
+    assert "the masks and the target give" in failure
+
+
 @pytest.mark.parametrize(("d_out", "items", "rows"), [(1, 28, 1), (2, 24, 2), (8, 24, 1)])
 def test_what_errs_little_more_than_rounding_is_confirmed(d_out: int, items: int, rows: int) -> None:
     """Where the free matrix keeps less than the one with blocks: few outputs, or few that are not 0."""
@@ -146,6 +172,74 @@ def test_no_claim_of_the_details_can_be_forged(name: str) -> None:
                 continue
             (failure,) = failures(forged(ticket, certificate=replace(ticket.certificate, details=claimed)), target)
             assert "\n" not in failure
+
+
+def out_of_reach() -> list[tuple[st.Ticket, dict[str, torch.Tensor]]]:
+    """Tickets of every kind of product, with more entries out of reach than are listed."""
+    matrix = 9 * draw(4, 3, seed=5)
+    network = FeedForward([9 * draw(3, 2, seed=0), 9 * draw(2, 3, seed=1)], [draw(3, seed=2), None])
+    attention = random_attention(2, 3, 2, bias=True, seed=0)
+    large = Attention(9 * attention.query, attention.key, attention.value, 9 * attention.output, attention.output_bias)
+    return [
+        (st.construct_linear(matrix, hidden_width=9), {"weight": matrix}),
+        (st.construct_feedforward(network, hidden_width=6), network.state_dict()),
+        (st.construct_attention(large, key_width=6, value_width=6), large.state_dict()),
+        (st.construct_attention(large, key_width=6, value_width=6, blocks="smaller"), large.state_dict()),
+    ]
+
+
+@pytest.mark.parametrize("listed", [3, certify.LISTED])
+def test_entries_out_of_reach_are_counted_again(listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify, "LISTED", listed)
+    for ticket, target in out_of_reach():
+        said = ticket.certificate.details["unreachable"]
+        count, worst = said["count"], said["worst"]
+        assert count > 3
+        assert len(worst) == min(count, listed)
+        assert failures(ticket, target) == []
+        for forgery in (
+            {"count": count + 1, "worst": worst},
+            {"count": count - 1, "worst": worst},
+            {"count": count - 1, "worst": worst[:-1]},
+            {"count": count - 1, "worst": worst[1:]},
+            {"count": count, "worst": worst[1:]},
+            {"count": 0, "worst": []},
+            {"count": count, "worst": [*worst[:-1], worst[0]]},
+        ):
+            details = {**ticket.certificate.details, "unreachable": forgery}
+            (failure,) = failures(forged(ticket, certificate=replace(ticket.certificate, details=details)), target)
+            assert failure.startswith("the certificate's details.unreachable.")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_construction_counts_as_out_of_reach_is_confirmed(seed: int) -> None:
+    """Zeros, few items, and entries that are exactly an end of what their items reach."""
+    target = draw(6, 6, seed=seed).double() * (draw(6, 6, seed=seed + 9) > 0)
+    for width in (6, 12, 30):
+        ticket = st.construct_linear(target, hidden_width=width, seed=seed)
+        assert failures(ticket, {"weight": target}) == []
+        weights = ticket.materialize()
+        reached = ordered_product(weights["second"].double(), weights["first"].double().T)
+        again = st.construct_linear(reached, hidden_width=width, seed=seed, assignment="equal")
+        assert failures(again, {"weight": reached}) == []
+        network = FeedForward([target, target.T], [None, None])
+        ticket = st.construct_feedforward(network, hidden_width=2 * width, seed=seed)
+        assert failures(ticket, network.state_dict()) == []
+
+
+def test_rounding_decides_at_the_end_of_what_many_items_reach_however_few_the_others_are() -> None:
+    """The ends are the sums of all positive items, rounded once; one input has nearly all units, the other one."""
+    product = plan_linear(torch.zeros(3, 2), 2000, "theory").products["product"].product
+    owners = torch.tensor([0] * 1999 + [1])
+    masks = (st.owner_mask(product.blocked.shape, product.blocked.unit_axis, owners), st.FullMask(product.free.shape))
+    drawn = zip((product.blocked, product.free), masks, strict=True)
+    ticket = st.Ticket(seed=0, tensors=[st.RandomTensor(name=m.name, mask=mask, scale=m.scale) for m, mask in drawn])
+    weights = ticket.materialize()
+    items = weights["second"].double()[:, None] * weights["first"].double().T  # (outputs, inputs, units)
+    ends = torch.tensor([[math.fsum(sums) for sums in of] for of in items.clamp(min=0).tolist()], dtype=torch.float64)
+    for beyond, surely, perhaps in ((0.0, False, True), (1e-9, True, True), (-1e-9, False, False)):
+        found = _out_of_reach(ticket, Wanted(product, ends + beyond))
+        assert [part.unique().tolist() for part in found] == [[surely], [perhaps]]
 
 
 def test_key_width_is_the_tensors_own() -> None:

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 
 import strongticket as st
-from strongticket.construct.places import Place, through_attention, through_network, through_norm
+from strongticket.construct.places import (
+    Place,
+    _softmax_roundings,
+    through_attention,
+    through_head,
+    through_network,
+    through_norm,
+)
 from strongticket.construct.recertify import examine
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention, causal_mask
@@ -243,6 +250,29 @@ def test_the_radius_covers_what_float64_rounds(scale: float) -> None:
         assert (off > 0).any()
         assert (off <= place.radius.numpy()).all()
         assert (place.radius <= 1e-11 * scale**3).all()
+
+
+def test_one_head_of_several_sequences_is_followed_as_each_alone() -> None:
+    query, key, value = (
+        Place(
+            draw(3, 5, 4, seed=seed, scale=3.0), draw(3, 5, seed=seed).abs() / 99, draw(3, 5, seed=seed + 9).abs() / 99
+        )
+        for seed in range(3)
+    )
+    together = through_head(query, key, value, 0.5, None)
+    for n in range(3):
+        one = (Place(place.centre[n], place.radius[n], place.error[n]) for place in (query, key, value))
+        alone = through_head(*one, 0.5, None)
+        for part in ("centre", "radius", "error"):
+            torch.testing.assert_close(getattr(together, part)[n], getattr(alone, part), rtol=1e-12, atol=0)
+
+
+def test_a_softmax_rounds_scores_of_either_sign_alike_and_more_with_more_to_add_up() -> None:
+    scores = draw(2, 7, 7, seed=0, scale=1e4).abs()
+    assert torch.equal(_softmax_roundings(-scores, 3), _softmax_roundings(scores, 3))
+    assert (_softmax_roundings(scores, 3) > 2**-53 * 2 * scores.amax(dim=(1, 2))).all()
+    assert (_softmax_roundings(scores, 4) > _softmax_roundings(scores, 3)).all()
+    assert (_softmax_roundings(scores, 3) > _softmax_roundings(scores[:, :, :6], 3)).all()
 
 
 def test_samples_so_short_that_squares_vanish() -> None:

@@ -22,6 +22,7 @@ from strongticket.construct.chance import (
 from strongticket.construct.linear import plan_linear
 from strongticket.construct.width_for import width_for
 from strongticket.models.transformer import Block, FeedForward, Transformer
+from strongticket.ops.rng import random_weights
 from tests.construct.test_construct import draw, random_attention
 
 
@@ -94,6 +95,18 @@ def test_the_least_width_is_enough_and_one_item_fewer_is_not(name: str) -> None:
     assert by_items[answer.found.items - 1].failures.count > 1
     assert answer.theorem_items > answer.found.items
     assert width_for(target, tol=0.05, failure=0.1, sources=10) == answer
+
+
+def test_a_source_that_is_refused_has_failed() -> None:
+    """Any error would do here, so a source fails only if it has no unit of one sign: with two units, half of them."""
+    target, seeds = torch.full((1, 1), 0.5), range(20)
+    network = FeedForward([target], [None])
+    answer = width_for(network, tol=100.0, failure=0.2, sources=len(seeds))
+    one_sign = sum(int((random_weights(s, "layer.0.first", (2, 1)) > 0).sum()) != 1 for s in seeds)
+    (two,) = (tried for tried in answer.tried if tried.items == 2)
+    assert two.failures.count == one_sign > 4
+    assert answer.found is not None
+    assert answer.found.items > 2
 
 
 def test_what_no_width_does_is_said() -> None:

@@ -9,32 +9,18 @@ are exchanged until no sum is hard to meet.
 import math
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strongticket.construct.slots import Signs, slots_of
 from strongticket.construct.source import RandomMatrix, check_option, equal_blocks, owners_of
+from strongticket.errors import InfeasibleError
 
 Assignment = Literal["adaptive", "equal"]
-F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
 
-# A slot wants weights whose sums spread over this many times its largest target. Larger weights increase the error,
-# smaller ones leave entries out of reach. Between 1 and 2 the errors were within a fifth of each other.
-_SPREAD = 1.5
-# If possible, a weight differs from the wanted one by at most half of that plus this much. The second number is divided
-# by the number of slots: where there are few, a unit has little choice.
-_NEAR, _NEAR_OF_FEW = 0.05, 2.0
-# Targets are clamped here, in units of the largest item: this is far out of reach, and squares do not overflow.
-_OUT_OF_REACH = 1e6
 # Up to this many subset sums, both assignments are solved: luck matters, and solving takes milliseconds. Beyond that,
 # only the better one is solved if the other's predicted sum of squares is this many times larger.
 _SOLVED_BOTH, _DECISIVE = 512, 64.0
-# A slot with large targets gets up to this many items; each of the others gives up at most this many for it.
-_MOST_ITEMS, _GIVEN_AWAY = 64, 2
 # Rounds of exchanges: the minimum, and the number per slot for up to 20 items. Each further item makes the sums take
 # 1.4 times as long, so the rounds may too, up to the point where no exchange is left to make.
 _MIN_ROUNDS, _ROUNDS_PER_SLOT, _MAX_ROUNDS_PER_SLOT = 256, 2, 32
@@ -93,70 +79,39 @@ def assign(
         )
     from strongticket.construct import exchange  # numba is slow to import
 
-    drawn, second = blocked.draw(seed, device).cpu(), weights.cpu()
+    own, second = blocked.own(seed, device), weights.cpu()
     # The second matrix both ways round: all weights of a unit together, and all weights to an output.
-    own, by_unit = drawn.T.numpy(), second.T.contiguous().numpy()
+    by_unit = exchange.transposed(second.numpy())
     # Items are measured in units of the largest possible one, so that nothing depends on the scale of the matrices.
     unit = blocked.scale * free.scale
-    wanted_sums = (target.detach().cpu() * (divisor / unit)).clamp(-_OUT_OF_REACH, _OUT_OF_REACH)
-    columns = wanted_sums.T.repeat_interleave(signs.slots, dim=0).contiguous().numpy()  # (slots, free coordinates)
-    largest = np.abs(columns).max(axis=1)
-    quotas = _quotas(largest, blocked.units)
-    wanted = _wanted_weights(largest, quotas, blocked.scale)
-    near = (wanted / 2 + (_NEAR + _NEAR_OF_FEW / slots) * blocked.scale).astype(np.float32)
-
-    slot = exchange.share_out(own, quotas, wanted, near, signs.value)
+    merged = target.detach().cpu().contiguous().numpy()
+    columns = exchange.sums_by_slot(merged, divisor / unit, slots)  # (slots, free coordinates)
+    quotas, wanted, near = exchange.wishes(columns, blocked.units, blocked.scale)
+    slot, unserved = exchange.share_out(own, quotas, wanted, near, signs.value)
+    if unserved >= 0:
+        j, negative = divmod(unserved, signs.slots)
+        raise InfeasibleError(
+            f"{width}={blocked.units} with seed {seed} leaves input {j} without a hidden unit of "
+            f"{'negative' if negative else 'positive'} weight, whichever inputs the units serve. "
+            "Use more units, another seed, or assignment='equal', which counts such entries as out of reach."
+        )
     rounds = max(_MIN_ROUNDS, slots * _rounds_per_slot(blocked.units // slots))
-    found = exchange.exchange(own, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds)
-    chosen, in_blocks = (
-        Assigned(owners, torch.from_numpy(own[np.arange(blocked.units), owners.numpy()]), how)
-        for owners, how in ((torch.from_numpy(slot // signs.slots), "adaptive"), (equal, "equal"))
+    by_coordinate = exchange.copy_by_coordinate(own, rounds)
+    found = exchange.exchange(
+        own, by_coordinate, second.numpy(), by_unit, slot, columns, wanted, near, signs.value, unit, rounds
     )
-    equal_slot = slots_of(equal, in_blocks.own, signs).numpy()
+
+    def serving(owners: Tensor, how: str) -> Assigned:
+        weights = torch.from_numpy(exchange.weights_to(own, owners.numpy()))
+        return Assigned(owners, weights if device is None else weights.to(device), how)
+
+    in_blocks = serving(equal, "equal")
+    equal_slot = slots_of(equal, in_blocks.own, signs).cpu().numpy()
     known = exchange.predicted_squares(own, by_unit, equal_slot, columns, signs.value, unit)
     lead = math.inf if columns.size <= _SOLVED_BOTH else _DECISIVE
-    ways = [chosen] if found <= lead * known else []
+    ways = [serving(torch.from_numpy(slot // signs.slots), "adaptive")] if found <= lead * known else []
     ways += [in_blocks] if known <= lead * found else []
-    return [way._replace(own=way.own.to(weights.device)) for way in ways]
-
-
-def _quotas(largest: F64, units: int) -> I64:
-    """Divide units evenly, with more for a slot whose largest target would otherwise be out of reach."""
-    slots = len(largest)
-    even = units // slots
-    # Of n items u v with u = 1, the positive ones add up to n / 4 on average; allow half as many again.
-    needed = np.minimum(np.ceil(6 * largest) + 4, _MOST_ITEMS).astype(np.int64)
-    most = max(even, int(needed.max()))
-    while True:
-        quotas: I64 = np.maximum(np.minimum(needed, most), even - _GIVEN_AWAY)
-        spare = units - int(quotas.sum())
-        if spare >= 0 or most <= even:
-            break
-        most -= 1
-    if spare < 0:
-        quotas, spare = np.full(slots, even), units - even * slots
-    return _filled(quotas, spare)
-
-
-def _filled(quotas: I64, spare: int) -> I64:
-    """Add spare units one at a time, each to the first of the slots with the fewest."""
-    ordered = np.sort(quotas)
-    before = np.cumsum(ordered) - ordered
-    # Those that are reached before the units run out; slot i is, once all smaller ones have grown to its size.
-    reached = int(np.count_nonzero(ordered * np.arange(len(ordered)) - before <= spare))
-    level, rest = divmod(spare + int(ordered[:reached].sum()), reached)
-    filled: I64 = np.maximum(quotas, level)
-    filled[np.flatnonzero(filled == level)[:rest]] += 1
-    return filled
-
-
-def _wanted_weights(largest: F64, quotas: I64, scale: float) -> F32:
-    """Choose the size of each slot's weights so that its sums spread as far as its largest target requires."""
-    # For n items u v with v uniform on [-1, 1], each kept with probability 1/2, the standard deviation of the sums is
-    # u sqrt(n / 12).
-    sizes = largest * _SPREAD * np.sqrt(12 / quotas)
-    wanted: F32 = (np.minimum(sizes, 1.0) * scale).astype(np.float32)
-    return wanted
+    return ways
 
 
 def _rounds_per_slot(items: int) -> int:

@@ -11,6 +11,7 @@ from strongticket.construct.assignment import Assignment
 from strongticket.construct.given import AttentionTarget, as_merged
 from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.source import (
+    USUAL_ITEMS,
     Blocks,
     Init,
     RandomMatrix,
@@ -31,8 +32,8 @@ from strongticket.tickets.ticket import Ticket
 def construct_attention(
     target: AttentionTarget,
     *,
-    key_width: int,
-    value_width: int,
+    key_width: int | None = None,
+    value_width: int | None = None,
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
@@ -48,7 +49,8 @@ def construct_attention(
         target: a `torch.nn.MultiheadAttention`, or an `Attention`, which `Attention.from_linears` builds from four
             linear maps. A key bias drops out of the softmax, and the value and output biases become one dense tensor:
             both are exact. A query bias is one more row of the query matrix, approximated like the others.
-        key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ gets n_K / d_model items.
+        key_width: $n_K$ per head, a multiple of d_model: each entry of $W_{QK}$ gets n_K / d_model items,
+            by default 20.
         value_width: $n_V$ per head, likewise for $W_{VO}$.
         seed: seed of the random weights.
         init: "theory" (section 3.1), "printed" (section 4.1) or "xavier" (appendix B.1); see `docs/figures-4-6.md`.
@@ -77,8 +79,10 @@ def construct_attention(
         True
     """
     merged, seed = as_merged(target), as_seed(seed)
-    key_width, value_width = as_width("key_width", key_width), as_width("value_width", value_width)
-    d_model = merged.vo.shape[1]
+    _, d_model, d_out = merged.vo.shape
+    side = min(d_model, d_out) if blocks == "smaller" else d_model
+    key_width = as_width("key_width", USUAL_ITEMS * d_model if key_width is None else key_width)
+    value_width = as_width("value_width", USUAL_ITEMS * side if value_width is None else value_width)
     alpha = certify.input_norm_of(input_norm, samples, width=d_model, default=math.sqrt(d_model))
     plan = plan_attention(merged, key_width, value_width, init, blocks)
     pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)

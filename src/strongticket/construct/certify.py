@@ -55,8 +55,11 @@ class PrunedBlock(NamedTuple):
 
 
 def as_samples(samples: Array, width: int) -> Tensor:
-    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN and infinity."""
-    inputs = as_tensor("samples", samples).detach().double()
+    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN, infinity and complex numbers."""
+    given = as_tensor("samples", samples)
+    if given.is_complex():  # converted, only their real parts would be left
+        raise ValueError(f"samples must be real numbers; got {given.dtype}.")
+    inputs = given.detach().double()
     if not inputs.numel() or inputs.shape[-1:] != (width,):
         raise ValueError(f"samples must be (..., {width}) with at least one input; got {tuple(inputs.shape)}.")
     check_target("samples", inputs)

@@ -11,7 +11,7 @@ from strongticket.construct.assignment import Assignment
 from strongticket.construct.given import NetworkTarget, as_feedforward, sizes_of, tensors_of
 from strongticket.construct.linear import layer_matrices
 from strongticket.construct.plan import Plan, Product, Wanted
-from strongticket.construct.source import Init, as_width, check_target
+from strongticket.construct.source import USUAL_ITEMS, Init, as_width, check_target
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
@@ -23,7 +23,7 @@ from strongticket.tickets.ticket import Ticket
 def construct_feedforward(
     target: NetworkTarget,
     *,
-    hidden_width: int | Sequence[int],
+    hidden_width: int | Sequence[int] | None = None,
     seed: int = 0,
     init: Init = "theory",
     assignment: Assignment = "adaptive",
@@ -40,6 +40,7 @@ def construct_feedforward(
         hidden_width: $n$ of each target layer, or one for all; a multiple of the layer's inputs. In the first layer
             half of the units carry positive inputs and half negative ones: n / (2 d_in) items per entry. From the
             second layer on, inputs are never negative: n / d_in items per entry, or half of that with equal blocks.
+            By default 20 items per entry.
         seed: seed of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" draws Xavier's uniform.
         assignment: as in `construct_linear`.
@@ -59,8 +60,10 @@ def construct_feedforward(
         (['layer.0.bias', 'layer.1.bias'], True)
     """
     network, seed = as_feedforward(target), as_seed(seed)
-    widths = spread_widths("hidden_width", hidden_width, len(network.weights))
-    alpha = certify.input_norm_of(input_norm, samples, width=sizes_of(network)[0], default=1.0)
+    sizes = sizes_of(network)
+    usual = [USUAL_ITEMS * d * (2 if i == 0 or assignment == "equal" else 1) for i, d in enumerate(sizes[:-1])]
+    widths = spread_widths("hidden_width", usual if hidden_width is None else hidden_width, len(network.weights))
+    alpha = certify.input_norm_of(input_norm, samples, width=sizes[0], default=1.0)
     plan = plan_network(network, widths, init)
     pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)
     sha256 = digest_of_tensors(tensors_of(target))

@@ -10,7 +10,7 @@ from strongticket.construct import certify
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.given import LinearTarget, as_linear, tensors_of
 from strongticket.construct.plan import Plan, Product, Wanted
-from strongticket.construct.source import Blocks, Init, RandomMatrix, as_width, check_option, plain_scale
+from strongticket.construct.source import USUAL_ITEMS, Blocks, Init, RandomMatrix, as_width, check_option, plain_scale
 from strongticket.ops.arrays import Array
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.content import digest_of_tensors
@@ -21,7 +21,7 @@ from strongticket.tickets.ticket import Ticket
 def construct_linear(
     target: LinearTarget,
     *,
-    hidden_width: int,
+    hidden_width: int | None = None,
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
@@ -36,7 +36,8 @@ def construct_linear(
     Args:
         target: a `torch.nn.Linear`, or its matrix $W$, (d_out, d_in), as a tensor, an array or a list. A bias is stored
             unchanged and is exact.
-        hidden_width: $n$, a multiple of the size of the side that has the blocks.
+        hidden_width: $n$, a multiple of the size of the side that has the blocks: each entry gets n / size random
+            numbers, its items. By default 20 items. `width_for` finds the least width for a given error.
         seed: seed of the random weights.
         init: "theory" and "printed" draw U[-1, 1], "xavier" draws Xavier's uniform.
         blocks: divide the hidden units on the "input" side, as in the paper, or on the "smaller" side.
@@ -62,7 +63,8 @@ def construct_linear(
     """
     weight, bias = as_linear(target)
     check_option("blocks", blocks, get_args(Blocks))
-    n, seed = as_width("hidden_width", hidden_width), as_seed(seed)
+    side = min(weight.shape) if blocks == "smaller" else weight.shape[1]
+    n, seed = as_width("hidden_width", USUAL_ITEMS * side if hidden_width is None else hidden_width), as_seed(seed)
     alpha = certify.input_norm_of(input_norm, samples, width=weight.shape[1], default=1.0)
     plan = plan_linear(weight, n, init, blocks, bias)
     pruned = plan.prune(seed=seed, assignment=assignment, effort=effort, device=device)

@@ -1,7 +1,10 @@
 """Upper bounds on norms, for certificates: matrices of any size, with entries as small or large as float64 allows."""
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -10,9 +13,13 @@ from strongticket.ops.ordered import as_divisor, block_sums
 
 # On a CPU, matrices up to this size go to LAPACK, which is as fast there.
 _SMALL = 384
+# Columns of a Gram matrix computed at a time, from the diagonal down.
+_COLUMNS = 384
 # This many products with the Gram matrix find its largest eigenvalue to 1e-7, even where the next ones are close, as
 # with random errors.
 _STEPS = 64
+# A matrix with more columns than this is bounded in groups of at most as many; see `_norms_by_cholesky`.
+_widest_group: ContextVar[int] = ContextVar("_widest_group", default=2048)
 # How far above that eigenvalue the first bound is tried, and the factor on this if it does not hold.
 _SLACK, _MORE_SLACK = 1e-6, 100
 
@@ -21,9 +28,25 @@ def spectral_norm(matrix: Tensor) -> float:
     """Bound the largest singular value from above.
 
     For a small matrix this is LAPACK's value plus a margin far above its error. For a large one, all singular values
-    would take too long; the bound is that of `_norms_by_cholesky`, usually 5e-7 too large.
+    would take too long; the bound is that of `_norms_by_cholesky`, usually 5e-7 too large. From 2048 rows and columns
+    on it is larger, in exchange for a time that only grows with the number of entries.
     """
     return spectral_norms([matrix])[0]
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Bound wide matrices in one piece, as the first release did: closer, but the time is cubic in their size."""
+    before = _widest_group.set(sys.maxsize)
+    try:
+        yield
+    finally:
+        _widest_group.reset(before)
+
+
+def is_divided(shape: Sequence[int]) -> bool:
+    """Tell whether the norm of a matrix of this shape is bounded in groups of its columns."""
+    return min(shape) > _widest_group.get()
 
 
 def spectral_norms(matrices: Sequence[Tensor]) -> list[float]:
@@ -99,24 +122,54 @@ def _margin(matrix: Tensor) -> float:
 
 
 def _norms_by_cholesky(matrices: Tensor) -> list[float]:
-    r"""Bound the largest singular values of a batch: $\|A\|^2 \le t$ wherever $t I - A^\top A$ has a Cholesky factor.
+    r"""Bound the largest singular values of a batch, in a time per entry that does not grow with the matrices.
+
+    Any $A = [A_1 \dots A_k]$ has $\|A\|^2 = \|\sum A_i A_i^\top\| \le \sum \|A_i\|^2$, so wide matrices are divided
+    into groups of columns. Columns with large entries come first: a few of them make most of an error's norm, and in
+    one group they are added up once.
+    """
+    matrices = matrices if matrices.shape[1] >= matrices.shape[2] else matrices.mT
+    if not is_divided(matrices.shape[1:]):
+        groups, squares = 1, _squares_by_cholesky(matrices)
+    else:
+        # Largest entries are the same on every machine, and so is this order.
+        order = matrices.abs().amax(dim=1, keepdim=True).argsort(dim=2, descending=True, stable=True)
+        parts = torch.split(order, _widest_group.get(), dim=2)
+        each = [_squares_by_cholesky(torch.take_along_dim(matrices, part, dim=2)) for part in parts]
+        groups, squares = len(parts), torch.stack(each).sum(dim=0)
+    # The margin is far above what underflows in a group of small columns.
+    bounds: list[float] = (squares.sqrt() * (1 + groups * 1e-15)).tolist()
+    return bounds
+
+
+def _squares_by_cholesky(matrices: Tensor) -> Tensor:
+    r"""Bound the squares of the norms: $\|A\|^2 \le t$ wherever $t I - A^\top A$ has a Cholesky factor.
 
     A factorization costs a third of a matrix product, and t is tried just above a good estimate. With n the smaller
     side of A and m the larger, computing $A^\top A$ and the factor moves a symmetric matrix by at most
     n (n + m + 3) 2^-53 t, to first order: a sum of m products rounds by m 2^-53 of the sum of absolute values, these
     sums add up to at most the trace, and the trace is at most n t. `_rounding` increases t by more.
     """
-    rows, columns = matrices.shape[1:]
-    gram = matrices.mT @ matrices if rows >= columns else matrices @ matrices.mT
+    gram = _gram(matrices)
     estimate, slack = _largest_eigenvalues(gram), _SLACK
     while True:
         t = estimate * (1 + slack)
         shifted = -gram
         shifted.diagonal(dim1=1, dim2=2).add_(t[:, None])
         if not torch.linalg.cholesky_ex(shifted).info.any():
-            bounds = (t * _rounding(rows, columns)).sqrt() * (1 + 1e-15)
-            return torch.where(gram.abs().amax(dim=(1, 2)) == 0, 0.0, bounds).tolist()
+            return torch.where(gram.abs().amax(dim=(1, 2)) == 0, 0.0, t * _rounding(*matrices.shape[1:]))
         slack *= _MORE_SLACK
+
+
+def _gram(matrices: Tensor) -> Tensor:
+    """Multiply each of a batch by itself, transposed: (batch, m, n) -> (batch, n, n), half of it by symmetry."""
+    n = matrices.shape[2]
+    gram = matrices.new_empty(len(matrices), n, n)
+    for start in range(0, n, _COLUMNS):
+        stop = min(start + _COLUMNS, n)
+        gram[:, start:, start:stop] = matrices[..., start:].mT @ matrices[..., start:stop]
+        gram[:, start:stop, stop:] = gram[:, stop:, start:stop].mT
+    return gram
 
 
 def _rounding(rows: int, columns: int) -> float:
@@ -133,8 +186,11 @@ def _largest_eigenvalues(gram: Tensor) -> Tensor:
     for step in range(basis.shape[2]):
         for _ in range(2):  # the second pass removes what rounding left
             vectors = vectors - basis @ (basis.mT @ vectors)
-            # A matrix of low rank runs out of directions, and 0 stays 0.
-            vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-300)
+            length = vectors.norm(dim=1, keepdim=True)
+            vectors = vectors / length.clamp(min=1e-300)
+        # A matrix of low rank, or with few different singular values, runs out of directions. What rounding leaves is
+        # then in the basis, and would count twice.
+        vectors = torch.where(length < 0.5, 0.0, vectors)
         basis[..., step : step + 1] = vectors
         vectors = gram @ vectors
     within = basis.mT @ gram @ basis

@@ -125,34 +125,18 @@ def prune_product(
         assignment=assignment,
         device=device,
     )
-    found = [(way, *_solve_slots(target, v, way, signs, divisor, effort)) for way in ways]
-    way, mask, solved = found[0] if len(found) == 1 else min(found, key=lambda one: _squares(one[2].error))
+    found = [(way, _solve_slots(target, v, way, signs, divisor, effort)) for way in ways]
+    way, solved = found[0] if len(found) == 1 else min(found, key=lambda one: _squares(one[1].error))
     # Columns 2 j and 2 j + 1 become columns j and inputs + j.
     error, rounding, status = (
         x.view(len(x), -1, signs.slots).mT.reshape(x.shape) for x in (solved.error, solved.rounding, solved.status)
     )
-    return _pruned((blocked.with_owners(way.owners), free.with_bits(mask)), error, rounding, status, way.how)
+    return _pruned((blocked.with_owners(way.owners), free.with_bits(solved.mask)), error, rounding, status, way.how)
 
 
 def _squares(error: Tensor) -> float:
     """Add up all squares and round once, so that every machine picks the same of two solutions."""
     return math.fsum(error.square().flatten().tolist())
-
-
-def _solve_slots(
-    target: Tensor, v: Tensor, way: Assigned, signs: Signs, divisor: float, effort: Effort
-) -> "tuple[Tensor, _Solved]":
-    """Solve all sums of one assignment; return the mask over all units, and the solution by slots."""
-    slot = slots_of(way.owners, way.own, signs)
-    order, sizes = grouped(slot, signs.slots * target.shape[1])
-    in_order = torch.equal(order, torch.arange(len(slot), device=order.device))
-    wanted = target.repeat_interleave(signs.slots, dim=1)
-    solved = _solve(wanted, way.own[order], v if in_order else v[:, order], sizes, divisor, effort)
-    if in_order:
-        return solved.mask, solved
-    mask = torch.zeros(v.shape, dtype=torch.bool, device=v.device)
-    mask[:, order] = solved.mask
-    return mask, solved
 
 
 class _Solved(NamedTuple):
@@ -162,19 +146,32 @@ class _Solved(NamedTuple):
     status: Tensor
 
 
-def _solve(target: Tensor, u: Tensor, v: Tensor, sizes: tuple[int, ...], divisor: float, effort: Effort) -> _Solved:
-    """Solve all entries on the device of u and v; the error is signed, in float64: product minus target."""
-    target, units = target.to(v.device), torch.tensor(sizes, dtype=torch.int64, device="cpu")
+def _solve_slots(target: Tensor, v: Tensor, way: Assigned, signs: Signs, divisor: float, effort: Effort) -> _Solved:
+    """Solve all sums of one assignment on the device of v; the mask is over all units, the rest is by slots.
+
+    The error is signed, in float64: product minus target.
+    """
+    slot = slots_of(way.owners, way.own, signs)
+    order, sizes = grouped(slot, signs.slots * target.shape[1])
+    in_order = torch.equal(order, torch.arange(len(slot), device=order.device))
+    used = slice(None) if in_order else order
+    u, counts = way.own[order], torch.tensor(sizes, dtype=torch.int64, device="cpu")
+    shape = (len(v), len(sizes))
+    error, rounding = (torch.empty(shape, dtype=torch.float64, device=v.device) for _ in range(2))
+    status = torch.empty(shape, dtype=torch.uint8, device=v.device)
+    mask = torch.zeros(v.shape, dtype=torch.bool, device=v.device)
     rows = max(1, _SOLVED_AT_ONCE // max(len(u), 1))
-    parts = []
-    for start in range(0, max(len(v), 1), rows):
-        w, second = target[start : start + rows], v[start : start + rows]
-        found = _subset_sums(w, u, second, units, divisor, effort)
+    for start in range(0, len(v), rows):
+        some = slice(start, start + rows)
+        w = target[some].to(v.device).repeat_interleave(signs.slots, dim=1)
+        second = v[some, used]
+        found = _subset_sums(w, u, second, counts, divisor, effort)
+        mask[some, used], status[some] = found.mask, found.status
         total, size = _sums(found.mask, u, second, sizes, divisor)
+        error[some] = total - w
         # n additions, one quotient per term and one subtraction: each rounds by at most 2^-53 of its operands.
-        rounding = (max(sizes, default=0) + 3) * 2.0**-53 * 1.01 * (size + w.abs())
-        parts.append(_Solved(found.mask, total - w, rounding, found.status))
-    return parts[0] if len(parts) == 1 else _Solved(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        rounding[some] = (max(sizes, default=0) + 3) * 2.0**-53 * 1.01 * (size + w.abs())
+    return _Solved(mask, error, rounding, status)
 
 
 def _subset_sums(

@@ -14,15 +14,18 @@ from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedN
 from strongticket.construct.feedforward import plan_network
 from strongticket.construct.given import as_merged
 from strongticket.construct.linear import plan_linear
-from strongticket.construct.plan import Plan, Wanted
+from strongticket.construct.plan import Plan, Product, Wanted
 from strongticket.construct.product import Miss, Pruned
+from strongticket.construct.source import RandomMatrix
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.ordered import sparse_product
+from strongticket.ops.rng import random_weights
 from strongticket.tickets.build import check_blocks
 from strongticket.tickets.content import digest_of_tensors
 from strongticket.tickets.details import Details
+from strongticket.tickets.mask import BlockMask
 from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.tensors import Certificate, DenseTensor
 from strongticket.tickets.ticket import Ticket
@@ -103,7 +106,7 @@ def failures(ticket: Ticket, target: Mapping[str, Tensor]) -> list[str]:
         return [str(error)]
     if recomputed.error > stored.error * (1 + TOLERANCE):
         return [f"the certificate says {stored.error:.6e}, the masks and the target give {recomputed.error:.6e}"]
-    wrong = _first_wrong("details", stored.details, recomputed.details)
+    wrong = first_wrong("details", stored.details, recomputed.details)
     return [f"the certificate's {wrong}"] if wrong else []
 
 
@@ -123,22 +126,27 @@ def _other_target(ticket: Ticket, target: Mapping[str, Tensor], digest: str) -> 
     )
 
 
-def _first_wrong(place: str, said: object, found: object) -> str | None:
-    """Name the first claim in a certificate's details that differs from what was found."""
+def first_wrong(place: str, said: object, found: object, most_above: float = _MOST_ABOVE) -> str | None:
+    """Name the first claim in a certificate's details that differs from what was found.
+
+    Args:
+        place: where the claims are.
+        said: the claims; a file may hold anything.
+        found: what they should be.
+        most_above: how many times as large as found a bound may be.
+    """
     if isinstance(said, Mapping) and isinstance(found, Mapping) and said.keys() == found.keys():
-        if said.keys() == {"count", "worst"} and len(found["worst"]) == certify.LISTED:
-            found = {**found, "count": max(said["count"], certify.LISTED)}  # the others are only counted
         parts = [(f"{place}.{name}", said[name], found[name]) for name in sorted(said)]
     elif isinstance(said, list) and isinstance(found, list) and len(said) == len(found):
         parts = [(f"{place}.{i}", *pair) for i, pair in enumerate(zip(said, found, strict=True))]
     elif isinstance(said, float) and isinstance(found, float):
         # Stored numbers are rounded up, and a GPU bounds norms differently.
-        fits = found * (1 - TOLERANCE) <= said <= found * _MOST_ABOVE
+        fits = found * (1 - TOLERANCE) <= said <= found * most_above
         return None if fits else f"{place} is {said:.6e}, the masks and the target give {found:.6e}"
     else:
         same = type(said) is type(found) and said == found
         return None if same else f"{place} is {said!r:.60}, the masks and the target give {found!r:.60}"
-    return next(filter(None, (_first_wrong(*part) for part in parts)), None)
+    return next(filter(None, (first_wrong(*part, most_above) for part in parts)), None)
 
 
 def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping[str, Tensor] | None = None) -> None:
@@ -256,15 +264,15 @@ def _check_settings(place: str, said: object, made: object) -> None:
 
 
 def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Pruned]:
-    """Compare all products with the target; find how far off the entries are that are listed as out of reach."""
+    """Compare all products with the target; find the entries out of reach, and how far off they are."""
     said: Details = ticket.certificate.details if ticket.certificate else {"unreachable": {"count": 0, "worst": []}}
     examined = {}
     for name, wanted in plan.products.items():
-        found = _compare(ticket, wanted)
-        misses = [
-            Miss(row, column, float(found.error[row, column].abs()))
-            for row, column in _said_to_be_missed(said, prefix + name)
-        ]
+        found, (surely, perhaps) = _compare(ticket, wanted), _out_of_reach(ticket, wanted)
+        # Where rounding decides, the solver's word is taken.
+        places = {(row, column) for row, column in surely.nonzero().tolist()}
+        places |= {place for place in _said_to_be_missed(said, prefix + name) if perhaps[place]}
+        misses = [Miss(row, column, float(found.error[row, column].abs())) for row, column in places]
         # An adaptive choice may happen to equal the equal blocks, but not the reverse.
         adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
             "assignment" in said and prefix + name not in said["assignment"]["equal"]
@@ -281,23 +289,56 @@ def _said_to_be_missed(said: Details, product: str) -> list[tuple[int, int]]:
 def _compare(ticket: Ticket, wanted: Wanted) -> Pruned:
     """Compare a ticket's product with the target."""
     (product, target, rounding), weights = wanted, ticket.materialize()
-    blocked, free = (
-        weights[matrix.name].T if matrix.unit_axis == 0 else weights[matrix.name]  # (coordinates, units)
-        for matrix in (product.blocked, product.free)
-    )
+    blocked, free = (_by_units(matrix, weights[matrix.name]) for matrix in (product.blocked, product.free))
     if product.relu:
         check_blocks(ticket, product.blocked.name)
-        # Behind a ReLU nothing is negative.
-        signs = [blocked.clamp(min=0), *([] if product.nonnegative_inputs else [blocked.clamp(max=0)])]
-        halves = [_product(free, half.T, target) for half in signs]
+        halves = [_product(free, half.T, target) for half in _parts_of_sums(product, blocked)]
         return Pruned((), torch.cat([h.error for h in halves], 1), torch.cat([h.rounding for h in halves], 1), [])
     left, right = (blocked, free) if product.transposed else (free, blocked)
     found = _product(left, right.T, target, product.divisor)
     return found if rounding is None else found.with_more_rounding(rounding)
 
 
+def _out_of_reach(ticket: Ticket, wanted: Wanted) -> tuple[Tensor, Tensor]:
+    """Tell which entries no mask of the free matrix reaches: surely, and perhaps, where rounding decides."""
+    product, target, rounding = wanted
+    one, other, transposed = product.blocked, product.free, product.transposed
+    if isinstance(ticket.tensors[other.name].mask, BlockMask | OwnerMask):  # the side of the blocks shows in the masks
+        one, other, transposed = other, one, not transposed
+    drawn = ticket.tensors[other.name]
+    free = random_weights(ticket.seed, drawn.name, drawn.shape, drawn.distribution, drawn.scale)
+    free, blocked = _by_units(other, free).double(), _by_units(one, ticket.materialize()[one.name]).double()
+    w, found = target.detach().double(), []
+    for part in _parts_of_sums(product, blocked):
+        total, size = (
+            sparse_product(left, right.T, product.divisor) for left, right in ((free, part), (free.abs(), part.abs()))
+        )
+        if transposed:
+            total, size = total.T, size.T
+        # The items add up to `total`, so the positive ones to half of `size + total`.
+        beyond = (w - total / 2).abs() - size / 2
+        terms = (part != 0).sum(dim=1).max().item() if part.numel() else 0
+        found.append((beyond, (terms + 3) * 2.0**-53 * 1.01 * (size + w.abs())))
+    beyond, slack = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    if rounding is not None:
+        slack += rounding
+    return beyond > slack, beyond > -slack
+
+
+def _by_units(matrix: RandomMatrix, weights: Tensor) -> Tensor:
+    """Return a matrix with its units as columns: (coordinates, units)."""
+    return weights.T if matrix.unit_axis == 0 else weights
+
+
+def _parts_of_sums(product: Product, blocked: Tensor) -> list[Tensor]:
+    """Split a blocked matrix into those whose units make a sum for each entry; behind a ReLU nothing is negative."""
+    if not product.relu:
+        return [blocked]
+    return [blocked.clamp(min=0), *([] if product.nonnegative_inputs else [blocked.clamp(max=0)])]
+
+
 def _product(left: Tensor, right: Tensor, target: Tensor, divisor: float = 1.0) -> Pruned:
-    """Compare a product of masked matrices with a target; unreachable entries are not searched for again.
+    """Compare a product of masked matrices with a target.
 
     Terms are added in the order used when the masks were found, so that every machine reproduces a correct certificate.
     """

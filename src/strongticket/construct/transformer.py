@@ -14,7 +14,7 @@ from strongticket.construct.certify import PrunedAttention, PrunedBlock, PrunedN
 from strongticket.construct.feedforward import plan_network, spread_widths
 from strongticket.construct.given import as_feedforward, as_merged, sizes_of
 from strongticket.construct.plan import Plan
-from strongticket.construct.source import Blocks, Init
+from strongticket.construct.source import USUAL_ITEMS, Blocks, Init
 from strongticket.models.attention import MergedAttention
 from strongticket.models.transformer import Block, FeedForward, Transformer
 from strongticket.ops.arrays import Array
@@ -27,9 +27,9 @@ from strongticket.tickets.ticket import Ticket
 def construct_transformer(
     target: Transformer,
     *,
-    key_width: int | Sequence[int],
-    value_width: int | Sequence[int],
-    hidden_width: int | Sequence[int],
+    key_width: int | Sequence[int] | None = None,
+    value_width: int | Sequence[int] | None = None,
+    hidden_width: int | Sequence[int] | None = None,
     seed: int = 0,
     init: Init = "theory",
     blocks: Blocks = "input",
@@ -43,9 +43,10 @@ def construct_transformer(
 
     Args:
         target: blocks of attention and a ReLU network, without norms.
-        key_width: $n_K$ per head, one for all blocks or one for each.
+        key_width: $n_K$ per head, one for all blocks or one for each; by default 20 items per entry.
         value_width: $n_V$, likewise.
-        hidden_width: $n_{FC}$, likewise; the same for all layers of a block's network.
+        hidden_width: $n_{FC}$, likewise; the same for all layers of a block's network; by default at least 20 items
+            per entry.
         seed: seed of the random weights.
         init: as in `construct_attention`.
         blocks: as in `construct_attention`.
@@ -91,16 +92,27 @@ class PlannedBlock(NamedTuple):
 
 def plan_blocks(
     target: Transformer,
-    key_width: int | Sequence[int],
-    value_width: int | Sequence[int],
-    hidden_width: int | Sequence[int],
+    key_width: int | Sequence[int] | None,
+    value_width: int | Sequence[int] | None,
+    hidden_width: int | Sequence[int] | None,
     init: Init,
     blocks: Blocks = "input",
 ) -> list[PlannedBlock]:
     """Plan the attention and the network of every block."""
     parts = parts_of(target)
-    given = {"key_width": key_width, "value_width": value_width, "hidden_width": hidden_width}
-    widths = zip(*(spread_widths(name, width, len(parts)) for name, width in given.items()), strict=True)
+    sizes = [sizes_of(network) for _, network in parts]
+    heads = [USUAL_ITEMS * own[0] for own in sizes]
+    # All layers of a network have the same width, which all their inputs divide; the first has items for either sign.
+    layers = [USUAL_ITEMS * max(2 * own[0], math.lcm(*own[:-1])) for own in sizes]
+    given = {
+        "key_width": (key_width, heads),
+        "value_width": (value_width, heads),
+        "hidden_width": (hidden_width, layers),
+    }
+    widths = zip(
+        *(spread_widths(name, usual if own is None else own, len(parts)) for name, (own, usual) in given.items()),
+        strict=True,
+    )
     return [
         PlannedBlock(
             merged,

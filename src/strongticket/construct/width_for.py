@@ -18,7 +18,7 @@ from strongticket.construct.linear import construct_linear, plan_linear
 from strongticket.construct.plan import Plan
 from strongticket.construct.recertify import blocks_of, network_of
 from strongticket.construct.transformer import construct_transformer, parts_of, plan_blocks
-from strongticket.errors import StrongTicketError
+from strongticket.errors import InfeasibleError, StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention
 from strongticket.models.transformer import Block, Transformer
 from strongticket.tickets.ticket import Ticket
@@ -95,9 +95,7 @@ def width_for(
     while high - low > 1:
         errors, widths = [], given.widths(items)
         for seed in range(sources):
-            ticket = given.make(target, **widths, seed=seed, assignment=assignment, input_norm=input_norm)
-            assert ticket.certificate is not None
-            errors.append(ticket.certificate.error)
+            errors.append(_error(partial(given.make, target, **widths), seed, assignment, input_norm))
             progress(items, seed + 1, sources)
         failures, reach = count_failures(errors, tol), chance_some_is_out_of_reach(given.plan(**widths))
         tried.append(Tried(items=items, widths=widths, failures=failures, out_of_reach=reach))
@@ -106,6 +104,16 @@ def width_for(
         items = min(2 * items, MOST_ITEMS) if high > MOST_ITEMS else (low + high) // 2
     found = next((one for one in tried if one.items == high), None)
     return WidthForTarget(found=found, tried=tried, theorem_items=given.theorem_items(tol))
+
+
+def _error(make: Callable[..., Ticket], seed: int, assignment: Assignment, input_norm: float) -> float:
+    """Return what a certificate says; infinity if no choice of units serves every input."""
+    try:
+        ticket = make(seed=seed, assignment=assignment, input_norm=input_norm)
+    except InfeasibleError:
+        return math.inf
+    assert ticket.certificate is not None
+    return ticket.certificate.error
 
 
 def target_of(tensors: Mapping[str, Tensor]) -> Target:
