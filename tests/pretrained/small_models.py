@@ -19,6 +19,9 @@ from transformers import (
     ViTModel,
 )
 
+from strongticket.pretrained.families import What, family_of
+from strongticket.pretrained.torch_modules import opened
+
 VOCABULARY = 60
 FAMILIES = ("bert", "gpt2", "vit")
 
@@ -85,6 +88,8 @@ _STACKS = {
     for side in ("encoder", "decoder")
     for what, number in (("layers", 1), ("attention_heads", 4), ("ffn_dim", 24))
 }
+_ONE = {**_TOKENS, **_STACKS, "d_model": 16, "decoder_start_token_id": 0}
+_EXPERTS = {**_GROUPS, "num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
 _TORCH = {"d_model": 16, "nhead": 4, "dim_feedforward": 24}
 
 # By a name, a model's class and the settings of its configuration: every family that is built in.
@@ -92,25 +97,55 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "BERT": ("BertModel", {**_TOKENS, **_SIZES}),
     "RoBERTa": ("RobertaModel", {**_TOKENS, **_SIZES}),
     "XLM-RoBERTa": ("XLMRobertaModel", {**_TOKENS, **_SIZES}),
+    "CamemBERT": ("CamembertModel", {**_TOKENS, **_SIZES}),
+    "MPNet": ("MPNetModel", {**_TOKENS, **_SIZES}),
     "DistilBERT": ("DistilBertModel", {**_TOKENS, "dim": 16, "n_heads": 4, "n_layers": 1, "hidden_dim": 24}),
     "ModernBERT": ("ModernBertModel", {**_TOKENS, **_SIZES, "cls_token_id": 0, "sep_token_id": 1}),
     "GPT-2": ("GPT2LMHeadModel", {**_TOKENS, "n_embd": 16, "n_layer": 1, "n_head": 4, "n_inner": 24}),
+    "GPT-Neo": (
+        "GPTNeoForCausalLM",
+        {**_TOKENS, **_SIZES, "num_layers": 1, "num_heads": 4, "attention_types": [[["global"], 1]]},
+    ),
+    "GPT-J": ("GPTJForCausalLM", {**_TOKENS, "n_embd": 16, "n_layer": 1, "n_head": 4, "n_inner": 24, "rotary_dim": 4}),
     "OPT": ("OPTForCausalLM", {**_TOKENS, **_SIZES, "ffn_dim": 24, "word_embed_proj_dim": 16}),
     "GPT-NeoX": ("GPTNeoXForCausalLM", {**_TOKENS, **_SIZES}),
+    "Phi": ("PhiForCausalLM", {**_TOKENS, **_SIZES, "num_key_value_heads": 2}),
+    "Phi-3": ("Phi3ForCausalLM", {**_TOKENS, **_GROUPS}),
     "Llama": ("LlamaForCausalLM", {**_TOKENS, **_GROUPS}),
     "Mistral": ("MistralForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Ministral 3": ("Ministral3ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "SmolLM3": ("SmolLM3ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "StableLM": ("StableLmForCausalLM", {**_TOKENS, **_SIZES, "num_key_value_heads": 2}),
+    "Granite": ("GraniteForCausalLM", {**_TOKENS, **_GROUPS, "residual_multiplier": 0.5, "embedding_multiplier": 3.0}),
+    "Cohere": ("CohereForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Cohere 2": ("Cohere2ForCausalLM", {**_TOKENS, **_GROUPS}),
     "Qwen2": ("Qwen2ForCausalLM", {**_TOKENS, **_GROUPS}),
     "Qwen3": ("Qwen3ForCausalLM", {**_TOKENS, **_GROUPS}),
     "Gemma": ("GemmaForCausalLM", {**_TOKENS, **_GROUPS}),
     "Gemma 2": ("Gemma2ForCausalLM", {**_TOKENS, **_GROUPS}),
     "Gemma 3": ("Gemma3ForCausalLM", {**_TOKENS, **_GROUPS}),
+    "Mixtral": ("MixtralForCausalLM", {**_TOKENS, **_EXPERTS}),
+    "Qwen2-MoE": ("Qwen2MoeForCausalLM", {**_TOKENS, **_EXPERTS}),
+    "Qwen3-MoE": ("Qwen3MoeForCausalLM", {**_TOKENS, **_EXPERTS}),
+    "GPT-OSS": ("GptOssForCausalLM", {**_TOKENS, **_EXPERTS}),
     "T5": ("T5ForConditionalGeneration", _T5),
     "T5 1.1": ("T5Model", {**_T5, "feed_forward_proj": "gated-gelu"}),
+    "mT5": ("MT5ForConditionalGeneration", {**_T5, "feed_forward_proj": "gated-gelu"}),
+    "UMT5": ("UMT5ForConditionalGeneration", {**_T5, "feed_forward_proj": "gated-gelu"}),
+    "BART": ("BartForConditionalGeneration", _ONE),
+    "mBART": ("MBartForConditionalGeneration", _ONE),
+    "Pegasus": ("PegasusForConditionalGeneration", _ONE),
+    "M2M100": ("M2M100ForConditionalGeneration", _ONE),
     "ViT": ("ViTModel", {**_IMAGE, **_SIZES}),
     "DeiT": ("DeiTModel", {**_IMAGE, **_SIZES}),
+    "DINOv2": ("Dinov2Model", {**_IMAGE, **_SIZES}),
+    "DINOv2, gated": ("Dinov2Model", {**_IMAGE, **_SIZES, "use_swiglu_ffn": True}),
+    "DINOv2 with registers": ("Dinov2WithRegistersModel", {**_IMAGE, **_SIZES}),
     "CLIP": ("CLIPModel", _TOWERS),
     "CLIP, texts": ("CLIPTextModel", {**_TOKENS, **_SIZES}),
     "CLIP, images": ("CLIPVisionModel", {**_IMAGE, **_SIZES}),
+    "SigLIP": ("SiglipModel", {**_TOWERS, "text_config": {**_TOWERS["text_config"], "projection_size": 16}}),
+    "SigLIP, images": ("SiglipVisionModel", {**_IMAGE, **_SIZES}),
     "Whisper": ("WhisperModel", {**_TOKENS, **_STACKS, **_SOUND, "d_model": 16}),
 }
 
@@ -144,6 +179,13 @@ def from_zoo(name: str, **settings: Any) -> nn.Module:
         return model_class(model_class.config_class(**{**ZOO[name][1], **settings}))
 
     return randomize(make())
+
+
+def what(name: str) -> What:
+    """Give all that a family describes."""
+    family = family_of(opened(from_zoo(name)).config, "linear")
+    has_mlp = any(part.in_mlp for parts in family.layers.values() for part in parts)
+    return "attention+mlp" if has_mlp else "attention"
 
 
 def small(family: str) -> nn.Module:

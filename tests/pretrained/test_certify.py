@@ -22,7 +22,8 @@ from tests.command import Run
 from tests.pretrained.small_models import VOCABULARY, from_zoo
 
 LAYERS = {"DistilBERT": "n_layers", "GPT-2": "n_layer"}
-FAMILIES = ("BERT", "RoBERTa", "DistilBERT", "GPT-2", "OPT", "ViT", "DeiT", "Llama", "Mistral", "Qwen2", "Gemma")
+FAMILIES = ("BERT", "RoBERTa", "DistilBERT", "GPT-2", "OPT", "ViT", "DeiT")
+FAMILIES += ("Llama", "Mistral", "Phi-3", "Qwen2", "Gemma")
 STARTS, STEPS = 12, 40  # of the search for the worst input of a ball
 
 
@@ -211,14 +212,16 @@ def test_bad_samples_are_refused_in_one_line() -> None:
     bad[1, 2, 3] = math.nan
     limit = model.config.n_positions
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"samples": vectors()[..., :5]}, r"samples must be \(\.\.\., 16\) with at least one input; got \(4, 5, 5\)"),
+        ({"samples": vectors()[..., :5]}, r"samples must be what .* gpt2 reads, \(.*, tokens, 16\); got \(4, 5, 5\)"),
         ({"samples": bad}, r"samples must be finite; entry \(1, 2, 3\) is nan"),
-        ({"samples": vectors()[0, 0]}, r"samples must be sequences \(\.\.\., tokens, 16\); got \(16,\)"),
+        ({"samples": vectors()[0, 0]}, r"samples must be what .* gpt2 reads, \(\.\.\., tokens, 16\); got \(16,\)"),
         ({"samples": vectors(1, limit + 1)}, f"samples have {limit + 1} tokens; this gpt2 takes at most {limit}"),
         ({"samples": [[1] * (limit + 1)]}, f"samples have {limit + 1} tokens; this gpt2 takes at most {limit}"),
         ({"samples": [[1, VOCABULARY]]}, f"samples must be tokens from 0 to {VOCABULARY - 1}; got {VOCABULARY}"),
         ({"samples": [[0, -1]]}, "samples must be tokens from 0 to"),
         ({"samples": np.empty((0, 3), dtype=np.int64)}, "samples must have at least one token"),
+        ({"samples": np.empty((0, 3, 16))}, "samples must be .* with at least one input"),
+        ({"samples": vectors().to(torch.complex128)}, "samples must be real numbers; got torch.complex128"),
         ({"samples": [["a"]]}, "samples must be a tensor, an array or a list of numbers"),
         ({"radius": -1.0}, "radius must be a finite number of at least 0; got -1"),
         ({"attends": torch.ones(5, 5).bool()}, "attends is not for pretrained models"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BloomConfig, GPT2Config, LlamaConfig, PhiConfig
+from transformers import BertConfig, BloomConfig, GPT2Config, LlamaConfig, NemotronConfig
 
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import (
@@ -171,10 +171,10 @@ def test_activations_on_the_list_never_enlarge(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (PhiConfig(num_attention_heads=4, num_key_value_heads=2), "grouped-query attention: 4 heads share 2 keys"),
-        (PhiConfig(num_attention_heads=4, num_key_value_heads=4), "rotary positions, which rotate queries and keys"),
-        (PhiConfig(), "unknown family 'phi'; known are .*, bert, clip"),
-        (BloomConfig(), "unknown family 'bloom'; known are .* --describe` prints a skeleton"),
+        (NemotronConfig(num_attention_heads=4, num_key_value_heads=2), "grouped-query attention: 4 heads share 2 keys"),
+        (NemotronConfig(num_attention_heads=4, num_key_value_heads=4), "rotary positions, which rotate queries"),
+        (NemotronConfig(), "unknown family 'nemotron'; .* Known are .*, bert, camembert, clip"),
+        (BloomConfig(), "unknown family 'bloom'; `.* --describe` prints a skeleton"),
         (BertConfig(position_embedding_type="relative_key"), "position_embedding_type 'relative_key', which adds"),
     ],
 )

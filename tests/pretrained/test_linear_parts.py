@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import CLIPConfig, CLIPModel, GraniteConfig, GraniteForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM, SeedOssConfig, SeedOssForCausalLM
 
 from strongticket import Ticket
+from strongticket.bench.gpu_pretrained import LLAMAS
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import (
     Family,
@@ -18,11 +19,13 @@ from strongticket.pretrained import (
     attach,
     construct_pretrained,
     families,
+    predict,
     register_family,
 )
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.pretrained.recertify import failures
+from strongticket.pretrained.target import Target
 from tests.cli.test_pretrained_cli import WORDS, invoke, save
 from tests.pretrained.small_models import VOCABULARY, output_of, randomize, seeded
 from tests.small_tickets import edited
@@ -35,7 +38,7 @@ from strongticket.pretrained import Family, Heads, Norm, gated_mlp, maps, regist
 at, norm = "self_attn", Norm("post_attention_layernorm")
 attention = Heads(at=at, maps=maps(at, "q_proj", "k_proj", "v_proj", "o_proj"), input=Norm("input_layernorm"))
 mlp = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", norm)
-register_family("granite", Family({"layers": [attention, *mlp]}, kind="causal", linear=True))
+register_family("seed_oss", Family({"layers": [attention, *mlp]}, kind="causal", linear=True))
 """
 
 
@@ -57,9 +60,9 @@ def make_llama() -> nn.Module:
 
 
 @seeded
-def make_granite() -> nn.Module:
+def make_seed_oss() -> nn.Module:
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2}
-    return randomize(GraniteForCausalLM(GraniteConfig(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)))
+    return randomize(SeedOssForCausalLM(SeedOssConfig(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)))
 
 
 @seeded
@@ -141,13 +144,13 @@ def test_a_family_without_mlps_says_so() -> None:
 
 
 def test_a_family_of_ones_own_reaches_the_command_line(tmp_path: Path) -> None:
-    own, out, text = tmp_path / "granite.py", tmp_path / "x.ticket", tmp_path / "text.txt"
+    own, out, text = tmp_path / "seed_oss.py", tmp_path / "x.ticket", tmp_path / "text.txt"
     own.write_text(OWN)
     text.write_text("\n".join(texts()[:5]))
-    folder = save(make_granite(), tmp_path / "granite")
+    folder = save(make_seed_oss(), tmp_path / "seed_oss")
     construct = ("construct", "--model", folder, "--items", 6, "--workers", 1, "--out", out)
     unknown = invoke(*construct)
-    assert "unknown family 'granite'; known are " in str(unknown.exception)
+    assert "unknown family 'seed_oss'; `strongticket construct --model ... --describe`" in str(unknown.exception)
     done = invoke(*construct, "--families", own, "--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["parts"]) == 8
@@ -170,3 +173,12 @@ def test_a_file_of_families_that_fails_is_one_line(content: str, said: str, tmp_
     assert isinstance(done.exception, StrongTicketError)
     assert str(done.exception).startswith(f"{own} cannot be run ({said}")
     assert "\n" not in str(done.exception)
+
+
+def test_a_llama_of_a_billion_parameters_is_predicted_to_fit_into_8_gb() -> None:
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**LLAMAS["llama-1b"]))
+    work = Target(model, "attention+mlp").pieces(items=16, seed=0)
+    needed = predict.predict(piece for part in work.values() for piece in part)
+    assert needed.largest == "layer.0.mlp.gate"  # the map with most inputs is not drawn whole
+    assert needed.ticket_bytes + needed.piece_bytes + predict._BYTES_PER_WORKER < 8e9

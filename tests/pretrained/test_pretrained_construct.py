@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import torch
 
 from strongticket import Ticket
+from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import construct as construct_module
 from strongticket.pretrained import construct_pretrained
-from strongticket.pretrained.checkpoint import Checkpoint
+from strongticket.pretrained.checkpoint import Checkpoint, remove_checkpoint
 from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.pretrained.target import Target
 from tests.pretrained.small_models import FAMILIES, make_bert, make_gpt2, make_vit, randomize, small
@@ -107,9 +109,50 @@ def test_an_interrupted_run_goes_on_at_the_head(
     assert solved_now == []
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"norms": {}},
+        {"norms": []},
+        {"norms": {"norm": 1.0, "error": "small"}},
+        {"assigned": None},
+        {"assigned": {}},
+        {"worst_entry": None},
+        {"worst_reached": [1.0]},
+        {"n_unreachable": 0.5},
+        {"unreachable": [("map", Miss(0, 1, "far"))]},  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+def test_a_piece_with_other_facts_is_solved_again(other: dict[str, Any], tmp_path: Path) -> None:
+    """Another release may have kept other facts under the same settings, with the right digest."""
+    *_, piece = Target(small("bert"), "attention+mlp").pieces(6, 5)["layer.0.mlp.up"]
+    told: list[str] = []
+    with Checkpoint(tmp_path / "kept", {}, told.append).open() as kept:
+        kept.keep(solved := piece.solve())
+        assert kept.load(piece) is not None
+        kept.keep(replace(solved, **other))
+        assert kept.load(piece) is None
+    (line,) = told
+    assert "is damaged" in line
+
+
 def test_the_folder_may_be_given_as_text(tmp_path: Path) -> None:
     construct_pretrained(small("vit"), items=4, checkpoint=str(tmp_path / "ck"))
     assert list((tmp_path / "ck").glob("*.npz"))
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "data.npz", "settings.json.old"])
+def test_a_folder_with_files_of_others_is_refused_and_stays(name: str, tmp_path: Path) -> None:
+    """It would be removed with the finished work, or when nothing was finished."""
+    (folder := tmp_path / "x.partial").mkdir()
+    (folder / name).write_text("mine")
+    (link := tmp_path / "link").symlink_to(folder)
+    for place in (folder, link):
+        with pytest.raises(StrongTicketError, match="is not a construction's unfinished work; choose another place"):
+            construct_pretrained(small("vit"), items=4, checkpoint=place)
+        remove_checkpoint(place)
+    assert [path.name for path in folder.iterdir()] == [name]
 
 
 def test_unfinished_work_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -2,19 +2,27 @@
 
 import json
 import math
+import re
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from strongticket import DenseTensor, FullMask, Ticket
 from strongticket.cli.main import app
+from strongticket.construct import norms
 from strongticket.errors import StrongTicketError
 from strongticket.pretrained import attach, construct_pretrained
+from strongticket.pretrained.compare import compare
 from strongticket.pretrained.parts import Norm
 from strongticket.pretrained.recertify import failures
+from strongticket.pretrained.verify import verify
 from tests.pretrained.small_models import FAMILIES, from_zoo, make_bert, randomize, small
 from tests.small_tickets import edited
 
@@ -23,6 +31,22 @@ from tests.small_tickets import edited
 def test_what_errs_little_more_than_rounding_is_no_failure(items: int) -> None:
     model = small("bert")
     assert failures(construct_pretrained(model, items=items, what="attention+mlp"), model) == []
+
+
+@pytest.mark.parametrize("name", ["Llama", "BERT"])
+def test_certificates_of_wide_matrices_made_by_the_first_release_are_confirmed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were bounded in one piece, which is closer."""
+    monkeypatch.setattr(norms, "_widest_group", ContextVar("_widest_group", default=5))
+    monkeypatch.setattr(norms, "_SMALL", 4)
+    model = from_zoo(name)
+    with norms.undivided():
+        data = construct_pretrained(model, items=8, what="attention+mlp").to_bytes()
+    assert failures(Ticket.from_bytes(data), model) != []
+    assert verify(Ticket.from_bytes(data), model).ok
+    boasting = edited(data, lambda d: d["certificate"].update(error=0.999 * d["certificate"]["error"]))
+    assert not verify(Ticket.from_bytes(boasting), model).ok
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -47,6 +71,75 @@ def test_certificates_come_out_the_same_from_the_file(family: str) -> None:
     assert failures(empty, small(family))[0].startswith("the certificate does not list its parts")
 
 
+LIES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "norms of a map": (lambda d: d["parts"][1].update(norm=0.5), "layer.0.mlp.up.norm is 5.0"),
+    "norms of a head": (lambda d: d["parts"][0]["heads"][1].update(vo_norm=0.5), "layer.0.attention.heads.1.vo_norm"),
+    "errors of a head": (lambda d: d["parts"][3]["heads"][0].update(qk_error=0.0), "layer.1.attention.heads.0.qk_err"),
+    "fewer heads": (lambda d: d["parts"][0]["heads"].pop(), "layer.0.attention.heads is \\["),
+    "no heads": (lambda d: d["parts"][0].pop("heads"), "layer.0.attention is {'part'"),
+    "more": (lambda d: d["parts"][0].update(note="proved"), "layer.0.attention is {.*qk_error"),
+    "entries": (lambda d: d["parts"][2].update(worst_entry=1e-9), "layer.0.mlp.down.worst_entry is"),
+    "reached": (lambda d: d["parts"][2].update(worst_reached=1e-9), "layer.0.mlp.down.worst_reached is 1.0"),
+    "counts": (lambda d: d["parts"][2].update(unreachable=77), "unreachable.count is"),
+    "counts below 0": (lambda d: d["parts"][2].update(unreachable=-1), "unreachable.count is 0"),
+    "more adaptive": (lambda d: d["assignment"].update(adaptive=99), "assignment.adaptive is 99"),
+    "equal blocks": (lambda d: d["assignment"]["equal"].append("layer.0.mlp.up.map"), "assignment.equal is"),
+    "no assignment": (lambda d: d.pop("assignment"), r"fields is \['parts', 'scope'"),
+    "scope": (lambda d: d.update(scope="from end to end"), "scope is 'from end to end'"),
+    "no scope": (lambda d: d.pop("scope"), r"fields is \['assignment', 'parts', 'unreachable'\]"),
+    "more about all": (lambda d: d.update(proved="everything"), "fields is .*'proved'"),
+}
+
+
+@pytest.mark.parametrize(("lie", "reason"), LIES.values(), ids=LIES)
+def test_details_claim_no_more_than_is_found(lie: Callable[[Any], object], reason: str) -> None:
+    lied = Ticket.from_bytes(edited(_honest(), lambda d: lie(d["certificate"]["details"])))
+    told = failures(lied, small("bert"))
+    assert re.match(f"the certificate's {reason}", told[0])
+    assert failures(Ticket.from_bytes(_honest()), small("bert")) == []
+
+
+@cache
+def _honest() -> bytes:
+    return construct_pretrained(small("bert"), items=6, what="attention+mlp").to_bytes()
+
+
+UNREADABLE: dict[str, Callable[[Any], object]] = {
+    "no parts": lambda d: d.pop("parts"),
+    "parts of another kind": lambda d: d.update(parts={"a": 1}),
+    "a part of another kind": lambda d: d["parts"].__setitem__(0, 7),
+    "a part without its name": lambda d: d["parts"][0].pop("part"),
+    "an error in words": lambda d: d["parts"][0].update(error="small"),
+    "another name": lambda d: d["parts"][0].update(part=7),
+    "no count": lambda d: d.pop("unreachable"),
+    "half a count": lambda d: d["unreachable"].update(count=0.5),
+}
+
+
+@pytest.mark.parametrize("damage", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_certificate_without_the_models_parts_is_refused_wherever_it_is_used(
+    damage: Callable[[Any], object], tmp_path: Path
+) -> None:
+    model, refusal = small("bert"), "the certificate does not (list its parts|mention layer.0.attention)"
+    ticket = Ticket.from_bytes(edited(_honest(), lambda d: damage(d["certificate"]["details"])))
+    assert re.match(refusal, failures(ticket, model)[0])
+    for use in (lambda: attach(model, ticket), lambda: compare(model, ticket, ["a b c d"], tokenizer=None)):
+        with pytest.raises(StrongTicketError, match=refusal):
+            use()
+    ticket.save(tmp_path / "x.ticket")
+    model.save_pretrained(tmp_path / "bert")  # type: ignore[operator]
+    arguments = ["--model", str(tmp_path / "bert"), "--out", str(tmp_path / "x.ticket"), "--items", "6"]
+    done = CliRunner().invoke(app, ["construct", *arguments, "--what", "attention+mlp"])
+    assert isinstance(done.exception, StrongTicketError), "which `main` turns into a line"
+    assert "exists and is not this model's ticket" in str(done.exception)
+
+
+def test_what_a_ticket_stands_for_is_refused_before_it_is_used() -> None:
+    ticket = Ticket.from_bytes(edited(_honest(), lambda d: d["content"]["architecture"].update(what=7)))
+    with pytest.raises(StrongTicketError, match="the ticket stands for 7; it must be one of"):
+        compare(small("bert"), ticket, ["a b c d"], tokenizer=None)
+
+
 def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
     model = small("bert")
     data = construct_pretrained(model, items=4, what="attention+mlp").to_bytes()
@@ -65,7 +158,9 @@ def test_certified_inputs_are_no_larger_than_those_computed_for() -> None:
     (failure,) = told(1e9, "layer.1.attention")
     assert "covers inputs of norm 1.000000e+09 for layer.1.attention, the model gives" in failure
     assert "for all parts" in told(1e9, "all")[0]
-    assert "norm nan for layer.0.mlp.up" in told("nan", "layer.0.mlp.up")[0]
+    assert told("nan", "layer.0.mlp.up") == [
+        "the certificate does not list its parts: TypeError(\"'nan' is not a number of the right kind\")"
+    ]
     assert told(0.5) == [], "who claims less is right"
 
 

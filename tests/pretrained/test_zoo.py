@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers import GPTBigCodeConfig, GPTBigCodeForCausalLM
+from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.vit.modeling_vit import ViTAttention, ViTLayer
 
 from strongticket import Ticket
@@ -34,16 +35,12 @@ from strongticket.pretrained.predict import predict
 from strongticket.pretrained.recertify import failures
 from strongticket.pretrained.target import Target
 from strongticket.pretrained.torch_modules import opened
-from tests.pretrained.small_models import TORCH, VOCABULARY, ZOO, from_zoo, randomize, seeded, small
+from tests.pretrained.small_models import TORCH, VOCABULARY, ZOO, from_zoo, randomize, seeded, small, what
 
 
 @pytest.fixture(autouse=True)
 def families_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
-
-
-def what(name: str) -> str:
-    return "attention" if name == "nn.MultiheadAttention" else "attention+mlp"
 
 
 @torch.no_grad()
@@ -63,7 +60,7 @@ def test_a_ticket_computes_what_the_model_does(name: str) -> None:
     batch = random_inputs(Target(model))
     original = first_output(model, batch)
     for parts in ways(name):
-        ticket = construct_pretrained(model, items=24, what=what(name), parts=parts)  # type: ignore[arg-type]
+        ticket = construct_pretrained(model, items=24, what=what(name), parts=parts)
         merged, literal = (first_output(attach(model, ticket, mode), batch) for mode in ("merged", "literal"))
         assert 0 < (merged - original).abs().max() < 0.01 * original.abs().max()
         assert (literal - merged).abs().max() < 1e-4 * original.abs().max()
@@ -134,7 +131,7 @@ def test_gpt2s_row_on_another_order_of_heads_is_refused() -> None:
         return GPTBigCodeForCausalLM(GPTBigCodeConfig(vocab_size=VOCABULARY, multi_query=False, **sizes))
 
     register_family("gpt_bigcode", families._gpt2(None))
-    with pytest.raises(StrongTicketError, match=r"layer\.0\.attention has error .* is certified\. Its family"):
+    with pytest.raises(StrongTicketError, match=r"layer\.0\.attention has error .* model's own numbers\. Its"):
         construct_pretrained(randomize(make()), items=24)
     # As linear maps it can be done, and the bound of what the last one reads knows which outputs are values.
     attention = Heads(at="attn", maps=families._gpt2(None).layers["h"][0].maps, input=Norm("ln_1"))
@@ -191,8 +188,9 @@ def test_wrong_paths_are_refused(right: str, wrong: str, said: str) -> None:
     attention = Heads(at=at, maps=maps, input=Norm(swap("layernorm_before")))
     rest = mlp(swap("mlp.fc1"), swap("mlp.fc2"), Norm(swap("layernorm_after")))
     register_family("vit", Family({"layers": [attention, *rest]}, kind="image"))
-    with pytest.raises(StrongTicketError, match=said):
-        construct_pretrained(small("vit"), items=16, what="attention+mlp")
+    for items in (4, 16):  # with few, a certificate would allow even this
+        with pytest.raises(StrongTicketError, match=said):
+            construct_pretrained(small("vit"), items=items, what="attention+mlp")
 
 
 @pytest.mark.parametrize(
@@ -204,8 +202,14 @@ def test_wrong_paths_are_refused(right: str, wrong: str, said: str) -> None:
             {"attention.dense": "mlp.dense_4h_to_h", "mlp.dense_4h_to_h": "attention.dense"},
             r"attention\.output does not read the output of .*query_key_value",
         ),
+        ("DistilBERT", {"embeddings.LayerNorm": ""}, r"no layer is before layer\.0: .* needs first=, the source of"),
         ("GPT-2", {"ln_1": "attn.c_proj"}, r"expected a LayerNorm at h\.0\.attn\.c_proj, but the model has a Conv1D"),
         ("GPT-2", {"attn.c_attn": "mlp.c_fc"}, r"2 parts of a layer stand for the map at mlp\.c_fc; only one can"),
+        (
+            "BERT",
+            {"attention.self.value": "output.dense", "output.dense": "attention.self.value"},
+            r"do not fit together",
+        ),
         ("ModernBERT", {"attn.Wqkv": "mlp.Wo"}, r"2 parts of a layer stand for the map at mlp\.Wo; only one can"),
     ],
 )
@@ -236,6 +240,45 @@ def with_paths(thing: Any, paths: dict[str, str]) -> Any:
     return dataclasses.replace(thing, **{name: with_paths(each, paths) for name, each in named})  # type: ignore[type-var]
 
 
+class AddsOne(LlamaMLP):
+    """What goes up is 1 larger, as in GPT-OSS."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * (self.up_proj(x) + 1))
+
+
+class Squares(LlamaMLP):
+    """The configuration names another activation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.gate_proj(x).relu().square() * self.up_proj(x))
+
+
+@pytest.mark.parametrize("kind", [AddsOne, Squares])
+def test_a_bound_on_a_gated_mlp_that_computes_something_else_is_refused(kind: type[LlamaMLP]) -> None:
+    """On random inputs every norm is within its bound, and gates of 0 still give 0."""
+    model = from_zoo("Llama")
+    model.model.layers[0].mlp.__class__ = kind
+    said = r"mlp\.down does not read the output of layers\.0\.mlp\.gate_proj and layers\.0\.mlp\.up_proj"
+    with pytest.raises(StrongTicketError, match=said):
+        construct_pretrained(model, items=4, what="attention+mlp")
+    assert construct_pretrained(model, items=4).strong
+
+
+def test_a_bound_on_weights_that_are_not_a_mixture_is_refused() -> None:
+    """DiffLlama subtracts two attentions, so values are added up with weights that may be negative, and more than 1."""
+
+    @seeded
+    def make() -> nn.Module:
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 4, "num_hidden_layers": 1}
+        return transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(vocab_size=VOCABULARY, **sizes))
+
+    model = randomize(make())
+    register_family("diffllama", families._FAMILIES["llama"](model.config))  # type: ignore[operator]
+    with pytest.raises(StrongTicketError, match=r"attention\.output does not read the output of .*v_proj, from which"):
+        construct_pretrained(model, items=4)
+
+
 class UsesTheScaleAgain(ViTLayer):
     def forward(self, *args: object, **named: object) -> Tensor:
         return super().forward(*args, **named) * self.attention.scaling
@@ -255,6 +298,15 @@ def test_a_certificate_for_too_small_inputs_is_refused() -> None:
     assert ticket.certificate is not None
     ticket.certificate.details["parts"][1]["input_norm"] /= 10
     with pytest.raises(StrongTicketError, match=r"layer\.1\.attention is certified for inputs of norm 0"):
+        check_ticket_in_model(Target(model), ticket)
+
+
+def test_a_ticket_that_errs_by_more_than_its_certificate_is_refused() -> None:
+    model = small("bert")
+    ticket = construct_pretrained(model, items=4)
+    assert ticket.certificate is not None
+    ticket.certificate.details["parts"][1]["error"] = 0.0
+    with pytest.raises(StrongTicketError, match=r"layer\.1\.attention has error .* but 0 is certified"):
         check_ticket_in_model(Target(model), ticket)
 
 
@@ -321,11 +373,12 @@ def test_a_trial_keeps_no_copy_of_the_model(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(check, "Target", remember)
     check_ticket_in_model(Target(model, "attention+mlp", "linear"), ticket)
     own = {parameter.data_ptr() for parameter in model.parameters()}
-    before, after = (each.model for each in tried)
+    before, *replaced = (each.model for each in tried)
     assert all(parameter.data_ptr() in own for parameter in before.parameters())
-    new = [parameter for parameter in after.parameters() if parameter.data_ptr() not in own]
-    assert len(new) >= len(ticket.tensors) // 2
-    assert all(parameter.untyped_storage().nbytes() <= 8 for parameter in new)
+    for after in replaced:
+        new = [parameter for parameter in after.parameters() if parameter.data_ptr() not in own]
+        assert len(new) >= len(ticket.tensors) // 2
+        assert all(parameter.untyped_storage().nbytes() <= 8 for parameter in new)
 
 
 @pytest.mark.parametrize(("name", "more"), [("nn.MultiheadAttention", {}), ("BERT", {"output_attentions": True})])
@@ -355,6 +408,8 @@ ONE_LAYER = {
     "num_layers",
     "encoder_layers",
     "decoder_layers",
+    "use_swiglu_ffn",
+    "attention_types",  # GPT-Neo's, one for each layer
 }
 
 

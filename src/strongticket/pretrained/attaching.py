@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, get_args
 
@@ -16,6 +16,7 @@ from strongticket.pretrained.families import Parts, What
 from strongticket.pretrained.parts import Mode
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.pretrained.torch_modules import mirror, opened
+from strongticket.tickets.details import Details
 from strongticket.tickets.from_bits import Resident, Run, check_resident, check_signed, load_bits
 from strongticket.tickets.restore import stored_buffers
 from strongticket.tickets.ticket import Ticket
@@ -137,4 +138,24 @@ def check_ticket(model: nn.Module, ticket: Ticket) -> Target:
         if tensor.distribution != "uniform":
             raise StrongTicketError(f"{name} must be drawn uniformly; the ticket says {tensor.distribution!r}.")
     check_dense(ticket, target.biases())
+    _check_parts(ticket.certificate.details, [*target.parts])
     return target
+
+
+_NUMBERS = ("input_norm", "error", "worst_entry", "worst_reached")
+
+
+def _check_parts(details: Details, names: Sequence[str]) -> None:
+    """Refuse a certificate that does not list the model's parts with their numbers: a file may hold anything."""
+    try:
+        listed = [str(part["part"]) for part in details["parts"]]
+        numbers = [part[name] for part in details["parts"] for name in _NUMBERS]  # type: ignore[literal-required]
+        counts = [details["unreachable"]["count"], *(part["unreachable"] for part in details["parts"])]
+        if odd := [each for each in numbers if type(each) is not float] + [n for n in counts if type(n) is not int]:
+            raise TypeError(f"{odd[0]!r:.40} is not a number of the right kind")
+    except (LookupError, TypeError) as error:
+        raise StrongTicketError(f"the certificate does not list its parts: {error!r:.80}") from None
+    if missing := sorted({*names} - {*listed}):
+        raise StrongTicketError(f"the certificate does not mention {missing[0]}")
+    if len(listed) > len(names):
+        raise StrongTicketError(f"the certificate lists {len(listed)} parts, but the model has {len(names)}")

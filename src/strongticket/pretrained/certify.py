@@ -19,7 +19,7 @@ from strongticket.construct.product import Pruned
 from strongticket.construct.samples import SampleCertificate
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import causal_mask
-from strongticket.ops.arrays import Array
+from strongticket.ops.arrays import Array, as_tensor
 from strongticket.pretrained.attaching import attach, check_ticket
 from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.layer import Layer
@@ -118,7 +118,7 @@ def check_family(target: Target) -> None:
     if target.family.ends is None or len(target.family.layers) > 1 or not all(norms):
         raise StrongTicketError(
             f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
-            "their parts. Leave samples out, or measure with `strongticket compare`."
+            "their parts. Leave samples out, or run both on them with strongticket.attach."
         )
 
 
@@ -209,7 +209,10 @@ def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, str, bool]]:
 def _as_inputs(target: Target, samples: Array) -> Tensor:
     """Check samples: tokens (sequences, T), or vectors (sequences, T, d) for the first layer."""
     values = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    tokens = not values.is_floating_point() if isinstance(values, Tensor) else values.dtype.kind in "iu"
+    if isinstance(values, Tensor):
+        tokens = not (values.is_floating_point() or values.is_complex())
+    else:
+        tokens = values.dtype.kind in "iu"
     if tokens:
         ids = torch.as_tensor(values).long().cpu()
         most = getattr(target.config, "vocab_size", None)
@@ -221,9 +224,13 @@ def _as_inputs(target: Target, samples: Array) -> Tensor:
             raise ValueError(f"samples must be tokens from 0 to {most - 1}; got {wrong[0].item()}.")
         rows = ids.view(-1, ids.shape[-1])
     else:
-        rows = as_samples(values, target.config.hidden_size)
-        if rows.dim() < 2:
-            raise ValueError(f"samples must be sequences (..., tokens, {rows.shape[-1]}); got {tuple(rows.shape)}.")
+        width, shape = target.config.hidden_size, tuple(as_tensor("samples", values).shape)
+        if len(shape) < 2 or shape[-1] != width:
+            raise ValueError(
+                f"samples must be what the first layer of this {target.model_type} reads, (..., tokens, {width}); "
+                f"got {shape}."
+            )
+        rows = as_samples(values, width)
     length, longest = rows.shape[1 if tokens else -2], target.most_tokens()
     if longest is not None and length > longest:
         raise ValueError(f"samples have {length} tokens; this {target.model_type} takes at most {longest}.")

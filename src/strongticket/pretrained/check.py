@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.parallel import one_thread
 from strongticket.pretrained.layer import Layer
-from strongticket.pretrained.parts import Part
+from strongticket.pretrained.parts import Input, Part
 from strongticket.pretrained.target import Target
 from strongticket.pretrained.torch_modules import mirror
 from strongticket.tickets.ticket import Ticket
@@ -69,29 +69,23 @@ def check_ticket_in_model(
     """
     assert ticket.certificate is not None
     plain = _plain(target.model).to(device)
-    before, after = (Target(model, target.what, target.asked) for model in (plain, mirror(plain)))
+    before, same, after = (Target(model, target.what, target.asked) for model in (plain, mirror(plain), mirror(plain)))
     batch = random_inputs(before) if inputs is None else _moved(inputs, next(before.backbone.parameters()).device)
     notes, read = Notes(before), _Read(before)
     with notes.watching(), read.watching():
         expected = _tensors(before.backbone(**batch))
     read.check()
-    _check_what_vanishes(before, batch)
+    _check_bounds(before, batch)
     certified = {part["part"]: part for part in ticket.certificate.details["parts"]}
-    for name, (layer, part) in after.parts.items():
-        pieces = after.pieces_of(name, ticket.architecture["items"], ticket.seed)
+    for name in after.parts:
         said, longest = certified[name], read.longest[name]
         if not longest <= said["input_norm"] * (1 + _ROUNDING):
             _refuse(name, f"is certified for inputs of norm {said['input_norm']:.3g} but gets one of {longest:.3g}")
-        own, _ = before.parts[name]
-        try:
-            with one_thread(), _in_double(own, part), _in_double(layer, part):
-                part.put(layer, pieces, ticket, "merged")
-                args, kwargs = _double(notes.calls[name])
-                theirs, mine = part.apply(own, *args, **kwargs), part.apply(layer, *args, **kwargs)
-        except RuntimeError as problem:
-            _refuse(name, f"cannot be run with its ticket ({first_line(problem)})")
-        _forget(layer, part)
-        error, size = (x.norm(dim=-1).max().item() for x in (mine - theirs, theirs))
+        # With few items a certificate allows nearly anything, so the part's own numbers must fit the form of a ticket.
+        error, size = _error(name, before, same, notes, None)
+        if not error <= _ROUNDING * size:
+            _refuse(name, f"has error {error:.3g} on outputs of norm {size:.3g} with the model's own numbers")
+        error, size = _error(name, before, after, notes, ticket)
         if not error <= said["error"] + _ROUNDING * size:
             _refuse(name, f"has error {error:.3g} on outputs of norm {size:.3g}, but {said['error']:.3g} is certified")
     with ExitStack() as hooks:
@@ -105,6 +99,23 @@ def check_ticket_in_model(
                 f"with the original's outputs after every part, this {target.model_type} still does not reproduce the "
                 "original: the ticket changed something outside its parts."
             )
+
+
+def _error(name: str, before: Target, after: Target, notes: Notes, ticket: Ticket | None) -> tuple[float, float]:
+    """Put a ticket, or the model's own numbers, in place of a part; return the largest error and output, as norms."""
+    (own, part), (layer, _) = before.parts[name], after.parts[name]
+    try:
+        # Only a ticket's own items and seed matter: they are those of its matrices.
+        pieces = after.pieces_of(name, *(ticket.architecture["items"], ticket.seed) if ticket else (1, 0))
+        with one_thread(), _in_double(own, part), _in_double(layer, part):
+            part.put(layer, pieces, ticket, "merged")
+            args, kwargs = _double(notes.calls[name])
+            theirs, mine = part.apply(own, *args, **kwargs), part.apply(layer, *args, **kwargs)
+    except RuntimeError as problem:
+        _refuse(name, f"cannot be run with its ticket ({first_line(problem)})")
+    _forget(layer, part)
+    error, size = (x.norm(dim=-1).max().item() for x in (mine - theirs, theirs))
+    return error, size
 
 
 class _Read:
@@ -144,27 +155,48 @@ class _Read:
                     _refuse(name, f"does not read the output of the norm at {at}")
 
 
-def _check_what_vanishes(target: Target, batch: Inputs) -> None:
-    """Refuse a part whose inputs do not come from the map that bounds them: if its outputs are 0, they must be 0.
+def _check_bounds(target: Target, batch: Inputs) -> None:
+    """Refuse a part whose inputs do not come from the maps that bound them, with drawn numbers as these maps' outputs.
 
-    Kinds of parts are checked one at a time: if two maps gave 0 together, one could be mistaken for the other.
+    Kinds of parts are checked one at a time: if two maps gave the same, one could be mistaken for the other.
     """
-    kinds: dict[str, list[tuple[str, Layer, str, str, Tensor]]] = {}
+    kinds: dict[str, list[tuple[str, Layer, str, Input]]] = {}
     for name, (layer, part) in target.parts.items():
         for place, input in part.reads(layer).items():
-            for source, rows in input.vanishes_with(layer).items():
-                kinds.setdefault(part.name, []).append((name, layer, place, source, rows))
+            if input.made_from(layer):
+                kinds.setdefault(part.name, []).append((name, layer, place, input))
     for claims in kinds.values():
+        generator = torch.Generator("cpu").manual_seed(0)
+        drawn: dict[str, Tensor] = {}
         read: dict[str, Tensor] = {}
         with ExitStack() as hooks:
-            for _, layer, place, source, rows in claims:
-                hooks.callback(_at(layer, source).register_forward_hook(partial(_without, rows)).remove)
+            for _, layer, place, input in claims:
+                for source, rows in input.made_from(layer).items():
+                    put = partial(_draw, drawn, source, rows, partial(input.drawn, layer, generator=generator))
+                    hooks.callback(_at(layer, source).register_forward_hook(put).remove)
                 note = partial(_note_input, read, place)
                 hooks.callback(_at(layer, place).register_forward_pre_hook(note).remove)
             target.backbone(**batch)
-        for name, _, place, source, _ in claims:
-            if read[place].any():
-                _refuse(name, f"does not read the output of {source}, from which its bound is computed")
+        for name, layer, place, input in claims:
+            sources = [*input.made_from(layer)]
+            made = [drawn[source].flatten(0, -2) for source in sources if source in drawn]
+            x = read[place].cpu().flatten(0, -2).abs()
+            most = input.at_most(layer, *made) * (1 + _ROUNDING) if len(made) == len(sources) else x.new_empty(0, 0)
+            if x.shape[-1] != most.shape[-1] or len(most) not in (1, len(x)) or not (x <= most).all():
+                _refuse(name, f"does not read the output of {' and '.join(sources)}, from which its bound is computed")
+
+
+def _draw(
+    drawn: dict[str, Tensor],
+    source: str,
+    rows: Tensor,
+    draw: Callable[[tuple[int, ...]], Tensor],
+    _: nn.Module,
+    __: tuple[Any, ...],
+    output: Tensor,
+) -> Tensor:
+    drawn[source] = draw((*output.shape[:-1], len(rows)))
+    return output.index_copy(-1, rows.to(output.device), drawn[source].to(output))
 
 
 def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
@@ -173,10 +205,6 @@ def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
 
 def _note_input(read: dict[str, Tensor], place: str, _: nn.Module, args: tuple[Tensor, ...]) -> None:
     read[place] = args[0]
-
-
-def _without(rows: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
-    return output.index_fill(-1, rows.to(output.device), 0.0)
 
 
 def _instead(given: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from strongticket.bounds.certificate import HeadNorms, LinearNorms
 from strongticket.construct.product import Miss
 from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import (
@@ -21,6 +22,7 @@ from strongticket.files import (
     canonical_json,
     difference,
     discard,
+    is_part,
     lock,
     read_json,
     regular,
@@ -38,7 +40,7 @@ class Checkpoint:
     """The pieces finished so far; without a folder nothing is kept.
 
     Args:
-        folder: created when work starts.
+        folder: created when work starts, removed when it is done; one with other files in it is refused.
         settings: everything the masks depend on, as JSON; a folder with other settings is refused.
         warn: called with a message if a file is damaged.
     """
@@ -57,6 +59,10 @@ class Checkpoint:
             yield self
             return
         self._folder.mkdir(exist_ok=True)
+        if not _is_ours(self._folder):
+            raise StrongTicketError(
+                f"{self._folder} exists and is not a construction's unfinished work; choose another place, or move it."
+            )
         with open(regular(self._folder / _LOCK), "ab") as file:
             lock(file, self._folder)
             self._check_settings(self._folder / _SETTINGS)
@@ -83,9 +89,10 @@ class Checkpoint:
             missed = [(matrix, Miss(*miss)) for matrix, miss in facts.pop("unreachable")]
             solved = Solved(bits=bits, owners=owners, unreachable=missed, **facts)
             list(piece.tensors(solved))
+            _check_facts(piece, solved)
         except FileNotFoundError:
             return None
-        except (OSError, EOFError, TypeError, ValueError, LookupError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, AttributeError, TypeError, ValueError, LookupError, zipfile.BadZipFile) as error:
             self._warn(f"{self._folder / piece.name}.npz is damaged ({first_line(error)}); it is solved again.")
             return None
         return solved
@@ -125,10 +132,33 @@ class Checkpoint:
             )
 
 
+def _check_facts(piece: Piece, solved: Solved) -> None:
+    """Raise an error for anything but a solution of this piece: another release may have kept other facts."""
+    (HeadNorms if "vo" in piece.products else LinearNorms)(**solved.norms)
+    numbers = [*solved.norms.values(), solved.worst_entry, solved.worst_reached]
+    misses = [(type(matrix), *map(type, miss)) for matrix, miss in solved.unreachable]
+    if (
+        solved.assigned.keys() != {f"{piece.name}.{of}" for of in piece.products}
+        or not all(type(number) is float for number in numbers)
+        or type(solved.n_unreachable) is not int
+        or not {*misses} <= {(str, int, int, float)}
+    ):
+        raise ValueError("it has other facts than a solution")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder, which will be removed, holds nothing but what a construction leaves there."""
+    if folder.is_symlink():
+        return False
+    names = {path.name for path in folder.glob("*")}  # none if another run has just removed it
+    begun = _SETTINGS in names  # the first file that is written
+    return all(name in (_LOCK, _SETTINGS) or is_part(name) or (begun and name.endswith(".npz")) for name in names)
+
+
 def remove_checkpoint(folder: Path) -> None:
     """Remove a folder that is no longer needed, if it exists; if another run is using it, that run removes it."""
     sweep(folder.parent)  # where a killed run may have left a partial one
-    if folder.exists():
+    if folder.is_dir() and _is_ours(folder):
         with suppress(BusyError), open(folder / _LOCK, "ab") as file:
             lock(file, folder)
             discard(folder)

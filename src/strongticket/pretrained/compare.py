@@ -2,13 +2,12 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from strongticket.errors import StrongTicketError
-from strongticket.files import Json
+from strongticket.errors import StrongTicketError, first_line
 from strongticket.pretrained.attaching import attach, parts_of
 from strongticket.pretrained.check import Notes
 from strongticket.pretrained.parts import Mode
@@ -17,6 +16,55 @@ from strongticket.tickets.ticket import Ticket
 
 # Called with the number of texts done since the last call.
 Progress = Callable[[int], object]
+
+
+class PartError(TypedDict):
+    """One part on the original's inputs: the largest error of a token and what the certificate allows."""
+
+    part: str
+    error: float
+    certified: float
+    largest_input: float
+    input_norm: float  # the largest that the certificate is for
+
+
+class MapDistance(TypedDict):
+    """How far the attention maps of one layer are apart."""
+
+    layer: int
+    mean_distance: float
+    largest_distance: float
+
+
+class Alike(TypedDict, total=False):
+    """How alike the outputs are: of a causal model its loss and the divergence, of others the cosine similarity."""
+
+    loss: dict[Literal["original", "ticket"], float]
+    kl: float
+    cosine: dict[Literal["mean", "min"], float]
+
+
+class Outputs(Alike):
+    """The outputs of a model and its ticket."""
+
+    largest_output: float
+    largest_difference: float
+    float32_rounding: float
+    attention_maps: list[MapDistance]
+
+
+class Compared(Outputs):
+    """A model and its ticket on the same texts."""
+
+    texts: int
+    tokens: int
+    most_tokens: int
+    cut: int  # texts that were truncated
+    mode: Mode
+    identity: str
+    what: str
+    items: int
+    parts: list[PartError]
 
 
 @torch.no_grad()
@@ -31,7 +79,7 @@ def compare(
     most_tokens: int = 256,
     attaching: Progress | None = None,
     progress: Progress | None = None,
-) -> dict[str, Json]:
+) -> Compared:
     """Run a model and its ticket on the same texts.
 
     Args:
@@ -52,18 +100,26 @@ def compare(
         with its certificate.
     """
     check_reads_text(model)
+    attached = attach(model, ticket, mode, progress=attaching)
+    exact: Any = copy.deepcopy(model).double()
+    exact.set_experts_implementation("eager")  # if it has experts: what runs them otherwise refuses float64
     target = Target(model, ticket.architecture["what"], parts_of(ticket))
     most_tokens = min(most_tokens, target.most_tokens() or most_tokens)
-    attached, exact = attach(model, ticket, mode, progress=attaching), copy.deepcopy(model).double()
     parts = _PartErrors(target, Target(attached, target.what, target.asked))
     causal, outputs = target.family.kind == "causal", []
     n_tokens = n_cut = 0
     for chosen in _batches(texts, batch_size):
         batch, cut = _tokens(chosen, tokenizer, most_tokens)
         batch = {name: tensor.to(next(model.parameters()).device) for name, tensor in batch.items()}
-        real = batch["attention_mask"].bool()
-        with parts.watching():
-            before = _run(model, batch)
+        try:
+            real = batch["attention_mask"].bool()
+            with parts.watching():
+                before = _run(model, batch)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise StrongTicketError(
+                f"the model cannot read what the tokenizer makes of the text ({first_line(error)}); "
+                "are its files those of the model?"
+            ) from error
         after, precise = _run(attached, batch), _run(exact, batch)
         outputs.append(_outputs(batch["input_ids"], real, before, after, precise, causal))
         parts.add(real)
@@ -119,9 +175,10 @@ def _tokens(texts: Sequence[str], tokenizer: Any, most_tokens: int) -> tuple[dic
         tokenizer.pad_token = tokenizer.eos_token
     # Otherwise it would warn about long texts that are truncated only below.
     whole = tokenizer(texts, verbose=False)["input_ids"]
+    # For a folder without a tokenizer, transformers may make one that has special tokens only: all texts are alike.
+    if set().union(*whole) <= set(tokenizer.all_special_ids):
+        raise StrongTicketError(f"the tokenizer knows nothing of {texts[0]!r:.40}; are its files those of the model?")
     batch = dict(tokenizer(texts, padding=True, truncation=True, max_length=most_tokens, return_tensors="pt"))
-    if not batch["input_ids"].numel():
-        raise StrongTicketError(f"the tokenizer makes no tokens of {texts[0]!r:.40}; are its files those of the model?")
     return batch, sum(len(ids) > most_tokens for ids in whole)
 
 
@@ -172,9 +229,9 @@ def _losses(ids: Tensor, real: Tensor, before: Tensor, after: Tensor) -> tuple[f
     return original, ticket, (first.exp() * (first - second)).sum().item(), int(known.sum())
 
 
-def _summary(batches: Sequence[_Outputs], causal: bool) -> dict[str, Json]:
+def _summary(batches: Sequence[_Outputs], causal: bool) -> Outputs:
     """Combine all batches."""
-    kind: dict[str, Json]
+    kind: Alike
     if causal:
         *sums, tokens = (sum(part) for part in zip(*(batch.losses for batch in batches), strict=True))
         original, ticket, kl = (part / tokens for part in sums)
@@ -216,7 +273,7 @@ class _PartErrors:
             self._errors[name] = max(self._errors.get(name, 0.0), error)
             self._norms[name] = max(self._norms.get(name, 0.0), x.norm(dim=-1).max().item())
 
-    def summary(self, ticket: Ticket) -> list[dict[str, Json]]:
+    def summary(self, ticket: Ticket) -> list[PartError]:
         """List each part's largest error over all tokens with its certificate."""
         assert ticket.certificate is not None
         return [

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from strongticket.errors import StrongTicketError
 from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.heads import why_not_merged
 from strongticket.pretrained.layer import LINEAR_MAPS
@@ -55,14 +56,27 @@ def skeleton(model: nn.Module) -> str:
     ]
     # A list inside a layer is covered by the layer.
     lists = [name for name in lists if not any(name.startswith(f"{outer}.") for outer in lists)]
+    if not lists:
+        raise StrongTicketError(
+            f"no draft can be made for a {config.model_type}: it has no list of layers with linear maps "
+            f"({', '.join(LINEAR_MAPS[:2])})."
+        )
     norms = _norms_by_reader(backbone, config)
     written: list[str] = []
     for i, path in enumerate(lists):
         written += [f"layer_{i} = [", *(f"    {line}" for line in _parts(backbone, path, norms)), "]"]
     names = [name for name in _NAMES if re.search(rf"\b{name}\(", "\n".join(written))]
-    written = [f"from strongticket.pretrained import Family, {', '.join([*names, 'register_family'])}", "", *written]
+    reason = why_not_merged(config)
+    draft = "# A draft, made from what the model does; check it against the model's source."
+    said = [draft, *([f"# Note that {config.model_type} {reason}"] if reason else [])]
+    written = [
+        *said,
+        f"from strongticket.pretrained import Family, {', '.join([*names, 'register_family'])}",
+        "",
+        *written,
+    ]
     layers = ", ".join(f'"{path}": layer_{i}' for i, path in enumerate(lists))
-    linear = ", linear=True" if why_not_merged(config) else ""
+    linear = ", linear=True" if reason else ""
     causal, image = getattr(model, "lm_head", None) is not None, getattr(model, "main_input_name", "") == "pixel_values"
     kind = ', kind="causal"' if causal else ', kind="image"' if image else ""
     return "\n".join([*written, f'register_family("{config.model_type}", Family({{{layers}}}{kind}{linear}))', ""])

@@ -28,8 +28,8 @@ class Family:
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
         linear: heads cannot be merged, because rotary positions or norms come between queries and keys, or because
             heads share their keys: each linear map is a separate part.
-        ends: for certificates of given samples, the norm behind the last layer, or "" if the output is that layer's.
-            Parts then follow each other, each with a residual around it and with its norm before or behind it. None if
+        ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's.
+            Parts then follow each other, each with a residual around it and with its norm before or after it. None if
             layers are joined in another way: their samples cannot be certified.
     """
 
@@ -102,6 +102,17 @@ def _bert(config: Any) -> Family:
     return Family({"encoder.layer": [attention, *rest]}, positions="embeddings.position_embeddings", ends="")
 
 
+def _mpnet(config: Any) -> Family:
+    attention = Heads(
+        at="attention.attn",
+        maps=maps("attention.attn", "q", "k", "v", "o"),
+        input=Norm("../output.LayerNorm", first="embeddings.LayerNorm"),
+    )
+    layer = [attention, *mlp("intermediate.dense", "output.dense", Norm("attention.LayerNorm"))]
+    # Its attention has no attribute for the factor on the scores, which merged heads need.
+    return Family({"encoder.layer": layer}, positions="embeddings.position_embeddings", linear=True)
+
+
 def _distilbert(config: Any) -> Family:
     attention = Heads(
         at="attention",
@@ -131,6 +142,30 @@ def _opt(config: Any) -> Family:
     return Family({"decoder.layers": layer}, kind="causal", positions="decoder.embed_positions", ends=ends)
 
 
+def _gpt_neo(config: Any) -> Family:
+    layer = [_heads("attn.attention", "ln_1"), *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]
+    # Scores have no factor, and so no attribute for it, which merged heads need.
+    return Family({"h": layer}, kind="causal", positions="wpe", linear=True)
+
+
+def _gptj(config: Any) -> Family:
+    layer = [_heads("attn", "ln_1"), *mlp("mlp.fc_in", "mlp.fc_out", Norm("ln_1"))]
+    return Family({"h": layer}, kind="causal", linear=True)
+
+
+def _phi(config: Any) -> Family:
+    attention = _heads("self_attn", "input_layernorm", output="dense")
+    layer = [attention, *mlp("mlp.fc1", "mlp.fc2", Norm("input_layernorm"))]
+    return Family({"layers": layer}, kind="causal", linear=True)
+
+
+def _phi3(config: Any) -> Family:
+    fused = maps("self_attn", "qkv_proj", "qkv_proj", "qkv_proj", "o_proj")
+    attention = Heads(at="self_attn", maps=fused, input=Norm("input_layernorm"))
+    rest = fused_gated_mlp("mlp.gate_up_proj", "mlp.down_proj", Norm("post_attention_layernorm"))
+    return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends="norm")
+
+
 def _gpt_neox(config: Any) -> Family:
     fused = maps("attention", "query_key_value", "query_key_value", "query_key_value", "dense")
     attention = Heads(at="attention", maps=fused, input=Norm("input_layernorm"), by_head=True)
@@ -141,13 +176,22 @@ def _gpt_neox(config: Any) -> Family:
 def _llama(config: Any, before_mlp: str = "post_attention_layernorm") -> Family:
     attention = _heads("self_attn", "input_layernorm", output="o_proj")
     rest = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm(before_mlp))
-    # The others have norms of queries and keys, or behind their parts.
+    # The others have norms of queries and keys or behind their parts, other residuals, or parts side by side.
     ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "gemma") else None
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends=ends)
 
 
 def _gemma2(config: Any) -> Family:
     return _llama(config, before_mlp="pre_feedforward_layernorm")
+
+
+def _cohere(config: Any) -> Family:
+    return _llama(config, before_mlp="input_layernorm")
+
+
+def _experts(config: Any) -> Family:
+    # Each expert is a slice of one tensor, so that no module computes its maps.
+    return Family({"layers": [_heads("self_attn", "input_layernorm", output="o_proj")]}, kind="causal", linear=True)
 
 
 def _t5(config: Any) -> Family:
@@ -171,11 +215,34 @@ def _vit(config: Any) -> Family:
     return Family({"layers": layer}, kind="image", ends="layernorm")
 
 
+def _dinov2(config: Any) -> Family:
+    gated = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm("norm2"))
+    rest = gated if config.use_swiglu_ffn else mlp("mlp.fc1", "mlp.fc2", Norm("norm2"))
+    return Family({"encoder.layer": [_heads("attention", "norm1", output="o_proj"), *rest]}, kind="image")
+
+
 def _clip(config: Any) -> Family:
     layer = [_heads("self_attn", "layer_norm1"), *mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))]
     if not hasattr(config, "text_config"):  # one of the towers by itself
         return Family({"encoder.layers": layer}, kind="image" if hasattr(config, "patch_size") else "encoder")
     return Family({f"{tower}_model.encoder.layers": layer for tower in ("text", "vision")}, kind="text and image")
+
+
+def _bart(config: Any) -> Family:
+    memory = Norm(f"/encoder.layers.{config.encoder_layers - 1}.final_layer_norm")
+
+    def layer(side: str, across: bool) -> list[Part]:
+        attention = _heads("self_attn", Norm("../final_layer_norm", first=f"{side}.layernorm_embedding"))
+        cross = _heads("encoder_attn", "self_attn_layer_norm", name="cross", memory=memory)
+        norm = Norm("encoder_attn_layer_norm" if across else "self_attn_layer_norm")
+        return [attention, *([cross] if across else []), *mlp("fc1", "fc2", norm)]
+
+    layers = {"encoder.layers": layer("encoder", False), "decoder.layers": layer("decoder", True)}
+    return Family(layers, kind="text and text")
+
+
+def _mbart(config: Any) -> Family:
+    return Family(_whisper(config).layers, kind="text and text")
 
 
 def _whisper(config: Any) -> Family:
@@ -207,17 +274,28 @@ def _heads(at: str, input: str | Input, output: str = "out_proj", **more: Any) -
 
 
 _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _bert),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _bert),
+    "mpnet": _mpnet,
     "distilbert": _distilbert,
     "modernbert": _modernbert,
     "gpt2": _gpt2,
+    "gpt_neo": _gpt_neo,
+    "gptj": _gptj,
     "opt": _opt,
     "gpt_neox": _gpt_neox,
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma"), _llama),
+    "phi": _phi,
+    "phi3": _phi3,
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma"), _llama),
+    **dict.fromkeys(("smollm3", "granite", "stablelm"), _llama),
     **dict.fromkeys(("gemma2", "gemma3_text"), _gemma2),
-    "t5": _t5,
+    **dict.fromkeys(("cohere", "cohere2"), _cohere),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), _experts),
+    **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
+    "bart": _bart,
+    **dict.fromkeys(("mbart", "pegasus", "m2m_100"), _mbart),
     **dict.fromkeys(("vit", "deit"), _vit),
-    **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model"), _clip),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers"), _dinov2),
+    **dict.fromkeys(("clip", "clip_text_model", "clip_vision_model", "siglip", "siglip_vision_model"), _clip),
     "whisper": _whisper,
     **dict.fromkeys(("TransformerEncoder", "TransformerDecoder", "Transformer", "MultiheadAttention"), _torch),
 }
@@ -239,6 +317,11 @@ def run_families(file: Path) -> None:
         raise StrongTicketError(f"{file} cannot be run ({type(error).__name__}: {first_line(error)}).") from error
 
 
+def is_known(config: Any) -> bool:
+    """Tell whether a configuration is of a family that is registered."""
+    return getattr(config, "model_type", "") in _FAMILIES
+
+
 def family_of(config: Any, parts: Parts = "merged") -> Family:
     """Return a model's family, or raise with the reason why its attention cannot be pruned into.
 
@@ -247,12 +330,12 @@ def family_of(config: Any, parts: Parts = "merged") -> Family:
         parts: as in `construct_pretrained`.
     """
     name = getattr(config, "model_type", "")
-    if name not in _FAMILIES:
+    if not is_known(config):
         reason = why_not_merged(config)
         raise StrongTicketError(
-            f"unknown family {name!r}; known are {', '.join(sorted(_FAMILIES))}. "
-            "`strongticket construct --model ... --describe` prints a skeleton for a new one; see "
-            "docs/adding-a-model.md." + (f" Note that {name} {reason}" if reason else "")
+            f"unknown family {name!r}; `strongticket construct --model ... --describe` prints a skeleton for it, see "
+            f"docs/adding-a-model.md. {f'Note that {name} {reason} ' if reason else ''}"
+            f"Known are {', '.join(sorted(_FAMILIES))}."
         )
     family = _FAMILIES[name]
     family = family if isinstance(family, Family) else family(config)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, difference
+from strongticket.files import difference
 from strongticket.pretrained.attaching import attach, parts_of
 from strongticket.pretrained.load import load_class, load_config, load_model
 from strongticket.pretrained.parts import Mode
@@ -61,7 +61,7 @@ def _searched(ticket: Ticket, base: str) -> nn.Module:
     return load_ticket(model.float(), ticket).eval()
 
 
-def _same_keys(wanted: Json, found: Json) -> Json:
+def _same_keys(wanted: object, found: object) -> object:
     """Keep only the wanted keys: later releases have more."""
     if not (isinstance(wanted, dict) and isinstance(found, dict)):
         return found

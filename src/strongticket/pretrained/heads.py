@@ -50,7 +50,6 @@ from strongticket.pretrained.random_maps import (
     SideBySide,
     exact_bias,
     frozen_linear,
-    multiply_out,
     weight_of,
 )
 from strongticket.tickets.details import PartNorms
@@ -135,7 +134,7 @@ class Heads(Part):
             raise StrongTicketError(
                 f"{layer.name}.{self.name} has keys of another width than queries; use --parts linear."
             )
-        if query != key or value[0] != output.weight.shape[1]:
+        if query != key or value != (output.weight.shape[1], key[1]):
             shapes = ", ".join(str(tuple(shape)) for shape in (query, key, value, output.weight.shape))
             raise StrongTicketError(
                 f"{layer.name}.{self.name}: query, key, value and output of shapes {shapes} do not fit together."
@@ -167,15 +166,16 @@ class Heads(Part):
         error = propagate_attention(Envelope(input_norm), attention).error
         return error, {"heads": [describe_head(head) for head in heads]}
 
-    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
+    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket | None, mode: Mode) -> None:
         """Replace the four maps, the width of a head and the scale."""
         like, d = weight_of(self.output(layer)), self._read(layer)[0].weight.shape[1]
-        bias = exact_bias(ticket, f"{layer.name}.{self.name}.output_bias", like)
+        bias = self._output_bias(layer)[0]
+        if ticket is not None:
+            bias = exact_bias(ticket, f"{layer.name}.{self.name}.output_bias", like)
         inputs: list[nn.Module]
         output: nn.Module
-        if mode == "merged":
-            products = [piece.products for piece in pieces]
-            qk, vo = ([multiply_out(ticket, p[name], like.device) for p in products] for name in ("qk", "vo"))
+        if ticket is None or mode == "merged":
+            qk, vo = ([piece.merged(name, ticket, like.device) for piece in pieces] for name in ("qk", "vo"))
             merged = torch.cat([scores.T for scores in qk])  # (H d, d or d + 1)
             query = frozen_linear(merged[:, :d], merged[:, d] if merged.shape[1] > d else None, like)
             # Every head gets the input itself.
@@ -321,11 +321,23 @@ class Mixed(Input):
         """Name what it mixes."""
         return "mixtures of values"
 
-    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
+    def made_from(self, layer: Layer) -> dict[str, Tensor]:
         """Return the rows of the values."""
         path, size = self.heads.maps[2], self.heads.head_size(layer)
         rows = torch.arange(len(layer.linear_map(path).weight), device="cpu").view(-1, size)
         return {layer.place(path): rows[self._values(layer)].flatten()}
+
+    def drawn(self, layer: Layer, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draw 0, 1 and random signs in turn: weights must add up to at most 1, whether or not some are negative."""
+        made = torch.randint(0, 2, shape, generator=generator, device="cpu").mul_(2).sub_(1).float()
+        heads = made.view(*shape[:-1], -1, self.heads.head_size(layer))
+        heads[..., 0::3], heads[..., 1::3] = 0, 1
+        return heads.flatten(-2)
+
+    def at_most(self, layer: Layer, *outputs: Tensor) -> Tensor:
+        """Return the largest value: a mixture has none larger, and its heads are side by side."""
+        heads = outputs[0].abs().reshape(-1, self.heads.head_size(layer))
+        return heads.amax(dim=0).repeat(1, self._n_heads(layer))
 
     def branch(self) -> Input:
         """Return what the attention reads."""

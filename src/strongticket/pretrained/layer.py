@@ -53,6 +53,10 @@ class Layer:
         if not self.layers:  # the model is its only layer
             return path
         back = path.startswith("../")
+        if back and not self.index:
+            raise StrongTicketError(
+                f"no layer is before {self.name}: the norm at {path} needs first=, the source of that layer's inputs."
+            )
         return f"{self.layers}.{self.index - back}.{path.removeprefix('../')}".rstrip(".")
 
     def module(self, path: str) -> nn.Module:

@@ -105,7 +105,7 @@ def _maker(causal: bool) -> Any:
 def load_tokenizer(name: str) -> Any:
     """Load a model's tokenizer."""
     transformers = _transformers()
-    with _one_line(name), _quiet(transformers):
+    with _one_line(name, "its tokenizer "), _quiet(transformers):
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
@@ -118,7 +118,7 @@ def _transformers() -> Any:
 
 
 @contextmanager
-def _one_line(name: str) -> Iterator[None]:
+def _one_line(name: str, which: str = "") -> Iterator[None]:
     """Reduce the loader's errors, which take many lines, to one line."""
     try:
         yield
@@ -126,13 +126,13 @@ def _one_line(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         # The loader raises errors of json, safetensors, torch, the hub and its own, which share no other base class.
-        reason = first_line(error).rstrip(".")
+        reason = first_line(error).rstrip(".:")
         where = (
             ""
             if Path(name).is_dir()
             else " There is no such folder, and it could not be loaded from the hub or its cache."
         )
-        raise StrongTicketError(f"{name}: cannot be loaded ({reason}).{where}") from error
+        raise StrongTicketError(f"{name}: {which}cannot be loaded ({reason}).{where}") from error
 
 
 @contextmanager

@@ -86,9 +86,17 @@ class Input:
         """Return the place, from the backbone, of the module whose outputs are the inputs, unchanged; "" if none."""
         return ""
 
-    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Return linear maps by place, with the outputs that, if 0, make the inputs 0."""
+    def made_from(self, layer: Layer) -> dict[str, Tensor]:
+        """Return the linear maps by place, with those of their outputs, that the inputs are made from."""
         return {}
+
+    def drawn(self, layer: Layer, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draw numbers in place of these outputs that show inputs which are made in another way."""
+        raise NotImplementedError
+
+    def at_most(self, layer: Layer, *outputs: Tensor) -> Tensor:
+        """Bound the absolute value of every input, given the drawn outputs of these maps."""
+        raise NotImplementedError
 
     def branch(self) -> "Input | None":
         """Return the source of the inputs of a whole branch, such as an MLP, if the map that reads this ends one."""
@@ -189,10 +197,20 @@ class Behind(Input):
         """Name the map."""
         return "the previous map's activated output"
 
-    def vanishes_with(self, layer: Layer) -> dict[str, Tensor]:
-        """Return the map; of two that are multiplied, the first."""
-        rows = torch.arange(len(self.map.read(layer).weight), device="cpu")
-        return {layer.place(self.map.at): rows[: len(rows) // 2] if self.halves else rows}
+    def made_from(self, layer: Layer) -> dict[str, Tensor]:
+        """Return the map, or both that are multiplied."""
+        maps = (self.map, self.times) if self.times is not None else (self.map,)
+        return {layer.place(map.at): torch.arange(len(map.read(layer).weight), device="cpu") for map in maps}
+
+    def drawn(self, layer: Layer, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draw small and large numbers of both signs, where activations differ, and zeros."""
+        signs = torch.randint(-1, 2, shape, generator=generator, device="cpu")
+        return signs * 10 ** (4 * torch.rand(shape, generator=generator, device="cpu") - 2)
+
+    def at_most(self, layer: Layer, *outputs: Tensor) -> Tensor:
+        """Multiply what is multiplied."""
+        made = outputs[0].chunk(2, dim=-1) if self.halves else outputs
+        return torch.stack([output.abs() for output in made]).prod(dim=0)
 
     def branch(self) -> Input:
         """Return what the MLP reads."""
@@ -291,8 +309,8 @@ class Part:
         """Bound its error on inputs of at most that norm, from its solved pieces; return details too."""
         raise NotImplementedError
 
-    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
-        """Put the ticket's matrices in its place."""
+    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket | None, mode: Mode) -> None:
+        """Put the ticket's matrices in its place; without a ticket, the model's own in the form that a ticket has."""
         raise NotImplementedError
 
     def branch(self) -> Input | None:
@@ -369,10 +387,14 @@ class LinearMap(Part):
         norms = LinearNorms(**solved[0].norms)
         return propagate_feedforward(Envelope(input_norm), [norms]).error, {"norm": norms.norm}
 
-    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket, mode: Mode) -> None:
+    def put(self, layer: Layer, pieces: Sequence[Piece], ticket: Ticket | None, mode: Mode) -> None:
         """Replace it by the product, or by both random matrices."""
         (piece,), own = pieces, layer.module(self.at)
         like = weight_of(own)
+        if ticket is None:
+            weight, bias = self.read(layer)
+            layer.put(self.at, frozen_like(own, weight, bias))
+            return
         bias = exact_bias(ticket, f"{piece.name}.bias", like)
         product = piece.products["map"]
         if mode == "literal":

@@ -109,6 +109,12 @@ class Piece:
             else:
                 yield matrix.with_owners(torch.from_numpy(solved.owners[matrix.name]).long())
 
+    def merged(self, name: str, ticket: Ticket | None, device: torch.device | str) -> Tensor:
+        """Return a matrix that a ticket stands for, or without a ticket the model's own."""
+        if ticket is None:
+            return self.factors[name].matrix(str(device))
+        return multiply_out(ticket, self.products[name], device)
+
     def solve(self) -> Solved:
         """Find the masks, in any process or on any machine."""
         targets, pruned = self.targets(), {}

@@ -14,10 +14,9 @@ from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
 from strongticket.pretrained.pieces import Piece
 
-# Memory of one piece, per weight whose mask is searched for (drawn, sorted, masks), per weight of the other matrix,
-# which is drawn whole to choose from, and per sum (targets, errors, units to exchange). On Llamas of 1024 x 4096 and
-# 2048 x 5632 with 16 items, 110 bytes per sum were measured.
-_BYTES_PER_WEIGHT, _BYTES_TO_CHOOSE, _BYTES_PER_SUM = 8, 4, 200
+# Memory of one piece, per weight whose mask is searched for (as drawn, and by unit), per weight of the other matrix if
+# it is kept to choose from, and per sum (targets, errors, norms, units to exchange): 48 to 110 bytes were measured.
+_BYTES_PER_WEIGHT, _BYTES_TO_CHOOSE, _BYTES_PER_SUM = 8, 4, 110
 # What a process needs besides its piece: Python, torch, numba's code, and rows that are solved together.
 _BYTES_PER_WORKER = 600 << 20
 # The side of the matrix used to measure the speed, by device.
@@ -46,7 +45,7 @@ def predict(pieces: Iterable[Piece]) -> Prediction:
             weights += free + math.prod(blocked.shape)
             # Half of the weights are kept, so a mask takes one bit each; an owner is a number below `coordinates`.
             bits += free + blocked.units * math.ceil(math.log2(max(2, blocked.coordinates)))
-            size = free * _BYTES_PER_WEIGHT + math.prod(blocked.shape) * _BYTES_TO_CHOOSE
+            size = free * _BYTES_PER_WEIGHT + blocked.kept * math.prod(blocked.shape) * _BYTES_TO_CHOOSE
             size += free // piece.items * _BYTES_PER_SUM
             if size > most:
                 most, largest = size, piece.name

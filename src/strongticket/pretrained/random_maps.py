@@ -46,16 +46,16 @@ def _added_up(
     u = replace(blocked, scale=tensor.scale).draw_own(owners, ticket.seed, device).double()[order.to(device)]
     c = as_divisor(product.divisor, u)
     weights = ticket.materialize(device=device)[free.name]
-    rows = (weights if free.unit_axis == 1 else weights.T)[:, order.to(device)]
+    rows, order = weights if free.unit_axis == 1 else weights.T, order.to(device)
     both = [u.clamp(min=0), u.clamp(max=0)] if product.relu else [u]
     if absolute:
-        rows, both = rows.abs(), [half.abs() for half in both]
-    step = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1))
-    halves = [
-        torch.cat([block_sums(rows[i : i + step].double() * own / c, sizes) for i in range(0, len(rows), step)])
-        for own in both
-    ]
-    merged = torch.cat(halves, dim=1)
+        both = [half.abs() for half in both]
+    step, parts = max(1, _MULTIPLIED_AT_ONCE // max(len(u), 1)), []
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step, order].double()
+        some = some.abs_() if absolute else some
+        parts.append(torch.cat([block_sums(some * own / c, sizes) for own in both], dim=1))
+    merged = torch.cat(parts)
     return (merged.T if product.transposed else merged), max(sizes, default=0)
 
 

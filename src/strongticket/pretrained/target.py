@@ -62,7 +62,8 @@ class Target:
             raise StrongTicketError(f"this {self.model_type} has no layers, so there is nothing to prune into.")
         for group in what.split("+"):
             if not any(part.in_mlp == (group == "mlp") for _, part in self.parts.values()):
-                raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}.")
+                advice = "; use --what attention" if group == "mlp" else ""
+                raise StrongTicketError(f"the family {self.model_type} lists no part of its {group}{advice}.")
 
     def pieces(
         self, items: int, seed: int, assignment: Assignment = "adaptive", device: str = "cpu"
