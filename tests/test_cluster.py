@@ -1,5 +1,6 @@
 """Clusters as they are on a bad day: schedulers and workers that die, stop, never come, or have other source."""
 
+import logging
 import os
 import shutil
 import signal
@@ -78,6 +79,24 @@ def test_a_cluster_that_fails_ends_the_work_and_keeps_what_is_done(
     assert 2 <= len(done) < 20
     assert seconds < SECONDS + 50
     assert capfd.readouterr().err == ""  # where Dask itself would log
+
+
+def test_what_dask_leaves_to_its_event_loop_is_not_printed(
+    start_cluster: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A scheduler that dies while results are on their way leaves errors to tornado, which logs tracebacks."""
+    from distributed.comm.core import CommClosedError
+
+    loop = logging.getLogger("tornado.application")
+
+    def say() -> None:
+        for error in (CommClosedError("theirs"), ValueError("ours")):
+            loop.error("Exception in callback", exc_info=error)
+
+    for number in run_tasks(int, [1], dask=Cluster(start_cluster(workers=1).address, 60)):
+        assert number == 1
+        say()
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["ours"]
 
 
 def test_a_task_may_last_longer_than_the_patience_while_its_worker_answers(start_cluster: Start) -> None:

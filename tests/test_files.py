@@ -12,6 +12,7 @@ import pytest
 
 from strongticket.errors import StrongTicketError
 from strongticket.files import (
+    BusyError,
     append_line,
     atomic_write,
     discard,
@@ -20,7 +21,6 @@ from strongticket.files import (
     read_json,
     regular,
     sweep,
-    waiting_lock,
 )
 from tests.waiting import wait_until
 
@@ -79,14 +79,16 @@ def test_files_are_on_the_disk_before_they_take_their_place(
     assert seen == ([] if durable is False else [(3, False)])
 
 
-def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_or_refused(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with waiting_lock(tmp_path):
+        with lock_file(tmp_path / "lock"):
             order.append("second")
 
-    with waiting_lock(tmp_path):
+    with lock_file(tmp_path / "lock"):
+        with pytest.raises(BusyError, match="another run is working"), lock_file(tmp_path / "lock", waits=False):
+            order.append("nobody")
         other = threading.Thread(target=second)
         other.start()
         other.join(timeout=0.2)
@@ -178,6 +180,14 @@ def test_a_folder_is_gone_at_one_stroke_and_its_rest_is_swept(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
+def test_a_link_is_discarded_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    (theirs := tmp_path / "theirs").mkdir()
+    (theirs / "file").touch()
+    (tmp_path / "folder").symlink_to(theirs)
+    discard(tmp_path / "folder")
+    assert list(tmp_path.rglob("*")) == [theirs, theirs / "file"]
+
+
 def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path: Path) -> None:
     """The run before has ended and tidied up between our opening the file and locking it."""
     path = tmp_path / "lock"
@@ -225,8 +235,16 @@ def test_a_line_that_finds_no_room_is_an_error_that_names_the_file(room: int, tm
     assert path.read_bytes().endswith(b'{}\n{"step": 1}\n')
 
 
+def test_a_file_that_says_null_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    """A search with such a config.json went on, and left it as it was."""
+    (path := tmp_path / "config.json").write_text("null")
+    with pytest.raises(StrongTicketError, match=r"config\.json is damaged or not JSON \(it holds nothing\)"):
+        read_json(path)
+    assert read_json(tmp_path / "missing") is None
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_and_neither_waited_for_nor_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "result.json")
     with pytest.raises(OSError, match=r"not a regular file: .*result\.json"):
         read_json(pipe)
@@ -234,3 +252,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not a regular file"):
         regular(link)
     assert regular(tmp_path / "missing") == tmp_path / "missing"
+    for place in (pipe, link):  # replaced, it would be gone for who reads it: root lost /dev/null this way
+        with pytest.raises(OSError, match="not a regular file"):
+            write(place, b"new")
+    assert pipe.is_fifo()

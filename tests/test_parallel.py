@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import pytest
 import torch
 
 from strongticket.errors import StrongTicketError
-from strongticket.parallel import FEW_WEIGHTS, one_thread, one_thread_for_small, run_tasks
+from strongticket.parallel import FEW_WEIGHTS, numba_threads, one_thread, one_thread_for_small, run_tasks
 from tests.waiting import wait_until
 
 # Tasks for other processes must be importable there, so these live at the top of the module.
@@ -32,7 +31,7 @@ def work(task: tuple[int, Path | None]) -> Outcome:
 
 
 def threads_in_use() -> tuple[int, int]:
-    return torch.get_num_threads(), numba.get_num_threads()
+    return torch.get_num_threads(), numba_threads()  # numba's own function may set torch's, the first time it is asked
 
 
 def fail_on_two(task: int) -> int:

@@ -41,10 +41,10 @@ def rates() -> Iterator[None]:
 
 
 BARS: dict[str, tuple[Work, str]] = {
-    "step": (steps, r"bench: second, 1 of 1,200, 0 s, about \d+ s left"),
-    "count": (counts, r"sums: 2 of 1,200, 0 s, about \d+ s left"),
-    "rate": (rates, r"sums: 2 of 1,200, 0 s, about \d+ s left"),
-    "doing": (lambda: doing("reading"), r"reading: 0 s"),
+    "step": (steps, r"bench: second, 1 of 1,200, \d+ s, about \d+ s left"),
+    "count": (counts, r"sums: 2 of 1,200, \d+ s, about \d+ s left"),
+    "rate": (rates, r"sums: 2 of 1,200, \d+ s, about \d+ s left"),
+    "doing": (lambda: doing("reading"), r"reading: \d+ s"),
 }
 
 
@@ -68,7 +68,8 @@ def test_lines_say_what_goes_on_where_there_is_no_terminal(
         wait_until(lambda: lines() >= 3)
     # Waits double: three lines take seven of the first wait.
     assert time.monotonic() - start >= 0.07
-    assert all(re.fullmatch(said, line) for line in printed.splitlines())
+    # On a busy machine the first line may be of what was before: of "first", or of nothing done.
+    assert re.fullmatch(said, printed.splitlines()[-1])
 
 
 def test_the_time_left_does_not_count_what_was_done_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,3 +91,14 @@ def test_bars_show_the_time_left(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     with BARS[name][0]():
         pass
     assert "TIME LEFT" in file.getvalue()
+
+
+def test_a_narrow_bar_keeps_all_of_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = StringIO()
+    terminal = Console(file=file, width=60, force_terminal=True, color_system=None)
+    monkeypatch.setattr(sys.modules["strongticket.progress"], "Console", lambda stderr: terminal)
+    monkeypatch.setattr(progress.Task, "speed", 41_350_612.0)
+    with progress.rate_bar("regenerating weights", 3) as advance:
+        advance(1)
+    assert "41.4M/s" in file.getvalue()
+    assert "…" not in file.getvalue()

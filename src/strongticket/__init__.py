@@ -1,4 +1,4 @@
-"""Strong lottery tickets: a seed and one bit per weight; no weight is trained."""
+"""Strong lottery tickets: a seed and about one bit per weight; no weight is trained."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING

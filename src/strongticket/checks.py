@@ -17,6 +17,8 @@ MAX_SEED = 2**64 - 1
 
 def as_seed(seed: SupportsIndex) -> int:
     """Convert a seed, NumPy's integers included, to an int."""
+    if type(seed) is int and 0 <= seed <= MAX_SEED:  # some rules derive a stream per tensor and step
+        return seed
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not 0 <= operator.index(seed) <= MAX_SEED:
         raise ValueError(f"seed must be a whole number in 0 .. 2^64 - 1; got {seed!r:.40}.")
     return operator.index(seed)
@@ -45,6 +47,8 @@ def as_sizes(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def as_count(what: str, value: object) -> int:
     """Convert one whole number of at least 0 to an int; refuse bools and floats."""
+    if type(value) is int and value >= 0:  # files hold many, and `isinstance` takes microseconds for a protocol
+        return value
     if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
         raise ValueError(f"{what} must be whole numbers of at least 0; got {value!r:.60}.")
     return operator.index(value)

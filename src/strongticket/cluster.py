@@ -97,7 +97,7 @@ def _raise_failure(status: str, result: Any, client: Any, cluster: Cluster) -> N
             raise _lost(cluster)
         case (_, BaseException() as error, traceback) if status == "error":
             _refuse_other_packages(client, cluster)
-            if type(error).__module__.partition(".")[0] == "distributed":  # such as KilledWorker
+            if _is_from_dask(error):  # such as KilledWorker
                 raise StrongTicketError(f"the Dask cluster at {cluster.address} failed: {first_line(error)} {AGAIN}")
             raise error.with_traceback(traceback)
 
@@ -209,13 +209,25 @@ def _quiet() -> Iterator[None]:
     """Silence Dask's messages about lost connections: we raise our own errors."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
     before = [logger.level for logger in loggers]
+    # Its event loop logs what Dask leaves unhandled, with a traceback, and may be the caller's as well.
+    loop = logging.getLogger("tornado.application")
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
+    loop.addFilter(_is_not_from_dask)
     try:
         yield
     finally:
+        loop.removeFilter(_is_not_from_dask)
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+def _is_not_from_dask(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and _is_from_dask(record.exc_info[1]))
+
+
+def _is_from_dask(error: BaseException | None) -> bool:
+    return type(error).__module__.partition(".")[0] == "distributed"
 
 
 def _within(seconds: float, call: Callable[[], R]) -> R:

@@ -10,7 +10,7 @@ class StrongTicketError(Exception):
 
 
 class InfeasibleError(StrongTicketError):
-    """A strict solver could not reach its tolerance."""
+    """What was asked for does not exist: a subset within a tolerance, or a hidden unit for every input."""
 
 
 class TicketFormatError(StrongTicketError):

@@ -6,8 +6,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -20,7 +21,7 @@ except ModuleNotFoundError:  # Windows has no such locks: there, two processes s
 
 _PART = ".strongticket-{}.part"
 _SEAL = "sha256"  # the field of an object that holds the digest of the other fields
-# A JSON value as Python's json module reads and writes it.
+# What a parsed file holds, before its reader gives it a type; a value that is only written is an `object`.
 Json = Any
 
 
@@ -30,8 +31,10 @@ def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
     A killed process leaves a partial file, which is removed the next time the folder is written to. `durable=False`
     does not wait for the disk: after a power cut the file may exist but be damaged.
+
+    A pipe or device is refused: replacing it would remove it for every program, which root may do to /dev/null.
     """
-    place = Path(os.path.realpath(path))  # a link keeps pointing to the file
+    place = regular(Path(os.path.realpath(path)))  # a link keeps pointing to the file
     sweep(place.parent)
     with named(path), _locked_part(place) as part:
         with open(part, "r+b") as file:
@@ -48,7 +51,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None or Path(error.filename).match(_PART.format("*")):
+        if error.filename is None or is_part(Path(error.filename).name):
             error.filename = str(path)
         raise
 
@@ -60,7 +63,7 @@ def regular(path: Path) -> Path:
     return path
 
 
-def append_line(file: IO[bytes], content: Json) -> None:
+def append_line(file: IO[bytes], content: object) -> None:
     """Append a whole line of JSON to an unbuffered file: a full disk may silently write only part of it."""
     line = json.dumps(content, allow_nan=False).encode() + b"\n"
     with named(Path(file.name)):
@@ -79,7 +82,10 @@ def discard(folder: Path) -> None:
 def sweep(folder: Path) -> None:
     """Remove what killed processes left of `atomic_write` and `discard`; partial files still in use are locked."""
     for part in folder.glob(_PART.format("*")):
-        if part.is_dir():
+        if part.is_symlink():  # discarded: what it points to is not ours
+            with suppress(OSError):
+                part.unlink()
+        elif part.is_dir():
             shutil.rmtree(part, ignore_errors=True)
         elif fcntl is not None:
             # Skip a file that was completed meanwhile, is another user's, or is on a disk without locks.
@@ -109,11 +115,16 @@ def _locked_part(place: Path) -> Iterator[Path]:
             return
 
 
+def is_part(name: str) -> bool:
+    """Return whether `atomic_write` or `discard` gave this name."""
+    return fnmatch(name, _PART.format("*"))
+
+
 def _part_beside(place: Path) -> Path:
     return place.with_name(_PART.format(secrets.token_hex(6)))  # short, even if the name is long
 
 
-def canonical_json(value: Json) -> str:
+def canonical_json(value: object) -> str:
     """Write JSON the one way we accept: sorted keys, no spaces, UTF-8, shortest floats, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -135,12 +146,12 @@ def parse_canonical_json(text: str) -> Json:
     return value
 
 
-def sealed(content: dict[str, Json]) -> dict[str, Json]:
+def sealed(content: Mapping[str, object]) -> dict[str, object]:
     """Add the SHA-256 of an object to it, so that `unsealed` detects damage."""
     return {**content, _SEAL: hashlib.sha256(canonical_json(content).encode()).hexdigest()}
 
 
-def unsealed(content: Json) -> Json:
+def unsealed(content: object) -> Json:
     """Remove the SHA-256, or raise a ValueError if it does not fit the rest; an object without one is unchanged."""
     if not isinstance(content, dict) or _SEAL not in content:
         return content
@@ -160,12 +171,15 @@ def read_json(path: Path) -> Json | None:
     if not path.exists():
         return None
     try:
-        return unsealed(json.loads(regular(path).read_bytes()))
+        content = unsealed(json.loads(regular(path).read_bytes()))
+        if content is None:
+            raise ValueError("it holds nothing")
+        return content
     except (ValueError, RecursionError) as error:
         raise StrongTicketError(f"{path} is damaged or not JSON ({error}); move it away and run again.") from None
 
 
-def write_json(path: Path, content: Json) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write a readable file: one line per list of numbers, indentation for the rest."""
     with atomic_write(path) as file:
         file.write((_lines(content, "") + "\n").encode())
@@ -174,7 +188,7 @@ def write_json(path: Path, content: Json) -> None:
 _LONGEST = 120  # characters of a value that is shown in full
 
 
-def difference(theirs: Json, ours: Json, path: str = "") -> str:
+def difference(theirs: object, ours: object, path: str = "") -> str:
     """Name the first setting in which two configurations differ.
 
     Example:
@@ -212,27 +226,15 @@ def lock(file: IO[bytes], folder: Path) -> None:
 
 
 @contextmanager
-def waiting_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time change a folder's contents; the others wait."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself: no file is left behind
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def lock_file(path: Path) -> Iterator[None]:
-    """Let one process at a time hold a lock file, which exists meanwhile; the others wait."""
+def lock_file(path: Path, *, waits: bool = True) -> Iterator[None]:
+    """Let one process at a time hold a lock file, which exists meanwhile; the others wait, or get a `BusyError`."""
     if fcntl is None:
         yield
         return
     while True:
-        with open(path, "ab") as file:
+        with open(regular(path), "ab") as file:
+            if not waits:
+                lock(file, path)
             fcntl.flock(file, fcntl.LOCK_EX)
             if not _is_at(file.fileno(), path):  # removed by the process we waited for
                 continue
@@ -251,7 +253,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _lines(value: Json, indent: str) -> str:
+def _lines(value: object, indent: str) -> str:
     deeper = indent + " "
     if isinstance(value, dict) and value:
         fields = (f"{deeper}{json.dumps(key)}: {_lines(part, deeper)}" for key, part in value.items())

@@ -25,6 +25,7 @@ from rich.text import Text
 LINE_SECONDS = 10.0  # until the first line where there is no terminal; the wait doubles after each line
 MOST_SECONDS = 600.0  # between two lines
 _DESCRIPTION = TextColumn("{task.description}")
+_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STEPS = (SpinnerColumn(), _DESCRIPTION, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 
 
@@ -85,11 +86,14 @@ class Lines:
 
 
 class _RateColumn(ProgressColumn):
-    """The number done per second."""
+    """The number done per second, short enough for a narrow terminal."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f}/s" if speed else "")
+        if not speed:
+            return Text()
+        unit, letter = next(((unit, letter) for unit, letter in _UNITS if speed >= unit), (1, ""))
+        return Text(f"{speed / unit:.{1 if letter else 0}f}{letter}/s")
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def value_before(own: "Field[Any]") -> Any:
     return own.metadata.get("before", default)
 
 
-def filled(found: Json, kind: type[Any]) -> Json:
+def filled(found: object, kind: type[Any]) -> Json:
     """Fill in settings that a file is too old to have, so that runs are equal if their settings are.
 
     A file has all settings of its time, regardless of defaults; only later ones are missing, for which the run did what
@@ -73,7 +73,7 @@ def filled(found: Json, kind: type[Any]) -> Json:
     return full
 
 
-def other_settings(found: Json, ours: Json, kind: type[Any]) -> str | None:
+def other_settings(found: object, ours: object, kind: type[Any]) -> str | None:
     """Name the first setting in which a file's run differs from ours, or return None."""
     theirs = filled(found, kind)
     return None if theirs == ours else difference(theirs, ours)

@@ -78,6 +78,15 @@ def test_empty_text_is_named(tmp_path: Path) -> None:
         load_text(str(tmp_path), tokenizer="bytes")
 
 
+def test_names_that_are_not_utf_8_are_spelled_out(tmp_path: Path) -> None:
+    """A ticket holds the name and must be UTF-8: a search would fail at its end."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for name in ("train.txt", "valid.txt"):
+        (folder / name).write_text("text")
+    assert load_text(str(folder), tokenizer="bytes", cache=tmp_path).name == r"caf\udce9"
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("text")
     with pytest.raises(StrongTicketError, match=r"train\.txt is a file; data must be sample, wikitext-103 or a folder"):

@@ -1,5 +1,6 @@
 import math
 import pickle
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -143,6 +144,16 @@ def test_a_payload_is_as_long_as_its_map_asks_for_and_no_longer() -> None:
     assert (coding, sum(map(len, pieces))) == ("rans", numel // 4096 - 1)
     ticket = Ticket(seed=0, tensors=[RandomTensor(name="w", mask=mask)])
     assert Ticket.from_bytes(ticket.to_bytes()) == ticket
+
+
+def test_a_large_map_is_counted_in_a_fraction_of_the_time_of_drawing_it() -> None:
+    """A reader counts it before it knows whether the payload fits, and 32 kB may ask for this many."""
+    frozen = Frozen(3, (0.7, 0.2))
+    frozen.counts(1)  # compiles
+    start = time.process_time()
+    counts = frozen.counts(1 << 27)
+    assert time.process_time() - start < 0.7
+    assert sum(counts) == 1 << 27
 
 
 def test_shares_are_what_is_frozen() -> None:

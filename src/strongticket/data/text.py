@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from strongticket.data.hub import WIKITEXT, fetch_wikitext
-from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files
+from strongticket.data.text_files import LAYOUT, SPLITS, find_text_files, name_of
 from strongticket.data.token_cache import Progress, default_root, find_or_make_entry, is_entry, open_entry
 from strongticket.data.token_cache import Text as Text
 from strongticket.data.tokenizer import BYTES, GPT2, find_tokenizer
@@ -45,7 +45,7 @@ def load_text(
         raise ValueError(f"splits must be some of {', '.join(SPLITS)}; got {', '.join(splits) or 'none'}.")
     root = cache or default_root()
     folder = _folder_of(data, root)
-    name = data if data in (SAMPLE, WIKITEXT) else folder.resolve().name
+    name = data if data in (SAMPLE, WIKITEXT) else name_of(folder)
     if is_entry(folder):
         return _from_entry(folder, tokenizer, splits)
     files = _files_of(folder, splits)

@@ -30,6 +30,11 @@ _BLOCK = 1 << 17
 Advance = Callable[[int], object]
 
 
+def name_of(folder: Path) -> str:
+    """Return a folder's own name as text that a ticket can hold: bytes that are not UTF-8 are spelled out."""
+    return folder.resolve().name.encode(errors="backslashreplace").decode()
+
+
 def split_of(name: str) -> str | None:
     """Return which split a file holds, from a word in its name, or None; the ending must be that of a text file.
 

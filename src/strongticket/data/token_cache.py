@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
@@ -198,7 +198,16 @@ def _make_entry(folder: Path, name: str, files: Files, tokenizer: Tokenizer, pro
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None) -> dict[str, object]:
+class SplitRecord(TypedDict):
+    """What an entry says of the tokens of a split."""
+
+    tokens: int
+    sha256: str
+
+
+def _write_splits(
+    folder: Path, files: Files, tokenizer: Tokenizer, progress: Progress | None
+) -> dict[str, SplitRecord]:
     total = sum(path.stat().st_size for paths in files.values() for path in paths)
     done = 0
 
@@ -211,7 +220,7 @@ def _write_splits(folder: Path, files: Files, tokenizer: Tokenizer, progress: Pr
     return {split: _write_split(folder / f"{split}.npy", paths, tokenizer, advance) for split, paths in files.items()}
 
 
-def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> Json:
+def _write_split(path: Path, files: Sequence[Path], tokenizer: Tokenizer, advance: Advance) -> SplitRecord:
     """Write the tokens of all files in sequence, each encoded separately; only a few MB are in memory at a time."""
     dtype = token_dtype(tokenizer.vocabulary)
     digest, count = hashlib.sha256(), 0
@@ -236,8 +245,8 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (count,)})
 
 
-def _open_split(path: Path, about: Json, vocabulary: int) -> Split:
-    tokens = load_npy(regular(path), mmap_mode="r")
+def _open_split(path: Path, about: SplitRecord, vocabulary: int) -> Split:
+    tokens = load_npy(path, mmap_mode="r")
     if tokens.ndim != 1 or tokens.dtype != token_dtype(vocabulary) or len(tokens) != about["tokens"]:
         raise ValueError(f"{path.name} does not hold {about['tokens']} tokens")
     if hashlib.sha256(tokens.data).hexdigest() != about["sha256"]:

@@ -4,15 +4,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
 from strongticket.data.byte_level import BpeCodec, BytesCodec, bpe_from_folder
 from strongticket.data.hub import fetch_gpt2
+from strongticket.data.text_files import name_of
 from strongticket.errors import StrongTicketError
 
 Codec = BytesCodec | BpeCodec
 BYTES, GPT2 = "bytes", "gpt2"
 GPT2_VOCABULARY = 50257
 GPT2_DIGEST = "4e8d48d206a353429f9a10c2f12692b30382000e9924efe264c1d02ffb88746c"
+
+
+class TokenizerRecord(TypedDict):
+    """What tickets, results and folders of tokens say of a tokenizer."""
+
+    name: str
+    vocabulary: int
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class Tokenizer:
         """The loaded rules."""
         return self.load()
 
-    def describe(self) -> dict[str, str | int]:
+    def describe(self) -> TokenizerRecord:
         """Return name, vocabulary and digest as JSON, for tickets and results."""
         return {"name": self.name, "vocabulary": self.vocabulary, "digest": self.digest}
 
@@ -72,7 +82,7 @@ def find_tokenizer(name: str) -> Tokenizer:
         )
     codec = bpe_from_folder(folder)
     digest = codec.digest
-    called = GPT2 if digest == GPT2_DIGEST else folder.resolve().name
+    called = GPT2 if digest == GPT2_DIGEST else name_of(folder)
     return Tokenizer(called, codec.vocabulary, digest, lambda: codec)
 
 

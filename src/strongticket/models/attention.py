@@ -100,8 +100,8 @@ class Attention(nn.Module):
         key: nn.Linear | Array,
         value: nn.Linear | Array,
         output: nn.Linear | Array,
-        *,
         n_heads: int,
+        *,
         dtype: torch.dtype | None = None,
     ) -> "Attention":
         """Read an attention from four linear maps, as in most models; a key bias drops out, a value bias moves.

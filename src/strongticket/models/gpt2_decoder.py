@@ -1,5 +1,7 @@
 """GPT-2 decoding token by token: the keys and values of earlier tokens are kept, so that each is computed once."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812, the usual name
 from torch import Tensor
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
-from strongticket.models.gpt2_step import OneToken
+from strongticket.models.gpt2_step import OneToken, is_plain
 
 
 class Decoder:
@@ -33,7 +35,8 @@ class Decoder:
         self.room = min(room or model.config.context, model.config.context)
         self.device = model.final_norm.weight.device
         self.static = self.device.type == "cuda" if static is None else static
-        self._one = OneToken(model) if not self.static and OneToken.fits(model) else None
+        compiled = self.device.type == "cpu" and not self.static
+        self._one = OneToken(model) if compiled and is_plain(model) else None
         self._past: list[Tensor] = []  # keys and values of each block, (room, 2, H, d / H)
         self._graph: tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor] | None = None
 
@@ -48,11 +51,10 @@ class Decoder:
         self.length += T
         if start and self._one:
             return self._one(tokens[0], start, self._past)
-        inputs, places = torch.tensor([tokens]), torch.arange(start, start + T)
-        inputs, places = inputs.to(self.device), places.to(self.device)
         if start and self.device.type == "cuda":
-            return self._replay(inputs, places)
-        return self.step(inputs, places)
+            return self._replay(tokens[0], start)
+        inputs, places = torch.tensor([tokens]), torch.arange(start, start + T)
+        return self.step(inputs.to(self.device), places.to(self.device))
 
     def step(self, tokens: Tensor, places: Tensor) -> Tensor:
         """Compute the logits of the next token, (V,), from tokens (1, T) at positions (T,)."""
@@ -84,17 +86,28 @@ class Decoder:
         out: Tensor = layer.output(mixed.transpose(1, 2).reshape(1, T, d))
         return out
 
-    def _replay(self, token: Tensor, place: Tensor) -> Tensor:
+    def _replay(self, token: int, place: int) -> Tensor:
         """Run the step for one token as a CUDA graph, which is captured the first time."""
         if self._graph is None:
-            logits = self.step(token, place)  # once without a graph, to load every kernel
+            tokens, places = (torch.tensor([number], device=self.device) for number in (token, place))
+            step = self._kernels() or self.step
+            logits = step(tokens[None], places)  # once without a graph, to load every kernel
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                captured = self.step(token, place)
-            self._graph = graph, token, place, captured
+                captured = step(tokens[None], places)
+            self._graph = graph, tokens, places, captured
             return logits
         graph, tokens, places, logits = self._graph
-        tokens.copy_(token)
-        places.copy_(place)
+        tokens.fill_(token)  # unlike a copy, this does not wait for the token before
+        places.fill_(place)
         graph.replay()
         return logits.clone()
+
+    def _kernels(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """Return the step of a network that runs from bits, of kernels for one token."""
+        if not is_plain(self.model):
+            return None
+        # Imported on first use: only a GPU needs it.
+        from strongticket.models.gpt2_step_cuda import fits, one_token
+
+        return partial(one_token, self.model, past=self._past) if fits(self.model) else None

@@ -43,26 +43,31 @@ _MODEL = np.dtype(
 _LINE = 64  # bytes from a counter to the next, so that they do not share a cache line
 
 
+def is_plain(model: GPT2) -> TypeGuard[LayeredGPT2]:
+    """Return whether all layers of a model are plain signed ones, in float32."""
+    if not isinstance(model, LayeredGPT2):
+        return False
+    layers = [module for module in model.modules() if isinstance(module, SignedLinear)]
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    # Four per block and the head: no layer is of another kind.
+    return (
+        len(layers) == 4 * len(model.blocks) + 1
+        and all(isinstance(m, SignedMatrix) and m.columns is None for layer in layers for m in matrices_of(layer))
+        and all(norm.weight.dtype == torch.float32 for norm in norms)
+    )
+
+
+def matrices_of(layer: SignedLinear) -> list[Any]:
+    """Return the matrices whose outputs follow each other."""
+    return [*layer.matrix.parts] if isinstance(layer.matrix, SignedStack) else [layer.matrix]
+
+
 class OneToken:
-    """A signed GPT-2 as a function of one token and the tokens before it.
+    """A signed GPT-2 on a CPU as a function of one token and the tokens before it.
 
     Args:
-        model: a model for which `fits` is true.
+        model: a model for which `is_plain` is true.
     """
-
-    @staticmethod
-    def fits(model: GPT2) -> TypeGuard[LayeredGPT2]:
-        """Return whether all layers of a model are plain signed ones, in float32 on a CPU."""
-        if not isinstance(model, LayeredGPT2) or model.final_norm.weight.device.type != "cpu":
-            return False
-        layers = [module for module in model.modules() if isinstance(module, SignedLinear)]
-        norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
-        # Four per block and the head: no layer is of another kind.
-        return (
-            len(layers) == 4 * len(model.blocks) + 1
-            and all(map(_is_plain, layers))
-            and all(norm.weight.dtype == torch.float32 for norm in norms)
-        )
 
     def __init__(self, model: LayeredGPT2) -> None:
         self.model, config, d = model, model.config, model.config.d_model
@@ -126,7 +131,7 @@ class OneToken:
     def _products_of(self, layer: Any, y: F32, then: int) -> Records:
         """Return the products of a layer, whose outputs follow each other."""
         found, begin = [], 0
-        for matrix in cast("list[SignedMatrix]", _matrices(layer)):
+        for matrix in matrices_of(layer):
             end = begin + matrix.shape[0]
             product = np.zeros(1, _PRODUCT)
             # x is what the layer before has computed, in memory of each thread.
@@ -137,14 +142,6 @@ class OneToken:
             found.append(product)
             begin = end
         return np.concatenate(found)
-
-
-def _is_plain(layer: SignedLinear) -> bool:
-    return all(isinstance(matrix, SignedMatrix) and matrix.columns is None for matrix in _matrices(layer))
-
-
-def _matrices(layer: SignedLinear) -> list[nn.Module]:
-    return [*layer.matrix.parts] if isinstance(layer.matrix, SignedStack) else [layer.matrix]
 
 
 # --- Compiled --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ are `weights_under(mask, draw)`, where `draw(k)` returns draw k of the tensor:
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -28,6 +28,7 @@ from strongticket.tickets.symbols import Symbols
 from strongticket.tickets.table import KEEP_OR_DROP, Table, as_table, draws_of
 
 FREE = -1
+_STREAM = "frozen"
 _DRAWN_AT_ONCE = 1 << 20
 # So that a small file cannot demand a map of any size.
 _MOST_FROZEN = 255 / 256
@@ -67,8 +68,13 @@ class Frozen:
 
     def codes(self, numel: int, device: torch.device | str | None = None) -> Tensor:
         """Return the code of each weight, int8; -1 for free weights."""
-        parts = list(self._parts(numel, device))
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int8, device=device or "cpu")
+        found = torch.empty(numel, dtype=torch.int8, device=device or "cpu")
+        edges = torch.tensor(self._edges(), dtype=torch.float64, device=found.device)
+        for start in range(0, numel, _DRAWN_AT_ONCE):
+            uniform = random_chunk(self.seed, _STREAM, start, min(start + _DRAWN_AT_ONCE, numel), device=device)
+            codes = torch.bucketize(uniform.double(), edges, right=True).to(torch.int8)
+            found[start : start + _DRAWN_AT_ONCE] = torch.where(codes < len(edges), codes, FREE)
+        return found
 
     def free(self, numel: int) -> int:
         """Count the free weights."""
@@ -78,21 +84,18 @@ class Frozen:
         """Count the weights frozen at each code and, last, the free ones."""
         return _counts(self, numel)
 
-    def _parts(self, numel: int, device: torch.device | str | None) -> Iterator[Tensor]:
-        edges = torch.tensor([2 * total - 1 for total in accumulate(self.shares)], dtype=torch.float64, device="cpu")
-        for start in range(0, numel, _DRAWN_AT_ONCE):
-            uniform = random_chunk(self.seed, "frozen", start, min(start + _DRAWN_AT_ONCE, numel), device=device)
-            codes = torch.bucketize(uniform.double(), edges.to(uniform.device), right=True).to(torch.int8)
-            yield torch.where(codes < len(edges), codes, FREE)
+    def _edges(self) -> list[float]:
+        """Return where the codes end on [-1, 1], one after another."""
+        return [2 * total - 1 for total in accumulate(self.shares)]
 
 
 @lru_cache(maxsize=64)
 def _counts(frozen: Frozen, numel: int) -> tuple[int, ...]:
-    codes = range(len(frozen.shares) + 1)
-    counts = torch.zeros(len(codes), dtype=torch.int64, device="cpu")
-    for part in frozen._parts(numel, None):
-        counts += torch.bincount(torch.where(part == FREE, codes[-1], part).int(), minlength=len(codes))
-    return tuple(counts.tolist())
+    # Counted where they are drawn, never stored: a reader does this for every file.
+    from strongticket.ops.philox import cpu
+
+    below = cpu.count_below(numel, stream_of(frozen.seed, _STREAM), np.array(frozen._edges()))
+    return tuple(np.diff(below, prepend=0, append=numel).tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from strongticket.files import Json
 from strongticket.ops.rans import reference as rans
 from strongticket.tickets.symbols import Bits, Symbols, width_of
 
@@ -44,7 +43,7 @@ def encode(symbols: Symbols, mapped: int = 0) -> tuple[str, list[Piece]]:
 
 
 def decode(
-    coding: Json, payload: Iterator[bytes], stored: int, *, alphabet: int, count: int, mapped: int = 0
+    coding: object, payload: Iterator[bytes], stored: int, *, alphabet: int, count: int, mapped: int = 0
 ) -> Symbols:
     """Read a payload of `stored` bytes, given in pieces; raise a ValueError if it cannot be `count` symbols."""
     if not isinstance(coding, str) or coding not in _LARGEST_GROWTH:

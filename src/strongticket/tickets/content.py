@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from strongticket.checks import as_seed
-from strongticket.files import Json, canonical_json
-from strongticket.ops.rng import random_weights
+from strongticket.files import canonical_json
+from strongticket.ops.rng import Distribution, random_weights
 from strongticket.tickets.codes import weights_under
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.plain_json import plain_json
@@ -154,8 +155,8 @@ class MaskedWeights(Mapping[str, Tensor]):
         def draw(number: int) -> Tensor:
             return random_weights(self._ticket.seed, name, tensor.shape, *how, draw=number, device=self._device)
 
-        weights, scales = weights_under(tensor.mask, draw), self._ticket.scales.get(name)
-        return weights if scales is None else weights * spread(scales.to(weights.device), tensor.shape)
+        weights, scales = weights_under(tensor.mask, draw), self._ticket.dense.get(name + SCALES)
+        return weights if scales is None else weights * spread(scales.value.to(weights.device), tensor.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ticket.tensors)
@@ -174,7 +175,36 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def content_of(ticket: Content) -> dict[str, Json]:
+class DenseFields(TypedDict):
+    """What a file says of a dense tensor, apart from its numbers."""
+
+    dtype: str
+    name: str
+    shape: tuple[int, ...]
+    trained: bool
+
+
+class RandomFields(TypedDict):
+    """What a file says of a random tensor, apart from its mask's payload."""
+
+    distribution: Distribution
+    dtype: str
+    mask: dict[str, object]
+    name: str
+    scale: float
+    shape: tuple[int, ...]
+
+
+class ContentFields(TypedDict):
+    """What a file says of a ticket's content."""
+
+    architecture: Mapping[str, object]
+    dense: list[DenseFields]
+    seed: int
+    tensors: list[RandomFields]
+
+
+def content_of(ticket: Content) -> ContentFields:
     """Describe everything a ticket's identity covers, except symbols and dense bytes."""
     return {
         "architecture": ticket.architecture,
@@ -182,7 +212,7 @@ def content_of(ticket: Content) -> dict[str, Json]:
             {
                 "dtype": DTYPE_NAMES[tensor.value.dtype],
                 "name": tensor.name,
-                "shape": list(tensor.value.shape),
+                "shape": tuple(tensor.value.shape),
                 "trained": tensor.trained,
             }
             for tensor in ticket.dense.values()
@@ -195,7 +225,7 @@ def content_of(ticket: Content) -> dict[str, Json]:
                 "mask": {"kind": tensor.mask.kind, **tensor.mask.rule()},
                 "name": tensor.name,
                 "scale": tensor.scale,
-                "shape": list(tensor.shape),
+                "shape": tuple(tensor.shape),
             }
             for tensor in ticket.tensors.values()
         ],

@@ -1,12 +1,14 @@
 """Tickets as bytes: `docs/ticket-format.md`, line for line. Nothing in a file is trusted before it is checked."""
 
+import gc
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +16,8 @@ import torch
 from strongticket.errors import TicketFormatError
 from strongticket.files import Json, canonical_json, parse_canonical_json
 from strongticket.tickets.coding import compile_kernels
-from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of
-from strongticket.tickets.content import Content, check_unique, content_of
+from strongticket.tickets.container import DTYPES, Entry, header_bytes, header_of, places_of
+from strongticket.tickets.content import Content, DenseFields, RandomFields, check_unique, content_of
 from strongticket.tickets.kinds import (
     Payload,
     check_fields,
@@ -39,6 +41,17 @@ _CHUNK = 1 << 20
 _LONGEST_REASON = 300
 
 
+class Description(TypedDict):
+    """What a header says besides the container's table."""
+
+    certificate: Mapping[str, object] | None
+    coding: Mapping[str, str]
+    content: object  # of `ContentFields`, checked part by part
+    metadata: Mapping[str, object]
+    sha256: Mapping[str, str]
+    version: int
+
+
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +64,7 @@ def write_ticket(ticket: Content, digests: Digests, file: BinaryIO) -> None:
     with ThreadPoolExecutor() as pool:
         coded = dict(zip(masks, pool.map(encode_mask, masks.values()), strict=True))
     content = content_of(ticket)
-    description = {
+    description: Description = {
         "certificate": asdict(ticket.certificate) if ticket.certificate else None,
         "coding": {name: how for name, (how, _) in coded.items()},
         "content": content,
@@ -79,10 +92,10 @@ def _parts_of(header: bytes) -> int:
     return sum(map(header.count, (b",", b"[", b"{")))
 
 
-def _entries(dense: list[Json], lengths: dict[str, int]) -> list[Entry]:
+def _entries(dense: Sequence[DenseFields], lengths: dict[str, int]) -> list[Entry]:
     return [
         *(Entry(f"mask.{name}", "U8", (length,)) for name, length in lengths.items()),
-        *(Entry(f"dense.{tensor['name']}", tensor["dtype"], tuple(tensor["shape"])) for tensor in dense),
+        *(Entry(f"dense.{tensor['name']}", tensor["dtype"], tensor["shape"]) for tensor in dense),
         Entry("sha256", "U8", (_DIGEST_BYTES,)),
     ]
 
@@ -93,10 +106,23 @@ def _entries(dense: list[Json], lengths: dict[str, int]) -> list[Entry]:
 def read_ticket(kind: type[Kind], file: BinaryIO, size: int, source: str) -> tuple[Kind, Digests]:
     """Read a ticket from a seekable file of `size` bytes; `source` names it in errors."""
     try:
-        return _read(kind, file, size)
+        with _without_collector():
+            return _read(kind, file, size)
     except (ValueError, zlib.error) as error:
         # The reason may quote the file, at any length.
         raise TicketFormatError(f"{source}: {str(error)[:_LONGEST_REASON]}") from error
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Stop the garbage collector: it would search a header's 500,000 objects again and again, and finds no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read(kind: type[Kind], file: BinaryIO, size: int) -> tuple[Kind, Digests]:
@@ -150,7 +176,7 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, Json], int]:
     return header, 8 + length
 
 
-def _description_of(header: dict[str, Json]) -> dict[str, Json]:
+def _description_of(header: dict[str, Json]) -> Description:
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_METADATA_KEY), str):
         raise ValueError(f"a safetensors file, but not a ticket: its metadata has no text {_METADATA_KEY!r}")
@@ -164,7 +190,7 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
         raise ValueError(
             f"version {str(version)[:20]} is newer than this release reads (up to {VERSION}). Upgrade strongticket."
         )
-    return check_fields(
+    checked: Description = check_fields(
         description,
         "the description",
         certificate=(dict, type(None)),
@@ -174,24 +200,27 @@ def _description_of(header: dict[str, Json]) -> dict[str, Json]:
         sha256=dict,
         version=int,
     )
+    return checked
 
 
-def _random_fields(value: Json) -> dict[str, Json]:
-    fields = check_fields(value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list)
+def _random_fields(value: object) -> RandomFields:
+    fields: RandomFields = check_fields(
+        value, "a tensor", distribution=str, dtype=str, mask=dict, name=str, scale=float, shape=list
+    )
     if fields["dtype"] != "F32":
         raise ValueError(f"a random tensor's dtype must be F32; got {fields['dtype']!r:.20}")
     check_rule(fields["mask"])
     return {**fields, "shape": _shape(fields)}
 
 
-def _dense_fields(value: Json) -> dict[str, Json]:
-    fields = check_fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
+def _dense_fields(value: object) -> DenseFields:
+    fields: DenseFields = check_fields(value, "a dense tensor", dtype=str, name=str, shape=list, trained=bool)
     if fields["dtype"] not in DTYPES:
         raise ValueError(f"unknown dtype {fields['dtype']!r:.20}")
     return {**fields, "shape": _shape(fields)}
 
 
-def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
+def _shape(fields: RandomFields | DenseFields) -> tuple[int, ...]:
     shape = check_sizes(fields["shape"], "a shape")
     # Before multiplying: a product of many large numbers would take minutes.
     check_shape(fields["name"][:80], shape)
@@ -199,7 +228,7 @@ def _shape(fields: dict[str, Json]) -> tuple[int, ...]:
 
 
 def _checked_offsets(
-    header: dict[str, Json], dense: list[dict[str, Json]], packed: list[str], data_bytes: int
+    header: dict[str, Json], dense: list[DenseFields], packed: list[str], data_bytes: int
 ) -> dict[str, list[int]]:
     """Rebuild the container's table from the description and the payloads' lengths, and compare."""
     lengths: dict[str, int] = {}
@@ -209,12 +238,13 @@ def _checked_offsets(
         if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and 0 <= shape[0] <= data_bytes):
             raise ValueError(f"the mask of {name:.80} has no payload that fits the file")
         lengths[name] = shape[0]
-    expected = header_of(_entries(dense, lengths), header["__metadata__"])
-    if canonical_json(expected) != canonical_json(header):
+    entries = _entries(dense, lengths)
+    if canonical_json(header_of(entries, header["__metadata__"])) != canonical_json(header):
         raise ValueError("the container's table of tensors does not fit the description")
-    if (end := expected["sha256"]["data_offsets"][1]) != data_bytes:
+    places = places_of(entries)
+    if (end := places["sha256"]["data_offsets"][1]) != data_bytes:
         raise ValueError(f"truncated or too long: the tensors take {end} bytes, the file has {data_bytes} for them")
-    return {name: entry["data_offsets"] for name, entry in expected.items() if name != "__metadata__"}
+    return {name: place["data_offsets"] for name, place in places.items()}
 
 
 def _check_digest(file: BinaryIO, size: int) -> None:
@@ -235,18 +265,18 @@ def _chunks(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _random_tensor(fields: dict[str, Json], payload: Callable[[str], Payload]) -> RandomTensor:
+def _random_tensor(fields: RandomFields, payload: Callable[[str], Payload]) -> RandomTensor:
     name = fields["name"]
     mask = read_mask(name, fields["shape"], fields["mask"], lambda: payload(f"mask.{name}"))
     return RandomTensor(name=name, mask=mask, distribution=fields["distribution"], scale=fields["scale"])
 
 
-def _dense_tensor(fields: dict[str, Json], data: bytes) -> DenseTensor:
+def _dense_tensor(fields: DenseFields, data: bytes) -> DenseTensor:
     flat = torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8)).view(DTYPES[fields["dtype"]])
     return DenseTensor(name=fields["name"], value=flat.view(fields["shape"]), trained=fields["trained"])
 
 
-def _certificate(value: Json) -> Certificate | None:
+def _certificate(value: object) -> Certificate | None:
     if value is None:
         return None
     kinds = {"details": dict, "error": float, "input_norm": float, "target_sha256": str}

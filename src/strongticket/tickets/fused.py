@@ -85,7 +85,7 @@ class Cut:
         shape = matrix.shape
         return matrix.view(*shape[: self.axis], self.blocks, shape[self.axis] // self.blocks, *shape[self.axis + 1 :])
 
-    def to_json(self) -> Json:
+    def to_json(self) -> int | dict[str, object]:
         """Return its JSON for a ticket; for equal query, key and value only the axis, as in the first release."""
         names, widths = zip(*self.parts, strict=True)
         if names == _THIRDS and len({*widths}) == 1 and self.blocks == 1 and not self.stack:
@@ -114,7 +114,7 @@ class Cut:
         return cut
 
 
-def _is_a_cut(found: Json) -> bool:
+def _is_a_cut(found: object) -> bool:
     if not isinstance(found, dict) or found.keys() != {"axis", "blocks", "stack", "parts"}:
         return False
     axis, blocks, stack, parts = (found[key] for key in ("axis", "blocks", "stack", "parts"))

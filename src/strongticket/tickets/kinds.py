@@ -21,7 +21,7 @@ Rule = dict[str, Json]
 class Payload(NamedTuple):
     """Bytes in a file, read on demand, and their coding."""
 
-    coding: Json
+    coding: object
     stored: int
     pieces: Iterator[bytes]
 
@@ -59,7 +59,7 @@ def read_mask(name: str, shape: Shape, rule: Rule, payload: Callable[[], Payload
         raise ValueError(f"the mask of {name:.80}: {error}") from error
 
 
-def check_fields(value: Json, what: str, **kinds: type | tuple[type, ...]) -> dict[str, Json]:
+def check_fields(value: object, what: str, **kinds: type | tuple[type, ...]) -> Json:
     """Check that a JSON object has exactly these fields, each of its type (a bool is not an int)."""
     if not isinstance(value, dict) or set(value) != set(kinds):
         got = ", ".join(map(str, value))[:80] if isinstance(value, dict) else type(value).__name__

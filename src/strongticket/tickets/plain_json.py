@@ -8,6 +8,8 @@ from strongticket.files import Json
 
 MAX_JSON_DEPTH = 64
 
+Level = list[object] | tuple[object, ...] | Mapping[object, object]  # a value that holds others
+
 _LONGEST_PLACE = 80
 _NOT_PLAIN = "must be plain JSON: text, finite numbers, true, false, null, lists, and mappings with text keys"
 
@@ -18,21 +20,21 @@ class _NotPlainError(Exception):
     The path is built as the error passes each level: naming every value beforehand made long files slow.
     """
 
-    def __init__(self, value: Json, reason: str) -> None:
+    def __init__(self, value: object, reason: str) -> None:
         super().__init__(reason)
         self.inside, self.steps = value, list[str]()
 
-    def passed(self, level: Json) -> "_NotPlainError":
-        keyed = isinstance(level, Mapping)
-        for step, child in level.items() if keyed else enumerate(level):
+    def passed(self, level: Level) -> "_NotPlainError":
+        steps, form = (level.items(), ".{}") if isinstance(level, Mapping) else (enumerate(level), "[{}]")
+        for step, child in steps:
             if child is self.inside:
-                self.steps.append(f".{step}"[:_LONGEST_PLACE] if keyed else f"[{step}]")
+                self.steps.append(form.format(step)[:_LONGEST_PLACE])
                 break
         self.inside = level
         return self
 
 
-def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
+def plain_json(value: Mapping[str, object], what: str) -> dict[str, Json]:
     """Copy a mapping as plain JSON; anything JSON cannot hold exactly is refused by name."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} must be a mapping; got {type(value).__name__}.")
@@ -44,7 +46,7 @@ def plain_json(value: Mapping[str, Json], what: str) -> dict[str, Json]:
     return copied
 
 
-def _plain(value: Json, levels: int) -> Json:
+def _plain(value: object, levels: int) -> Json:
     # First what a file may hold millions of.
     if type(value) is int and -(2**64) < value < 2**64:
         return value
@@ -63,7 +65,7 @@ def _plain(value: Json, levels: int) -> Json:
     raise _NotPlainError(value, f"{_NOT_PLAIN}; got {type(value).__name__} {printable(str(value)[:40])}.")
 
 
-def _nested(value: Json, levels: int) -> Json:
+def _nested(value: Level, levels: int) -> Json:
     if levels == 0:
         raise _NotPlainError(value, f"is nested deeper than {MAX_JSON_DEPTH} levels.")
     try:
@@ -74,13 +76,15 @@ def _nested(value: Json, levels: int) -> Json:
         raise error.passed(value) from None
 
 
-def _key(key: Json) -> str:
+def _key(key: object) -> str:
     if not isinstance(key, str):
         raise _NotPlainError(key, f"{_NOT_PLAIN}; got the key {printable(str(key)[:40])}.")
     return _encodable(key)
 
 
 def _encodable(text: str) -> str:
+    if text.isascii():
+        return str(text)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -83,7 +83,7 @@ class Summary:
         if dense:
             parts.append(f"{dense:,} dense")
         if norms:
-            parts.append(f"{norms:,} norm scales, which stay 1")
+            parts.append(f"{norms:,} norm scales fixed at 1")
         return f"{self.kept + dense + norms:,} as search counts: {' + '.join(parts)}"
 
     def dense_words(self) -> str:
@@ -102,7 +102,7 @@ class Summary:
         if self.ticket.architecture.get("measured"):
             return f"{numbers}, some of them measured on data, as running means are"
         # Only a construction has a target, whose biases it copies exactly.
-        return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full'}"
+        return f"{numbers} {'copied from the target' if self.ticket.certificate else 'stored in full, none trained'}"
 
     def strong_words(self) -> str:
         """Say whether nothing was trained to find the ticket."""

@@ -45,7 +45,8 @@ class RandomTensor:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not isinstance(self.mask, Mask):
+        # Python 3.11 takes 10 us to compare an object with a protocol, which adds up in a file of 50,000 tensors.
+        if not hasattr(self.mask, "symbols"):
             raise ValueError(f"{self.name}: mask must be a PackedMask or another mask; got {type(self.mask).__name__}.")
         check_shape(self.name, self.mask.shape)
         if self.distribution not in DISTRIBUTIONS:
