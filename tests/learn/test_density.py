@@ -69,6 +69,17 @@ def test_rescaled_weights_follow_the_density_of_their_tensor() -> None:
     assert ratios == pytest.approx([1 / 0.5, 1 / 0.8, 1 / 0.3**0.5])
 
 
+def test_weights_are_drawn_with_the_factor_of_the_first_pattern() -> None:
+    policies = st.Policy(), st.Policy(factors={"0.weight": 0.1, "0.*": 9.0, "2.*": 2.0})
+    plain, scaled = (st.hide(make(8, 8, 8), policy, seed=0) for policy in policies)
+    for name, factor in {"0.weight": 0.1, "1.weight": 1.0, "2.weight": 2.0}.items():
+        before, after = (hidden.model.get_submodule(name[0]).weight for hidden in (plain, scaled))
+        torch.testing.assert_close(after, factor * before)
+    assert scaled.to_ticket().strong
+    with pytest.raises(ValueError, match=r"factors: no random tensor matches '0\.bias'; the first is '0\.weight'"):
+        st.hide(make(8, 8), st.Policy(factors={"0.bias": 2.0}), seed=0)
+
+
 @pytest.mark.parametrize("rule", RANKING_RULES)
 @pytest.mark.parametrize("scope", ["tensor", "global"])
 def test_a_ramp_goes_in_a_line_and_is_resumed(rule: str, scope: Any) -> None:
@@ -114,12 +125,14 @@ def test_gem_miner_freezes_along_a_ramp() -> None:
 def test_on_the_command_line(tmp_path: Path) -> None:
     line = (
         "search --size nano --data sample --steps 2 --sequences 4 --length 32 --device cpu --density-steps 2 "
-        f"--density-start 0.9 --densities *.mlp.*=0.5,tokens.weight=0.1 --rule edge-popup --json --out {tmp_path}"
+        f"--density-start 0.9 --densities *.mlp.*=0.5,tokens.weight=0.1 --factors positions.weight=0.1 --json "
+        f"--out {tmp_path}"
     )
     done = CliRunner().invoke(app, line.split())
     assert done.exit_code == 0, done.output
     policy = json.loads((tmp_path / "seed-0" / "config.json").read_text())["policy"]
     assert policy["densities"] == {"*.mlp.*": 0.5, "tokens.weight": 0.1}
+    assert policy["factors"] == {"positions.weight": 0.1}
     refused = CliRunner().invoke(app, ["search", "--densities", "tokens.weight"])
     assert refused.exit_code == 2
     assert refused.output == (

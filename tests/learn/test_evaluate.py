@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from strongticket import StrongTicketError, Ticket, construct_linear
 from strongticket.data.text import Text, load_text
 from strongticket.files import Json
+from strongticket.learn import evaluate
 from strongticket.learn.evaluate import evaluate_ticket, load_model, validation_loss
 from strongticket.learn.recorded import recorded_of
 from strongticket.learn.step import Precision
@@ -110,6 +111,20 @@ def test_other_batches_reproduce_the_loss_up_to_rounding(ticket: Ticket, text: T
     assert result.reproduced
     assert result.recorded_loss is not None
     assert abs(result.loss - result.recorded_loss) < 1e-5
+
+
+def test_a_ticket_does_not_decide_how_much_memory_its_loss_takes(
+    ticket: Ticket, text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may record any number of sequences per forward pass; the loss is the same up to rounding."""
+    greedy = language_ticket({"search": dict(ticket.metadata["search"], sequences=10**9)})
+    assert evaluate_ticket(greedy, text).sequences == (1 << 17) // LENGTH
+    monkeypatch.setattr(evaluate, "_MOST_TOKENS", 6 * LENGTH - 1)
+    steps: list[int] = []
+    result = evaluate_ticket(greedy, text, progress=lambda done, total: steps.append(done))
+    assert result.sequences == steps[0] == steps[1] - steps[0] == 5
+    assert result.reproduced
+    assert evaluate_ticket(greedy, text, sequences=7).sequences == 7, "a user may have more"
 
 
 def test_another_loss_than_recorded_is_said(ticket: Ticket, text: Text) -> None:

@@ -72,6 +72,13 @@ def test_what_is_no_loss_is_refused() -> None:
         as_loss(nn.MSELoss())(plain(), {"x": X})
 
 
+def test_a_loss_of_two_tensors_by_other_names_is_told_which_to_use() -> None:
+    with pytest.raises(TypeError) as refused:
+        as_loss(lambda o, t: nn.functional.cross_entropy(o, t))(plain(), (X, CLASSES))
+    (note,) = refused.value.__notes__
+    assert note.startswith("A loss gets the model and a batch, or output and target if the latter is called target,")
+
+
 def test_a_search_learns_from_pairs() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))

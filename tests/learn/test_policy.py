@@ -8,7 +8,8 @@ from strongticket.learn.policy import Policy
 
 
 def test_a_policy_is_plain_json() -> None:
-    policy = Policy(embeddings="trained", qk_scale=2.0, signed=True, densities={"*.conv": 0.1}, rule="iterand:every=3")
+    by_name = {"densities": {"*.conv": 0.1}, "factors": {"tokens.weight": 2.0}}
+    policy = Policy(embeddings="trained", qk_scale=2.0, signed=True, rule="iterand:every=3", **by_name)
     assert Policy(**json.loads(json.dumps(asdict(policy)))) == policy
 
 
@@ -36,6 +37,9 @@ def test_a_policy_is_plain_json() -> None:
         ({"score_init": "zero"}, "score_init must be one of"),
         ({"qk_scale": "large"}, "qk_scale must be a positive number or auto; got 'large'"),
         ({"qk_scale": 0.0}, "qk_scale must be a positive number or auto; got 0.0"),
+        ({"factors": {"*": 0.0}}, r"factors: '\*' must be a positive number; got 0.0"),
+        ({"factors": {}}, r"factors must be none, or a number per name or pattern; got \{\}"),
+        ({"factors": "some"}, "factors must be none, or a number per name or pattern; got 'some'"),
         ({"output_gain": -1.0}, "output_gain must be a positive number; got -1.0"),
         ({"output_gain": float("inf")}, "output_gain must be a positive number; got inf"),
     ],

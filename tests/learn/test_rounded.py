@@ -75,8 +75,10 @@ def test_a_file_holds_what_the_model_computes_with(stored: Stored) -> None:
         assert torch.equal(again.get_parameter(name), weight), name
     assert torch.equal(model(tokens), again(tokens))
     assert sum(learner.counts().values()) == sum(int(p.count_nonzero()) for p in again.parameters())
-    with pytest.raises(StrongTicketError, match="not the file of a trained model"):
-        rounded_file.from_bytes(data[: len(data) // 2])
+    nested = (100_000).to_bytes(8, "little") + b"[" * 100_000
+    for damaged in (data[: len(data) // 2], nested):
+        with pytest.raises(StrongTicketError, match="not the file of a trained model"):
+            rounded_file.from_bytes(damaged)
 
 
 @pytest.mark.parametrize(

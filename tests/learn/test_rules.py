@@ -1,6 +1,7 @@
 """What every rule can count on, and what can be counted on of every rule."""
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -324,6 +325,18 @@ def test_settings_are_read_from_the_name() -> None:
         assert as_rule(name).default_lr == (0.1 if name == "bernoulli" else 1e-3)
 
 
+@pytest.mark.parametrize("threshold", [0.001, 0.4, 0.99])
+@pytest.mark.parametrize("init", ["kaiming", "normal"])
+def test_a_threshold_keeps_the_density_at_first(init: Any, threshold: float) -> None:
+    """Of scores of a fixed size, a threshold of 0.4 kept nothing, and a network of zeros has no gradient."""
+    policy = st.Policy(density=0.3, score_init=init, densities={"4.*": 0.7})
+    hidden = st.hide(make(), policy, seed=0, rule=f"signed:threshold={threshold}")
+    for tensor in hidden.tensors:
+        if tensor.treatment == "masked":
+            kept = (hidden.rule.codes(tensor)[0] != 0).double().mean().item()
+            assert kept == pytest.approx(tensor.density, abs=1.5 / tensor.tensor.numel), tensor.name
+
+
 def test_a_ticket_has_no_more_codes_than_there_are_coats() -> None:
     hidden = st.hide(make(), seed=1, rule="multicoated:levels=2")
     assert hidden.rule.codes(hidden.tensors[0])[1] == ((0.0, 0), (1.0, 0), (2.0, 0))
@@ -334,6 +347,12 @@ def test_one_weight_that_is_kept_is_multiplied_by_all() -> None:
     tensor = hidden.tensors[0]
     tensor.module.get_buffer("mask").zero_().view(-1)[0] = True
     assert tensor.module.chosen(searching=True)[1] == tensor.weight.numel()
+    hidden = st.hide(make(), seed=1, rule="partially-frozen:scale=true")
+    tensor = hidden.tensors[0]
+    for kept in (tensor.module.always, tensor.module.mask):
+        kept.zero_()
+    tensor.module.mask[0] = True
+    assert float(tensor.module.chosen()[1]) == pytest.approx(math.sqrt(tensor.weight.numel()))
 
 
 def test_help_has_a_line_for_each_rule_with_its_settings() -> None:
@@ -357,7 +376,7 @@ def test_help_has_a_line_for_each_rule_with_its_settings() -> None:
         ("iterand:every=3,every=4", "the rule iterand has the settings every, rate, .*; got 'every=4'."),
         ("iterand:7", "the rule iterand has the settings every, rate, .*; got '7'."),
         ("edge-popup:every=3", "the rule edge-popup has no settings; got 'every=3'."),
-        ("signed:threshold=2", "threshold of the rule signed must be a number or none in 0 .. 1; got 2."),
+        ("signed:threshold=2", "threshold of the rule signed must be a number or none in 0 .. 0.99; got 2."),
         ("multicoated:levels=16", "levels of the rule multicoated must be a whole number in 1 .. 15; got 16."),
         ("multicoated:shrink=0", "shrink of the rule multicoated must be a number in 0.01 .. 1; got 0."),
         ("bernoulli:final=last", "final of the rule bernoulli must be sample or threshold; got 'last'."),

@@ -200,11 +200,9 @@ def test_ctrl_c_keeps_the_step_that_was_under_way(
             run(TINY, text, tmp_path, Means(share=ALONE), watch=interrupt)
         if (checkpoint := tmp_path / "checkpoint.pt").exists():
             state = torch.load(checkpoint, weights_only=True)
-            # Earlier releases wrote none of these, and no hash.
-            assert state.pop("tasks") == [{}]
-            assert state.pop("curve")[0][0] == 0
-            assert state.pop("metrics_lines") == 2
-            torch.save(state, checkpoint)
+            assert state["tasks"] == [{}]
+            assert state["curve"][0][0] == 0
+            assert state["metrics_lines"] == 2
         seen: list[int] = []
         run(TINY, text, tmp_path, Means(share=ALONE), watch=lambda moment: seen.append(moment.step))
     finally:
@@ -267,11 +265,32 @@ def test_metrics_that_are_not_ours_are_named(text: Text, tmp_path: Path) -> None
         run(TINY, text, tmp_path, Means(share=ALONE))
 
 
+def test_a_folder_in_the_place_of_a_checkpoint_is_named(text: Text, tmp_path: Path) -> None:
+    """It is no full disk: what helps are the system's words."""
+
+    def block(moment: Moment) -> None:
+        if moment.step == 0:
+            (tmp_path / "checkpoint.pt").mkdir()  # the next checkpoint makes it the previous one
+
+    told = r"checkpoint.pt could not be written \(.*not a regular file: .*\); an earlier one is kept\. Mend that; then"
+    with pytest.raises(StrongTicketError, match=told):
+        run(TINY, text, tmp_path, Means(share=ALONE, checkpoint_seconds=0), watch=block)
+
+
+@pytest.mark.parametrize("name", ["config.json", "result.json"])
+@pytest.mark.parametrize("content", ["[]", "3", '{"config": 3}', '{"config": []}'])
+def test_a_file_that_no_run_writes_is_named(name: str, content: str, text: Text, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    told = rf"{name} is not what a run writes; move" if name == "result.json" or content[0] != "{" else "other settings"
+    with pytest.raises(StrongTicketError, match=told):
+        run(TINY, text, tmp_path, Means(share=ALONE))
+
+
 def test_a_full_disk_leaves_no_half_checkpoint(text: Text, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(StrongTicketError, match=r"checkpoint.pt could not be written .* Free some space"):
+        with pytest.raises(StrongTicketError, match=r"written \(.*File too large.*none yet\. Mend that; then the same"):
             run(TINY, text, tmp_path, Means(share=ALONE, checkpoint_seconds=0))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from search_models import (
     search,
     vision_transformer,
 )
+from tests.cuda_emulator import emulated
 from torch import Tensor, nn
 
 import strongticket
@@ -31,11 +33,15 @@ from strongticket.models import gpt2_step
 from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.models.gpt2_decoder import Decoder
 from strongticket.models.gpt2_layers import LayeredGPT2
-from strongticket.models.gpt2_step import OneToken
+from strongticket.models.gpt2_step import is_plain
 from strongticket.models.signed import SignedConv, SignedEmbedding, SignedLinear, SignedMatrix, weight_bytes
+from strongticket.ops.attention import cuda as attention_cuda
+from strongticket.ops.planes import cuda as planes_cuda
 from strongticket.tickets.from_bits import Resident, _matrix, load_bits
 from strongticket.tickets.mask import Mask
 
+needs_compiler = pytest.mark.skipif(emulated.COMPILER is None, reason="the CUDA emulator needs g++; none found")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 Maker = Callable[[], nn.Module]
 MAKERS: dict[str, Maker] = {
     "ours": lambda: nano(output_gain=4.0),
@@ -105,7 +111,7 @@ def test_a_compiled_step_gives_the_logits_of_the_layers_on_any_number_of_threads
     model = packed(signed_ticket(lambda: nano(**({"bias": True} | changes)), **policy)).build(
         run="bits", resident=resident
     )
-    assert OneToken.fits(model)  # type: ignore[arg-type]
+    assert is_plain(model)  # type: ignore[arg-type]
     compiled, layers = Decoder(model, room=30), Decoder(model, room=30, static=True)  # type: ignore[arg-type]
     on_threads = {threads: Decoder(model, room=30) for threads in (2, 5)}  # type: ignore[arg-type]
     for tokens in ([5, 6, 7], *([token] for token in range(20))):
@@ -117,9 +123,38 @@ def test_a_compiled_step_gives_the_logits_of_the_layers_on_any_number_of_threads
             assert torch.equal(decoder.feed(tokens), logits)
 
 
+@pytest.mark.parametrize("resident", ["planes", "mask"])
+@pytest.mark.parametrize("changes", [{}, {"activation": "relu", "bias": False, "tied": False, "output_gain": 3.0}])
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=needs_compiler), pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])]
+)
+def test_kernels_for_one_token_give_the_logits_of_the_layers(
+    device: str, changes: dict[str, Any], resident: Resident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = {"biases": "trained", "norms": "trained"} if not changes else {"scales": "output"}
+    ticket = packed(signed_ticket(lambda: nano(**({"bias": True} | changes)), **policy))
+    model = ticket.build(run="bits", resident=resident)
+    layers = Decoder(model, room=30, static=True)  # type: ignore[arg-type]
+    if device == "cpu":
+        monkeypatch.setattr(planes_cuda, "nvrtc", SimpleNamespace(kernel=emulated.kernel))
+        monkeypatch.setattr(planes_cuda, "_processors", lambda device: 2)
+        monkeypatch.setattr(attention_cuda.nvrtc, "kernel", emulated.kernel)
+    kernels = Decoder(copy.deepcopy(model).to(device), room=30, static=True)  # type: ignore[arg-type]
+    step = kernels._kernels()
+    assert step
+    for tokens in ([5, 6, 7], *([token] for token in range(6))):
+        expected = layers.feed(tokens)
+        if device == "cpu" and len(tokens) == 1:
+            logits = step(torch.tensor([tokens]), torch.tensor([kernels.length]))
+            kernels.length += 1
+        else:
+            logits = kernels.feed(tokens)
+        torch.testing.assert_close(logits.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_scales_of_columns_take_the_way_of_the_layers() -> None:
     model = signed_ticket(nano, scales="block").build(run="bits")
-    assert not OneToken.fits(model)  # type: ignore[arg-type]
+    assert not is_plain(model)  # type: ignore[arg-type]
     assert list(generate_tokens(model, [65], tokens=3))  # type: ignore[arg-type]
 
 

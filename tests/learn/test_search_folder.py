@@ -1,5 +1,6 @@
 """A search in a module of one's own has what GPT-2's has: validation, best masks, a folder, several processes."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -203,3 +204,22 @@ def test_two_processes_share_a_search_and_its_resumption(tmp_path: Path, monkeyp
     assert first[2] == 21
     assert first[3]["processes"] == 2
     assert st.Ticket.load(tmp_path / "best.ticket").verify().ok
+
+
+def _measured_by_both(rank: int) -> list[float | str]:
+    """Each with its half of the points: a ticket holds running means, and is as good as its search says."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 2))
+    fresh, points = copy.deepcopy(model), [(POINTS, LABELS)]
+    settings: dict[str, Any] = {"loss": classify, "steps": 6, "lr": 3e-2, "validation": points}
+    hidden = st.search(model, [(POINTS[rank::2], LABELS[rank::2])], **settings)
+    assert hidden.best is not None
+    with torch.no_grad():
+        loss = classify(st.load_ticket(fresh, hidden.to_ticket()).eval(), points[0])
+    return [hidden.to_ticket().identity, hidden.best.loss, float(loss)]
+
+
+def test_running_means_are_those_of_all_processes() -> None:
+    first, second = in_two_processes(_measured_by_both)
+    assert first == second
+    assert first[1] == first[2]

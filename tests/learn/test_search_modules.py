@@ -212,7 +212,9 @@ def test_an_iterator_that_ends_early_is_named() -> None:
 
 
 def test_a_model_without_a_loss_needs_one() -> None:
-    with pytest.raises(ValueError, match=r"scalar loss; got a tensor \(8, 4\). Pass loss.* and a fresh module"):
+    with pytest.raises(
+        ValueError, match=r"scalar loss; got a tensor \(8, 4\). Pass a list of batches \(x, y\), or loss="
+    ):
         st.search(vision_transformer(), [(IMAGES,)])
     with pytest.raises(ValueError, match="scalar loss; got a NoneType"):
         st.search(hugging_face_gpt2(), [{"input_ids": TOKENS}])

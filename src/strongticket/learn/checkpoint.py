@@ -1,7 +1,6 @@
 """A run's state on disk: hashed, so that damage is detected, and kept in two generations, so that it costs little.
 
-A file is the output of `torch.save`, its SHA-256, and an eight-byte mark. Earlier releases wrote no hash; their files
-end like any zip file.
+A file is the output of `torch.save`, its SHA-256, and an eight-byte mark.
 """
 
 import hashlib
@@ -17,7 +16,6 @@ from strongticket.errors import StrongTicketError, first_line
 from strongticket.files import atomic_write, regular
 
 MARK = b"sha256.1"
-_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
 
 
 class DamagedError(StrongTicketError):
@@ -75,13 +73,11 @@ def _verified(data: bytes) -> memoryview:
     """Verify the hash and strip it."""
     size = hashlib.sha256().digest_size + len(MARK)
     body, end = memoryview(data)[:-size], data[-size:]
-    if end.endswith(MARK):
-        if hashlib.sha256(body).digest() + MARK != end:
-            raise ValueError("its SHA-256 does not match: it was damaged")
-        return body
-    if data[-_ZIP_END_SIZE:].startswith(_ZIP_END):
-        return memoryview(data)
-    raise ValueError("it is truncated, damaged, or not a checkpoint")
+    if not end.endswith(MARK):
+        raise ValueError("it is truncated, damaged, or not a checkpoint")
+    if hashlib.sha256(body).digest() + MARK != end:
+        raise ValueError("its SHA-256 does not match: it was damaged")
+    return body
 
 
 class _Hashed(io.RawIOBase):

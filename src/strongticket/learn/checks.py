@@ -41,8 +41,11 @@ def check_module(model: nn.Module) -> None:
     check_is_module(model)
     for name, module in model.named_modules():
         if is_parametrized(module):
+            what = f"layer {name}" if name else "the module"
             raise ValueError(
-                f"{name or 'the module'} already has a parametrization; hide a plain {type(model).__name__}."
+                f"{what} has a parametrization. If an earlier search left it there, build a new "
+                f"{type(model).__name__}, or search copy.deepcopy(model): a search changes its model in place. "
+                "Remove another kind, such as a weight norm (torch.nn.utils.parametrize.remove_parametrizations)."
             )
     for name, parameter in model.named_parameters():
         if is_lazy(parameter) or parameter.is_meta:

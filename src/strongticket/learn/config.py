@@ -1,15 +1,17 @@
 """The settings of a run: everything its numbers depend on."""
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from strongticket.checks import as_seed
 from strongticket.files import Json, as_json
 from strongticket.learn.policy import Policy
+from strongticket.learn.result import RunSettings
 from strongticket.learn.schedule import Schedule
 from strongticket.models.gpt2_sizes import GPT2Config, gpt2_config
-from strongticket.settings import setting
+from strongticket.settings import setting, value_before
 
 Mode = Literal["search", "dense"]
 Stored = Literal["float32", "bfloat16", "int8", "int4", "int3", "ternary", "binary"]
@@ -115,9 +117,30 @@ class RunConfig:
 
         return sum(GPT2(self.model_config(vocabulary), device="meta").parameter_counts().values())
 
-    def as_json(self) -> Json:
+    def as_json(self) -> RunSettings:
         """Return the settings as stored in a file."""
         settings = asdict(self)
         if self.mode == "dense":
             del settings["policy"]
-        return as_json(settings)
+        written: RunSettings = as_json(settings)
+        return written
+
+
+# The settings that existed when runs were first named. Names hash all of these, so that changed defaults do not change
+# names; a later setting counts only if it differs from what runs did before.
+FIRST_SETTINGS: Mapping[type[Any], str] = {
+    RunConfig: "size mode policy seed length sequences micro_batch steps warmup lr final_lr weight_decay clip "
+    "validate_every activation precision",
+    Policy: "attention mlp embeddings head norms biases density scope signed qk_scale init rescale score_init "
+    "output_gain",
+}
+
+
+def settings_that_count(settings: Mapping[str, Json], kind: type[Any] = RunConfig) -> Json:
+    """Leave out settings newer than names that do what runs did before them; `settings.filled` restores them."""
+    before = {own.name: value_before(own) for own in fields(kind)}
+    return {
+        name: settings_that_count(value, Policy) if name == "policy" else value
+        for name, value in settings.items()
+        if name in FIRST_SETTINGS[kind].split() or value != as_json(before[name])
+    }

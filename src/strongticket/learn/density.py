@@ -19,7 +19,7 @@ def densities_of(tensors: Sequence[ModelTensor], policy: Policy) -> list[float]:
         return [policy.density] * len(tensors)
     if policy.densities == "erk":
         return _erk(tensors, policy.density)
-    return [_given(tensor.name, policy.densities, policy.density) for tensor in tensors]
+    return [first_match(tensor.name, policy.densities, policy.density) for tensor in tensors]
 
 
 def _erk(tensors: Sequence[ModelTensor], density: float) -> list[float]:
@@ -40,8 +40,17 @@ def _erk(tensors: Sequence[ModelTensor], density: float) -> list[float]:
         whole |= full
 
 
-def _given(name: str, densities: Mapping[str, float], otherwise: float) -> float:
-    return next((density for pattern, density in densities.items() if fnmatchcase(name, pattern)), otherwise)
+def first_match(name: str, numbers: Mapping[str, float], otherwise: float) -> float:
+    """Return the number of the first pattern that matches a name."""
+    return next((number for pattern, number in numbers.items() if fnmatchcase(name, pattern)), otherwise)
+
+
+def check_patterns(setting: str, numbers: object, what: str, names: Sequence[str]) -> None:
+    """Refuse a pattern that matches no tensor."""
+    for pattern in numbers if isinstance(numbers, Mapping) else ():
+        if not any(fnmatchcase(name, pattern) for name in names):
+            first = next(iter(names), None)
+            raise ValueError(f"{setting}: no {what} tensor matches {pattern!r:.60}; the first is {first!r}.")
 
 
 def check_densities(tensors: Sequence[ModelTensor], policy: Policy) -> None:
@@ -49,9 +58,4 @@ def check_densities(tensors: Sequence[ModelTensor], policy: Policy) -> None:
     for tensor, density in zip(tensors, densities_of(tensors, policy), strict=True):
         if 0 < tensor.numel <= dropped_count(tensor.numel, density):
             raise ValueError(f"a density of {density:g} keeps none of the {tensor.numel:,} weights of {tensor.name}.")
-    names = [tensor.name for tensor in tensors]
-    for pattern in policy.densities if isinstance(policy.densities, Mapping) else ():
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(
-                f"densities: no masked tensor matches {pattern!r:.60}; the first is {next(iter(names), None)!r}."
-            )
+    check_patterns("densities", policy.densities, "masked", [tensor.name for tensor in tensors])

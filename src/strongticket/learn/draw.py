@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from strongticket.learn.density import first_match
 from strongticket.learn.policy import Policy
 from strongticket.learn.tensors import ModelTensor
 from strongticket.ops.rng import Distribution, random_weights, round_scale
@@ -15,6 +16,8 @@ def weight_distribution(tensor: ModelTensor, policy: Policy) -> tuple[Distributi
     distribution, scale = _initial_distribution(tensor, policy)
     if tensor.is_query_or_key:
         scale *= _query_key_scale(tensor, policy)
+    if not isinstance(policy.factors, str):
+        scale *= first_match(tensor.name, policy.factors, 1.0)
     if policy.rescale and policy.treatment(tensor.group) == "masked":
         scale /= math.sqrt(policy.density)
     return distribution, round_scale(scale)

@@ -20,6 +20,7 @@ from strongticket.tickets.from_bits import Run, runs_from_bits
 from strongticket.tickets.ticket import Ticket
 
 SEQUENCES = 8  # per forward pass, unless the ticket says otherwise
+_MOST_TOKENS = 1 << 17  # per forward pass: a ticket must not decide how much memory it takes
 _ANOTHER_ORDER = 2.0**-14  # float32 sums of a thousand terms, in another device's order
 _BFLOAT16 = 2.0**-8  # unit roundoff
 MANY_WEIGHTS = 10_000_000  # more float32 weights exceed most caches
@@ -130,7 +131,8 @@ def evaluate_ticket(
         text: the text, in splits.
         split: which split to use.
         length: tokens per window; by default as recorded, or the model's whole context.
-        sequences: windows per forward pass; by default as recorded, if the precision is also as recorded.
+        sequences: windows per forward pass; by default as recorded, if the precision is also as recorded, but no
+            more than have 131,072 tokens.
         device: where to compute.
         precision: by default as recorded on a GPU, and float32 on a CPU.
         run: "bits" leaves signed constants in bit planes, to save memory; whole sequences are as fast dense.
@@ -143,7 +145,8 @@ def evaluate_ticket(
     precision = precision or (recorded.precision if recorded and place.type != "cpu" else "float32")
     # In another precision the last digits differ anyway, and a batch that fits a GPU's memory may not fit here.
     as_recorded = recorded is not None and recorded.precision == precision
-    sequences = sequences or (recorded.sequences if recorded and as_recorded else SEQUENCES)
+    usual = recorded.sequences if recorded and as_recorded else SEQUENCES
+    sequences = sequences or min(usual, max(1, _MOST_TOKENS // length))
     tokens, windows = text.tokens(split), window_count(text.tokens(split), length, f"the {split} text")
     if length > model.config.context:
         raise ValueError(f"the ticket's model sees at most {model.config.context:,} tokens; got length {length:,}.")

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from strongticket.errors import StrongTicketError, first_line
-from strongticket.files import Json, append_line, lock, read_json, regular, sealed, write_json
+from strongticket.files import append_line, lock, read_json, regular, sealed, write_json
 from strongticket.learn import checkpoint
+from strongticket.learn.result import Metric, RunResult
 from strongticket.learn.rules.rule import as_rule
 from strongticket.settings import other_settings
 
@@ -29,10 +30,11 @@ CONFIG, METRICS, CHECKPOINT, RESULT, RUN = "config.json", "metrics.jsonl", "chec
 TICKET, WEIGHTS = "best.ticket", "model.safetensors"
 
 
-def _with_rule(config: Json) -> Json:
+def _with_rule(config: object) -> object:
     """Spell out the settings of the policy's rule; an unknown rule stays as it is."""
-    policy = config.get("policy") if isinstance(config, dict) else None
-    if not isinstance(policy, dict) or not isinstance(rule := policy.get("rule"), str):
+    if not isinstance(config, dict):
+        return config
+    if not isinstance(policy := config.get("policy"), dict) or not isinstance(rule := policy.get("rule"), str):
         return config
     try:
         return {**config, "policy": {**policy, "rule": as_rule(rule).settings()}}
@@ -50,21 +52,27 @@ class RunFolder:
         option: the option that chose the folder, for messages.
     """
 
-    def __init__(self, path: Path, config: Json, kind: type[Any], option: str = "--out") -> None:
+    def __init__(self, path: Path, config: Mapping[str, object], kind: type[Any], option: str = "--out") -> None:
         self.path, self.config, self.kind, self.option = path, config, kind, option
         self.caller = "command" if option.startswith("--") else "call"  # what resumes the run
         self._newest_is_whole = True  # of two checkpoints
 
-    def finished(self) -> Json | None:
+    def finished(self) -> RunResult | None:
         """Read the result if the run is finished; a folder with other settings is refused."""
-        result = read_json(self.path / RESULT)
-        self._check(read_json(self.path / CONFIG))
+        result: RunResult | None = read_json(self.path / RESULT)
+        config = read_json(self.path / CONFIG)
+        if config is not None:
+            self._check(CONFIG, config)
         if result is not None:
-            self._check(result.get("config") if isinstance(result, dict) else {})
+            self._check(RESULT, result.get("config") if isinstance(result, dict) else None)
         return result
 
-    def _check(self, config: Json | None) -> None:
-        if config is not None and (first := self._other_settings(config)):
+    def _check(self, name: str, config: object) -> None:
+        if not isinstance(config, dict):
+            raise StrongTicketError(
+                f"{self.path / name} is not what a run writes; move that folder away and run again."
+            )
+        if first := self._other_settings(config):
             if first.startswith("text.digest"):  # a hash tells people nothing
                 first = "its text or its tokenizer has changed since"
             raise StrongTicketError(
@@ -72,7 +80,7 @@ class RunFolder:
                 "folder away."
             )
 
-    def _other_settings(self, found: Json) -> str | None:
+    def _other_settings(self, found: object) -> str | None:
         """Return the first setting that differs; the order of a rule's settings does not matter."""
         return other_settings(_with_rule(found), _with_rule(self.config), self.kind)
 
@@ -89,12 +97,12 @@ class RunFolder:
                 write_json(self.path / CONFIG, self.config)
             yield
 
-    def append_metrics(self, row: Json) -> None:
+    def append_metrics(self, row: Mapping[str, object]) -> None:
         """Add a line."""
         with open(self.path / METRICS, "ab", buffering=0) as file:
             append_line(file, row)
 
-    def metrics(self) -> list[Json]:
+    def metrics(self) -> list[Metric]:
         """Read the complete lines."""
         return [row for row, _ in self._lines()]
 
@@ -107,12 +115,12 @@ class RunFolder:
             os.fsync(file.fileno())
         return len(kept)
 
-    def _lines(self) -> list[tuple[Json, int]]:
+    def _lines(self) -> list[tuple[Metric, int]]:
         """Return the content of each complete line, and its length."""
         path = self.path / METRICS
         lines = regular(path).read_bytes().splitlines(keepends=True) if path.exists() else []
         try:
-            rows = [(json.loads(line), len(line)) for line in lines if line.endswith(b"\n")]
+            rows: list[tuple[Metric, int]] = [(json.loads(line), len(line)) for line in lines if line.endswith(b"\n")]
             if any(type(row["step"]) is not int for row, _ in rows):
                 raise ValueError("a line whose step is not a number")
         except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -135,7 +143,7 @@ class RunFolder:
                 "an earlier one is kept" if path.exists() or checkpoint.before(path).exists() else "there is none yet"
             )
             raise StrongTicketError(
-                f"{path} could not be written ({cause}); {kept}. Free some space; then the same {self.caller} resumes."
+                f"{path} could not be written ({cause}); {kept}. Mend that; then the same {self.caller} resumes."
             ) from None
         self._newest_is_whole = True
 
@@ -182,7 +190,7 @@ class RunFolder:
         """Remove the checkpoints, which a finished run no longer needs."""
         checkpoint.remove(self.path / CHECKPOINT)
 
-    def finish(self, result: Json, run: Json) -> None:
+    def finish(self, result: RunResult, run: Mapping[str, object]) -> None:
         """Write both files, the result last: while it is missing, the run counts as unfinished."""
         write_json(self.path / RUN, run)
         write_json(self.path / RESULT, sealed(result))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from strongticket.data.tokenizer import Tokenizer
-from strongticket.files import Json
 from strongticket.models.gpt2 import GPT2
 from strongticket.models.gpt2_decoder import Decoder
 
@@ -90,7 +89,7 @@ class Pace(Iterator[int]):
         """Tokens per second after the first; None if there were no others."""
         return (self.tokens - 1) / (self._last - self._first) if self._last > self._first else None
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, int | float | None]:
         """Return everything as JSON."""
         return {"tokens": self.tokens, "tokens_per_second": self.rate, "first_token_seconds": self.first_seconds}
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.learner import Learner, evaluating
 from strongticket.learn.policy import Policy
@@ -55,7 +54,7 @@ class Hidden(Learner):
         seed: int,
         tensors: Sequence[HiddenTensor],
         buffers: Mapping[str, Tensor],
-        architecture: Mapping[str, Json],
+        architecture: Mapping[str, object],
     ) -> None:
         self.model, self.policy, self.rule, self.seed = model, policy, rule, seed
         self.tensors = tuple(tensors)
@@ -99,7 +98,14 @@ class Hidden(Learner):
         for hidden in self._masked:
             there = hidden.module.state_dict()
             state |= {f"{hidden.name}.{name}": there[name] for name in self.rule.state}
-        return state | {name: self.model.get_buffer(name) for name in self._first_buffers}
+        return state | self._buffers()
+
+    def measured(self) -> list[Tensor]:
+        """Return the module's own buffers of real numbers."""
+        return [buffer for buffer in self._buffers().values() if buffer.is_floating_point()]
+
+    def _buffers(self) -> dict[str, Tensor]:
+        return {name: self.model.get_buffer(name) for name in self._first_buffers}
 
     def restore(self, moment: Snapshot) -> None:
         """Restore a snapshot of the search, for instance `final`."""
@@ -155,7 +161,7 @@ class Hidden(Learner):
                 numel[hidden.tensor.group] += hidden.tensor.numel
         return {group: kept[group] / numel[group] for group in numel if numel[group]}
 
-    def describe(self) -> list[dict[str, Json]]:
+    def describe(self) -> list[dict[str, object]]:
         """Describe each tensor: its group, role and treatment, and how it was drawn (`init`)."""
         return [
             {
@@ -183,7 +189,7 @@ class Hidden(Learner):
         rescaled = self.policy.rescale and hidden.treatment == "masked"
         return f"{self.policy.init}{', rescaled' * rescaled}" if by_policy else f"of the rule {self.rule.name}"
 
-    def to_ticket(self, metadata: Mapping[str, Json] | None = None) -> Ticket:
+    def to_ticket(self, metadata: Mapping[str, object] | None = None) -> Ticket:
         """Make a ticket of the current masks: seed and bits for random tensors, numbers for all others.
 
         A Hugging Face configuration is stored in its metadata, for `load_pretrained`.
@@ -204,7 +210,7 @@ class Hidden(Learner):
                 metadata=self._config() | dict(metadata or {}),
             )
 
-    def _config(self) -> dict[str, Json]:
+    def _config(self) -> dict[str, object]:
         settings = settings_of(getattr(self.model, "config", None))
         return {} if settings is None else {CONFIG: settings}
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from strongticket.learn.checks import check_module, check_tensors
-from strongticket.learn.density import check_densities, densities_of
+from strongticket.learn.density import check_densities, check_patterns, densities_of
 from strongticket.learn.draw import weight_distribution
 from strongticket.learn.groups import Groups, Place, groups_of, is_norm, places_of
 from strongticket.learn.hidden import Hidden, check_finite
-from strongticket.learn.policy import Policy
+from strongticket.learn.policy import CONSTANT_GROUPS, Policy
 from strongticket.learn.probe import probe_of
 from strongticket.learn.rules.rule import Rule, as_rule
 from strongticket.learn.scales import Scaled, scales_of
@@ -118,6 +118,10 @@ def _densities(tensors: Sequence[ModelTensor], policy: Policy) -> dict[str, floa
     """Return the fraction to keep of each masked tensor."""
     masked = [tensor for tensor in tensors if policy.treatment(tensor.group) == "masked"]
     check_densities(masked, policy)
+    random = [
+        each for each in tensors if each.group not in CONSTANT_GROUPS and policy.treatment(each.group) != "trained"
+    ]
+    check_patterns("factors", policy.factors, "random", [tensor.name for tensor in random])
     return dict(zip([tensor.name for tensor in masked], densities_of(masked, policy), strict=True))
 
 

@@ -32,6 +32,10 @@ class Learner(ABC):
         """Return all that steps change, by name; not copied."""
         return {name: parameter.detach() for name, parameter in self.trainable()}
 
+    def measured(self) -> list[Tensor]:
+        """Return the numbers that a step takes from its data, such as running means; processes average them."""
+        return []
+
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor], step: int) -> None:
         """Restore what `state` returned after a step."""

@@ -26,8 +26,17 @@ def as_loss(loss: Any) -> Loss:
         raise ValueError(
             f"loss must be a function of the model and a batch, or of an output and a target; got {loss!r:.60}."
         )
+
+    def of_batch(model: nn.Module, batch: Any) -> Tensor:
+        try:
+            value: Tensor = loss(model, batch)
+        except TypeError as error:
+            names = f"{', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}"
+            error.add_note(f"A loss gets the model and a batch, or output and target if the latter is called {names}.")
+            raise
+        return value
+
     if not isinstance(loss, nn.Module) and _second(loss) not in _TARGETS:
-        of_batch: Loss = loss
         return of_batch
 
     def of_output(model: nn.Module, batch: Any) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from strongticket.checks import as_real, as_seed
 from strongticket.environment import command_line
-from strongticket.files import Json, as_json
+from strongticket.files import as_json
 from strongticket.learn.checks import check_is_module
 from strongticket.learn.folder import RunFolder
 from strongticket.learn.groups import Groups
@@ -283,9 +283,9 @@ def _first_run(model: nn.Module, batch: Any, loss: Loss) -> Run | None:
     return None if own_inputs(model) is not None else lambda module: loss(module, _moved(batch, device))
 
 
-def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Updates) -> Json:
+def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Updates) -> dict[str, object]:
     """Return the settings as stored in a folder, with everything that distinguishes searches."""
-    return as_json(
+    settings: dict[str, object] = as_json(
         {
             **asdict(config),
             "rule": hidden.rule.settings(),  # which may be the caller's, with settings
@@ -298,6 +298,7 @@ def _as_json(config: SearchConfig, hidden: Hidden, share: Share, updates: Update
             **({} if updates.sets_lr else {"optimizer": updates.describe()}),
         }
     )
+    return settings
 
 
 class BatchTask(Task):
@@ -321,8 +322,8 @@ class BatchTask(Task):
         if not isinstance(value, Tensor) or value.dim():
             what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             raise ValueError(
-                f"a search needs a scalar loss; got {what}. Pass loss=, a function of the model and a batch, and a "
-                "fresh module: this one has been redrawn."
+                f"a search needs a scalar loss; got {what}. Pass a list of batches (x, y), or loss=, a function of the "
+                "model and a batch; and a fresh module: this one has been redrawn."
             )
         return value
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from strongticket.files import Json
 from strongticket.learn.step import make_optimizer
 
 Named = Sequence[tuple[str, nn.Parameter]]
@@ -91,7 +90,7 @@ class Updates:
                 "numbers, which a checkpoint cannot restore; omit out= or choose others."
             ) from error
 
-    def describe(self) -> Json:
+    def describe(self) -> dict[str, object]:
         """Return types and settings, so that a run with others is recognized."""
         names = {id(parameter): name for name, parameter in self._named}
         groups = [

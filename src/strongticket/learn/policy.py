@@ -41,6 +41,8 @@ class Policy:
         scope: rank scores within each tensor ("tensor"), or all together ("global").
         signed: rank scores by value, not by absolute value.
         qk_scale: multiplies the weights drawn for queries and keys; "auto" is $n_K^{1/4}$, $n_K$ the width of a head.
+        factors: constant factors on the weights drawn, by name, such as `{"positions.weight": 0.1}`; the first match
+            counts.
         init: "own" draws normal weights with the tensor's own standard deviation; "normal", "uniform" and "sign" keep
             that deviation; "packed-sign" is "sign" from packed random bits, so that a network can run from its mask
             alone (`build(run="bits", resident="mask")`); "xavier" and "kaiming" are uniform, with a width that follows
@@ -51,8 +53,8 @@ class Policy:
             "constant" have its deviation and its width, "uniform" is $\pm 1$ for every tensor.
         output_gain: a constant factor on the last norm's output.
         scales: factors of either sign on the masked weights, learned with the masks: one per "tensor", per attention
-            "head" (elsewhere as "tensor"), per "block" of 64 by 64 weights, or per "output". A ticket is then strong
-            up to these scales.
+            "head" (elsewhere as "tensor"), per "block" of at most 64 by 64 weights, or per "output". A ticket is
+            then strong up to these scales.
         rule: how the choice of weights is learned, NAME or NAME:SETTING=X,... such as "iterand:every=100,rate=0.2".
         densities: "uniform" keeps `density` of every tensor; "erk" keeps more of small tensors than of large ones, and
             `density` overall; a mapping such as `{"*.conv.weight": 0.1}` sets densities by name, the first match
@@ -75,6 +77,9 @@ class Policy:
     scope: Scope = setting("tensor", "Rank scores in each tensor, or all together.")
     signed: bool = setting(False, "Rank scores by value, not by absolute value.")
     qk_scale: float | Literal["auto"] = setting("auto", "Factor on query and key weights; auto is n_K^(1/4).")
+    factors: Literal["none"] | Mapping[str, float] = setting(
+        "none", "Constant factors on the weights drawn, one per name or pattern."
+    )
     init: Init = setting("own", "Distribution of the weights; own is GPT-2's.")
     rescale: bool = setting(False, "Multiply masked weights by 1 / sqrt(density).")
     score_init: ScoreInit = setting("kaiming", "Distribution of the first scores.")
@@ -105,6 +110,11 @@ class Policy:
         if self.qk_scale != "auto":
             _check_positive("qk_scale", self.qk_scale, " or auto")
         _check_positive("output_gain", self.output_gain)
+        given = self.factors if isinstance(self.factors, Mapping) else {}
+        if not given and self.factors != "none":
+            raise ValueError(f"factors must be none, or a number per name or pattern; got {self.factors!r:.40}.")
+        for pattern, factor in given.items():
+            _check_positive(f"factors: {pattern!r:.60}", factor)
 
     def _check_densities(self) -> None:
         given = self.densities if isinstance(self.densities, Mapping) else {}

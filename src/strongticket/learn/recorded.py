@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from strongticket.data.text import Text
-from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, find_tokenizer
+from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, TokenizerRecord, find_tokenizer
 from strongticket.errors import StrongTicketError
 from strongticket.files import Json
 from strongticket.learn.step import Precision
@@ -20,7 +20,7 @@ class Recorded:
 
     data: str
     valid_digest: str  # of the validation tokens
-    tokenizer: dict[str, Json]  # name, vocabulary, digest
+    tokenizer: TokenizerRecord
     length: int
     sequences: int  # windows per forward pass
     precision: Precision
@@ -33,7 +33,9 @@ class Recorded:
         return name if name in (BYTES, GPT2) else None
 
 
-def record(text: Text, *, length: int, sequences: int, precision: Precision, validation_loss: float) -> dict[str, Json]:
+def record(
+    text: Text, *, length: int, sequences: int, precision: Precision, validation_loss: float
+) -> dict[str, object]:
     """Describe a run's text and validation loss as JSON, for the "search" entry of its ticket's metadata."""
     return {
         **text.describe(),
@@ -93,11 +95,11 @@ def _read(found: Json) -> Recorded:
         raise ValueError(f"length, sequences and validation_loss are {numbers}")
     if found["precision"] not in get_args(Precision):
         raise ValueError(f"precision is {found['precision']!r:.40}")
-    tokenizer = {key: found["tokenizer"][key] for key in ("name", "vocabulary", "digest")}
+    name, vocabulary, digest = (found["tokenizer"][key] for key in ("name", "vocabulary", "digest"))
     return Recorded(
         data=str(found["data"]),
         valid_digest=str(found["digests"]["valid"]),
-        tokenizer=tokenizer,
+        tokenizer={"name": name, "vocabulary": vocabulary, "digest": digest},
         length=int(found["length"]),
         sequences=int(found["sequences"]),
         precision=found["precision"],

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zlib
 from dataclasses import asdict
 from typing import cast
 
@@ -82,7 +83,7 @@ def from_bytes(data: bytes, device: torch.device | str = "cpu") -> GPT2:
                 value = numbers(name, parameter.numel()).view(parameter.shape)
             with torch.no_grad():
                 parameter.copy_(value)
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, RuntimeError, zlib.error) as error:
         raise StrongTicketError(f"this is not the file of a trained model in few bits ({error!r:.120})") from None
     return model
 

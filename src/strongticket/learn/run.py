@@ -8,16 +8,18 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from strongticket.data.windows import Tokens
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json, atomic_write
+from strongticket.files import atomic_write
 from strongticket.learn import rounded_file
 from strongticket.learn.folder import CHECKPOINT, METRICS, TICKET, WEIGHTS, RunFolder
 from strongticket.learn.hidden import Hidden, UnwritableError
 from strongticket.learn.repeat import repeatable
+from strongticket.learn.result import Found, RunResult
 from strongticket.learn.rounded import Rounded
 from strongticket.learn.shared import Share
 from strongticket.learn.stopping import Stop, stop_when_asked
@@ -77,7 +79,7 @@ def carry_out(
     validate_every: int,
     watch: Watch = lambda moment: None,
     progress: Progress | None = None,
-) -> dict[str, Json]:
+) -> RunResult:
     """Do a run, or the rest of it; the learner ends in the state of its best step.
 
     Args:
@@ -137,7 +139,7 @@ class _Run:
             self.means.warn(line)
 
     def resume(self, folder: RunFolder) -> None:
-        state = folder.load_checkpoint(self.means.share.device, self.training.check_state, self.warn)
+        state = folder.load_checkpoint(self.means.share.device, self._check_state, self.warn)
         if state is not None:
             self.training.load_state(state)
             self.resumed_step = self.saved_step = self.moment.step = self.training.step
@@ -147,7 +149,7 @@ class _Run:
             rows = list(folder.metrics())
             self.curve = [(row["step"], row["validation_loss"]) for row in rows if "validation_loss" in row]
             self.losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-            if state is not None and "curve" in state:  # missing in checkpoints of earlier releases
+            if state is not None:
                 self.curve = [(step, loss) for step, loss in state["curve"]]
                 if kept < state["metrics_lines"]:
                     self.warn(
@@ -156,6 +158,14 @@ class _Run:
                     )
             self.metrics_lines = kept
         self.curve = self.means.share.gathered(self.curve)[0]
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise an error for anything that `_keep` cannot have written."""
+        self.training.check_state(state)
+        if any(type(step) is not int or type(loss) is not float for step, loss in state["curve"]):
+            raise ValueError("its curve is invalid")
+        if type(state["metrics_lines"]) is not int:
+            raise ValueError("its number of metrics is invalid")
 
     def train(self, stop: Stop, validate_every: int) -> None:
         training, alone = self.training, self.means.share.world == 1
@@ -177,7 +187,7 @@ class _Run:
             elif alone:
                 self._stop_if(stop.asked)
 
-    def finish(self) -> dict[str, Json]:
+    def finish(self) -> RunResult:
         """Write the ticket or the weights, then the result."""
         training, learner, best = self.training, self.training.learner, self.training.best
         if self.folder and self.means.keep_checkpoint:
@@ -189,7 +199,7 @@ class _Run:
                 learner.best, learner.final = best, training.snapshot(self.curve[-1][1])
             # Before counting: everything reported of a run is about its best step.
             learner.load_state(best.values, best.step)
-        result: dict[str, Json] = {
+        result: RunResult = {
             "config": self.folder.config if self.folder else None,
             "best_validation_loss": best.loss if best else None,
             "best_step": best.step if best else training.step,
@@ -207,7 +217,7 @@ class _Run:
             self.folder.remove_checkpoint()
         return result
 
-    def _write_found(self, folder: RunFolder) -> dict[str, Json]:
+    def _write_found(self, folder: RunFolder) -> Found:
         training, learner, keep = self.training, self.training.learner, self.means.keep
         if isinstance(learner, Rounded):
             content = rounded_file.to_bytes(learner)
@@ -272,7 +282,7 @@ class _Run:
         self._append({"step": training.step, "validation_loss": loss})
         self.watch(moment)
 
-    def _append(self, row: dict[str, Json]) -> None:
+    def _append(self, row: Mapping[str, object]) -> None:
         if self.folder is not None and self.writes:
             self.folder.append_metrics(row)
             self.metrics_lines += 1
@@ -313,10 +323,10 @@ class _Run:
         if asked and self.folder is not None and self.training.step < self.steps:
             self._save_checkpoint(self.folder)
             raise StoppedError(
-                f"Stopped after step {self.training.step} of {self.steps}; the same {self.folder.caller} resumes."
+                f"Stopped after step {self.training.step:,} of {self.steps:,}; the same {self.folder.caller} resumes."
             )
 
-    def _circumstances(self) -> dict[str, Json]:
+    def _circumstances(self) -> dict[str, object]:
         from strongticket.environment import environment
 
         steps = self.training.step - self.resumed_step

@@ -7,7 +7,7 @@ from strongticket.learn.policy import Scales
 from strongticket.learn.tensors import HiddenTensor, ModelTensor
 from strongticket.tickets.tensors import spread
 
-BLOCK = 64  # rows and columns of a block
+BLOCK = 64  # rows and columns of a block, at most
 
 
 def scales_of(hidden: HiddenTensor, kind: Scales) -> nn.Parameter | None:

@@ -160,8 +160,12 @@ def _gated(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
         if not isinstance(probe := make_probe(), Probe):
             return {}
         outer = [Scaled(out.name, 1 / FACTOR) for _, out in sites]
-        inner = [Scaled(into.name, FACTOR, up, part) for into, _ in sites for part in up.names() if part.endswith("up")]
-        if not probe.moved([*inner, *outer]) and probe.moved(outer):
+        gate, inner = (
+            [Scaled(into.name, FACTOR, up, part) for into, _ in sites for part in up.names() if part.endswith(half)]
+            for half in ("gate", "up")
+        )
+        # Behind a norm, only the gates show that outputs depend on the MLP at all.
+        if not probe.moved([*inner, *outer]) and (probe.moved(outer) or probe.moved(gate)):
             return {
                 name: found
                 for into, out in sites

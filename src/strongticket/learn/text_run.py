@@ -11,7 +11,6 @@ from strongticket.data.text import Text, training_batch
 from strongticket.data.tokenizer import Tokenizer
 from strongticket.data.windows import Tokens, window_count
 from strongticket.errors import StrongTicketError
-from strongticket.files import Json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.evaluate import validation_loss
 from strongticket.learn.folder import RunFolder
@@ -20,6 +19,7 @@ from strongticket.learn.hide import hide
 from strongticket.learn.learner import Dense, Learner
 from strongticket.learn.optimizers import Updates
 from strongticket.learn.recorded import record
+from strongticket.learn.result import RunResult
 from strongticket.learn.rounded import Rounded
 from strongticket.learn.run import Means, Watch, carry_out
 from strongticket.learn.shared import Share
@@ -28,7 +28,7 @@ from strongticket.learn.train import Task, Training
 from strongticket.models.gpt2 import GPT2
 
 
-def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch = lambda moment: None) -> Json:
+def run(config: RunConfig, text: Text, path: Path, means: Means, *, watch: Watch = lambda moment: None) -> RunResult:
     """Search or train, or finish an earlier run.
 
     Args:

@@ -96,6 +96,8 @@ class Training:
             self._step.set_lr(self.schedule.at(self.step))
         self._losses.append(loss := self._step(micro_batches))
         self._updates.after_step()
+        for measured in self.learner.measured() if self.share.world > 1 else ():
+            self._average(measured)
         self.step += 1
         return loss
 
@@ -133,8 +135,7 @@ class Training:
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise a ValueError for anything that `state` cannot have returned."""
-        # Tasks are missing in checkpoints of earlier releases.
-        fields = {"step", "best_loss", "best_step", "losses", "learned", "best", *self._updates.state()}
+        fields = {"step", "best_loss", "best_step", "losses", "learned", "best", "tasks", *self._updates.state()}
         if missing := sorted(fields - state.keys()):
             raise ValueError(f"it has no {missing[0]}")
         step, best_step, best_loss, losses = (state[name] for name in ("step", "best_step", "best_loss", "losses"))
@@ -149,6 +150,9 @@ class Training:
             raise ValueError("it has tensors of another network")
         if not _fits(state["optimizer"], self._step.optimizer):
             raise ValueError("it has another optimizer's state")
+        tasks = state["tasks"]
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+            raise ValueError("its tasks are invalid")
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Resume from what `state` returned."""
@@ -157,7 +161,7 @@ class Training:
         self.best = best if best.values else None
         self.learner.load_state(state["learned"], self.step)
         self._updates.load_state(state)
-        tasks = state.get("tasks", [])  # missing in checkpoints of earlier releases
+        tasks = state["tasks"]  # a text has no state, so there may be more processes now than then
         self.task.load_state(tasks[self.share.rank] if self.share.rank < len(tasks) else {}, self.step)
 
     def _pending(self) -> Tensor:
@@ -165,9 +169,13 @@ class Training:
             return torch.empty(0)
         losses = torch.stack(self._losses).double()
         if self.share.world > 1:
-            dist.all_reduce(losses)
-            losses /= self.share.world
+            self._average(losses)
         return losses.cpu()
+
+    def _average(self, values: Tensor) -> None:
+        """Average numbers over all processes, in place."""
+        dist.all_reduce(values)
+        values /= self.share.world
 
 
 def _sizes(values: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -175,15 +183,34 @@ def _sizes(values: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dt
 
 
 def _fits(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer can load a state: equal groups and, for AdamW, numbers or tensors of the right shapes."""
+    """Whether an optimizer can load a state: alike groups and, for AdamW, all its tensors in the right shapes."""
     ours, groups = optimizer.state_dict()["param_groups"], state["param_groups"]
-    if [(group.keys(), group["params"]) for group in groups] != [(group.keys(), group["params"]) for group in ours]:
+    if not _alike(groups, ours) or any(a["params"] != b["params"] for a, b in zip(groups, ours, strict=True)):
         return False
     shapes = [parameter.shape for group in optimizer.param_groups for parameter in group["params"]]
     places = dict(zip((i for group in ours for i in group["params"]), shapes, strict=True))
+    if not all(isinstance(values, dict) for values in state["state"].values()):
+        return False
+    kept = {i: values for i, values in state["state"].items() if values}
+    if not isinstance(optimizer, torch.optim.AdamW):
+        return kept.keys() <= places.keys()
+    sizes = {i: {name: value.shape for name, value in values.items()} for i, values in kept.items()}
     return all(
-        i in places and (value.shape in ((), places[i]) or not isinstance(optimizer, torch.optim.AdamW))
-        for i, values in state["state"].items()
-        for value in values.values()
-        if isinstance(value, Tensor)
+        i in places and own == {name: () if name == "step" else places[i] for name in {*own, "step", *_MOMENTS}}
+        for i, own in sizes.items()
     )
+
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW, for every parameter
+
+
+def _alike(theirs: Any, ours: Any) -> bool:
+    """Whether two values have the same types all the way down; numbers are alike, and so are flags and None."""
+    if isinstance(ours, dict):
+        same = isinstance(theirs, dict) and theirs.keys() == ours.keys()
+        return same and all(_alike(theirs[name], ours[name]) for name in ours)
+    if isinstance(ours, list | tuple):
+        same = type(theirs) is type(ours) and len(theirs) == len(ours)
+        return same and all(map(_alike, theirs, ours))
+    both = {type(theirs), type(ours)}
+    return len(both) == 1 or both in ({int, float}, {bool, type(None)})

@@ -4,16 +4,21 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from strongticket.learn.run import Moment, Watch
 from strongticket.progress import Lines
@@ -37,10 +42,26 @@ def watched(title: str, shown: bool) -> Iterator[Watch]:
 def run_bar(title: str, shown: bool = True) -> Progress:
     """Make a bar that is cleared at the end; it is silent if stderr is not a terminal."""
     stderr = Console(stderr=True)
-    # A narrow terminal truncates the end of the description.
-    rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=16), TimeRemainingColumn(), rest)
+    rest = _WholeParts(table_column=Column(ratio=1))
+    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=12), TimeRemainingColumn(), rest)
     return Progress(*columns, console=stderr, transient=True, expand=True, disable=not (shown and stderr.is_terminal))
+
+
+class _WholeParts(ProgressColumn):
+    """As many parts of the description as fit: a narrow terminal drops the last ones, not the digits of a number."""
+
+    def render(self, task: Task) -> "_Parts":
+        return _Parts(task.description)
+
+
+class _Parts(NamedTuple):
+    words: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        parts = self.words.split(", ")
+        while cell_len(", ".join(parts)) > options.max_width:
+            parts.pop()
+        yield Text(", ".join(parts), no_wrap=True)
 
 
 class _Milestones:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from strongticket.learn.rules.rule import Rule, Table, scored_weight
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import Supermask, draw_mask
+from strongticket.ops.supermask import Supermask, draw_mask, set_sigmoids
 
 
 class Sampled(Supermask):
@@ -20,7 +20,7 @@ class Sampled(Supermask):
 
     def __init__(self, scores: Tensor, rule: "Bernoulli") -> None:
         super().__init__(scores, density=1.0)
-        self.rule = rule
+        self.rule, self.p = rule, nn.Buffer(scores.sigmoid(), persistent=False)
 
     def chosen(self, searching: bool) -> tuple[Tensor, Tensor | float]:
         """Return the mask and the factor on kept weights."""
@@ -30,7 +30,8 @@ class Sampled(Supermask):
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
         mask, factor = self.chosen(searching=self.training)
-        return scored_weight(factor * weight if self.rule.rescale else weight, self.scores, mask, "sigmoid")
+        scaled = factor * weight if self.rule.rescale else weight
+        return scored_weight(scaled, self.scores, mask, "sigmoid", sigmoids=self.p)
 
 
 @dataclass
@@ -39,7 +40,6 @@ class Bernoulli(Rule):
 
     final: Literal["sample", "threshold"] = "sample"
     rescale: bool = False  # multiply kept weights by all / kept
-
     name = "bernoulli"
     ignored = ("scope", "signed", "density_steps")
     default_lr = 0.1  # scores are log-odds, which must move by about 1
@@ -52,7 +52,7 @@ class Bernoulli(Rule):
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Draw the mask of a step."""
         for t, module in ((tensor, tensor.module) for tensor in tensors):
-            draw_mask(module.mask, module.scores.detach().sigmoid(), t.seed, f"{t.name}.sample-{step}")
+            draw_mask(module.mask, set_sigmoids(module.p, module.scores), t.seed, f"{t.name}.sample-{step}")
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the mask and its factor."""

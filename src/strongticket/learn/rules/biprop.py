@@ -26,7 +26,7 @@ class Binary(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return each sign times alpha, or 0."""
-        return scored_weight(self.alpha * weight, self.scores, self.mask, self.soft, source=self.full)
+        return scored_weight(weight, self.scores, self.mask, self.soft, scale=self.alpha, source=self.full)
 
 
 class Biprop(EdgePopup):

@@ -12,7 +12,7 @@ from torch import Tensor
 from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.rules.rule import KEEP_OR_DROP, Table, scored_weight, with_gradients, within
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import Supermask
+from strongticket.ops.supermask import Supermask, at_least_half, clamp_kept, pull_kept
 
 
 class Rounded(Supermask):
@@ -20,7 +20,7 @@ class Rounded(Supermask):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
-        return scored_weight(weight, self.scores, self.scores.detach() >= 0.5, "score")
+        return scored_weight(weight, self.scores, at_least_half(self.scores), "score")
 
 
 @dataclass
@@ -40,15 +40,15 @@ class GemMiner(EdgePopup):
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Pull scores toward 0; frozen ones have no gradient."""
         for module in with_gradients(tensors):
-            module.scores.grad.add_(module.scores.detach(), alpha=self.l2).mul_(module.ones)
+            pull_kept(module.scores.grad, module.scores, module.mask, self.l2)
 
     def after_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Clamp the scores to their range, and freeze the lowest when due."""
         for freezing in (False, True) if step % self.every == 0 else (False,):
             if freezing:
                 super().after_restore(tensors, step)
-            for scores, ones in ((tensor.module.scores.data, tensor.module.ones) for tensor in tensors):
-                scores.clamp_(0, 1).mul_(ones).add_(ones.float().sub_(1))  # frozen scores are -1, below all others
+            for tensor in tensors:
+                clamp_kept(tensor.module.scores.data, tensor.module.mask)  # frozen scores are -1, below all others
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Recognize frozen weights by their scores."""
@@ -57,4 +57,4 @@ class GemMiner(EdgePopup):
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Round the scores."""
-        return tensor.module.scores.detach() >= 0.5, KEEP_OR_DROP
+        return at_least_half(tensor.module.scores), KEEP_OR_DROP

@@ -19,8 +19,6 @@ from strongticket.ops.supermask import Refresh, Supermask
 class Coats(Supermask):
     """Multiplies a weight by the number of coats that keep it; `mask` is the last of them."""
 
-    levels: Tensor
-
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight times its level."""
         return scored_weight(weight, self.scores, self.levels, self.soft)
@@ -35,25 +33,16 @@ class Multicoated(EdgePopup):
     name = "multicoated"
 
     def begin(self, tensors: Sequence[HiddenTensor], policy: Policy) -> None:
-        """Prepare a ranking for each further coat: a threshold is found fastest near its last value."""
+        """Prepare a ranking for each coat."""
         super().begin(tensors, policy)
-        self.ranks = [Refresh([tensor.module for tensor in tensors], policy.scope) for _ in range(1, self.levels)]
+        shares = [self.shrink**coat for coat in range(self.levels)]
+        self.rank = Refresh([tensor.module for tensor in tensors], policy.scope, coats=shares)
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> Coats:
         """Start without coats."""
         coats = Coats(scores, self.density_at(tensor, 0), signed=self.policy.signed)
         coats.register_buffer("levels", torch.zeros_like(scores, dtype=torch.uint8), persistent=False)
         return coats
-
-    def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Count the coats that keep each weight."""
-        super().after_restore(tensors, step)
-        for tensor in tensors:
-            tensor.module.levels.copy_(tensor.module.ones)
-        for coat, rank in enumerate(self.ranks, 1):
-            rank(self.shrink**coat)
-            for tensor in tensors:
-                tensor.module.levels.add_(tensor.module.ones)
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the levels, which are their own coefficients."""

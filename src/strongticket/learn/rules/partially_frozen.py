@@ -1,7 +1,6 @@
 """Partially frozen sources (Otsuka et al., 2025): the seed decides on most weights, edge-popup on the rest.
 
-A random map drops and keeps weights before the search, in proportion to the density; only the others have scores and
-take bits. As published, they are ranked all together (`scope="global"`).
+A random map drops and keeps weights before the search, by the density; only the others have scores and take bits.
 """
 
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from strongticket.learn.rules.edge_popup import EdgePopup
-from strongticket.learn.rules.rule import Table, straight_through, within
+from strongticket.learn.rules.rule import Table, scored_weight, within
 from strongticket.learn.tensors import HiddenTensor
 from strongticket.ops.supermask import Supermask
 from strongticket.tickets.codes import FREE, Frozen
@@ -24,15 +23,16 @@ class Rest(Supermask):
         self.free, self.always = nn.Buffer(free, persistent=False), nn.Buffer((fixed == 1).byte(), persistent=False)
         self.scaled = scaled
 
-    def chosen(self, kept: Tensor) -> tuple[Tensor, Tensor | float]:
+    def chosen(self) -> tuple[Tensor, Tensor | float]:
         """Return the mask of all weights, flat, and the factor on kept weights."""
-        full = self.always.to(kept.dtype).index_copy(0, self.free, kept)
-        return full, (max(1, full.numel()) / full.detach().sum().clamp(min=1)).sqrt() if self.scaled else 1.0
+        full = self.always.index_copy(0, self.free, self.mask.type_as(self.always))
+        return full, (max(1, full.numel()) / full.sum().clamp(min=1)).sqrt() if self.scaled else 1.0
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the kept weights."""
-        full, factor = self.chosen(straight_through(self.scores if self.signed else self.scores.abs(), self.mask))
-        return (factor * weight if self.scaled else weight) * full.view_as(weight)
+        full, factor = self.chosen()
+        weight = factor * weight if self.scaled else weight
+        return scored_weight(weight, self.scores, full.view_as(weight), self.soft, places=self.free)
 
 
 @dataclass
@@ -56,5 +56,5 @@ class PartiallyFrozen(EdgePopup):
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Return the whole mask."""
-        mask, factor = tensor.module.chosen(tensor.module.mask)
+        mask, factor = tensor.module.chosen()
         return mask.view(tensor.shape), ((0.0, 0), (float(factor), 0))

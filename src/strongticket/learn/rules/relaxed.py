@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule, Table, straight_through, with_gradients, within
+from strongticket.learn.rules.rule import KEEP_OR_DROP, Rule, Table, scored_weight, with_gradients, within
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import dropped_count
+from strongticket.ops.supermask import add_slopes, dropped_count, set_sigmoids
 
 
 class Soft(nn.Module):
@@ -16,11 +16,12 @@ class Soft(nn.Module):
     def __init__(self, scores: Tensor) -> None:
         super().__init__()
         self.scores, self.sharpness = nn.Parameter(scores), nn.Buffer(scores.new_ones(()), persistent=False)
+        self.p = nn.Buffer(scores.sigmoid(), persistent=False)  # the factors
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weights times their factors."""
-        soft = (self.sharpness * self.scores).sigmoid()
-        return weight * (soft if self.training else straight_through(soft, self.scores.detach() > 0))
+        factors = None if self.training else self.scores.detach() > 0
+        return scored_weight(weight, self.scores, factors, "sigmoid", sigmoids=self.p, sharpness=self.sharpness)
 
 
 @dataclass
@@ -47,13 +48,12 @@ class Relaxed(Rule):
     def before_step(self, tensors: Sequence[HiddenTensor], step: int) -> None:
         """Add the gradient of the penalty."""
         for module in with_gradients(tensors):
-            factors = (module.sharpness * module.scores.detach()).sigmoid_()
-            module.scores.grad += (1 - factors).mul_(factors.mul_(self.penalty * module.sharpness))
+            add_slopes(module.scores.grad, module.p, self.penalty * module.sharpness)
 
     def after_restore(self, tensors: Sequence[HiddenTensor], step: int) -> None:
-        """Set the sharpness of the step."""
-        for tensor in tensors:
-            tensor.module.sharpness.fill_(self.sharpness ** min(1.0, step / self.steps))
+        """Set the sharpness of the step, and the factors."""
+        for module in (tensor.module for tensor in tensors):
+            set_sigmoids(module.p, module.scores, module.sharpness.fill_(self.sharpness ** min(1.0, step / self.steps)))
 
     def codes(self, tensor: HiddenTensor) -> tuple[Tensor, Table]:
         """Keep weights with scores above 0."""

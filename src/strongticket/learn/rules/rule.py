@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from torch import Tensor, nn
 
-from strongticket.files import Json
 from strongticket.learn.draw import draw_scores, weight_distribution
 from strongticket.learn.policy import Policy
 from strongticket.learn.rules import DEFAULT_RULE, RULES, name_of_rule
@@ -115,7 +114,7 @@ class Rule(ABC):
         draw * coefficient, one float32 product, and 0 where the coefficient is 0.
         """
 
-    def settings(self) -> dict[str, Json]:
+    def settings(self) -> dict[str, object]:
         """Return name and settings, so that a run with another rule is recognized."""
         return {"name": self.name, **{own.name: getattr(self, own.name) for own in fields(self)}}
 

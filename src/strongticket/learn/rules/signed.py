@@ -1,5 +1,6 @@
 """Signed supermasks (Koster et al., 2022): each weight is kept, dropped or flipped, according to its score."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from strongticket.learn.policy import Policy
 from strongticket.learn.rules.edge_popup import EdgePopup
 from strongticket.learn.rules.rule import Table, scored_weight, within
 from strongticket.learn.tensors import HiddenTensor
-from strongticket.ops.supermask import Supermask
+from strongticket.ops.supermask import Supermask, dropped_count
 
 
 class SignedMask(Supermask):
@@ -30,8 +31,7 @@ class SignedMask(Supermask):
 class Signed(EdgePopup):
     """Keep weights with high scores, flip those with low scores, and drop those in between."""
 
-    threshold: float | None = within(None, 0, 1)  # on |tanh(score)|, as published; None ranks |score|
-
+    threshold: float | None = within(None, 0, 0.99)  # on |tanh(score)|, as published; None ranks |score|
     name = "signed"
     ignored = ("signed",)
 
@@ -41,7 +41,10 @@ class Signed(EdgePopup):
         self.refuse(() if self.threshold is None else ("scope", "density_steps"), policy)
 
     def over(self, tensor: HiddenTensor, scores: Tensor) -> SignedMask:
-        """Make a signed mask."""
+        """Make a signed mask; with a threshold, scale the first scores so that a fraction `density` exceeds it."""
+        if self.threshold and scores.numel():
+            lowest = scores.abs().flatten().kthvalue(1 + dropped_count(scores.numel(), tensor.density)).values
+            scores = scores * (1.0001 * math.atanh(self.threshold) / lowest)
         mask = SignedMask(scores, self.density_at(tensor, 0))
         mask.threshold = self.threshold
         return mask
