@@ -24,10 +24,9 @@ SMALL: dict[str, tuple[Figure[Any], Any]] = {
             all_tokens_up_to=16,
             all_tokens_inputs=6,
             target=UNTRAINED,
-            assignments=("equal",),
         ),
     ),
-    "fig6": (fig6.FIGURE, fig6.Config(sources=4, n_blocks=3, widths=(8, 32, 48), inputs=50, assignments=("equal",))),
+    "fig6": (fig6.FIGURE, fig6.Config(sources=4, n_blocks=3, widths=(8, 32, 48), inputs=50)),
     "theorem3": (theorem3.FIGURE, theorem3.Config(sources=5, widths=(24, 48), inputs=5)),
     "scans": (scans.FIGURE, scans.Config(sources=2, targets=len(scans.CELLS), inputs=5)),
 }

@@ -12,8 +12,8 @@ import torch
 from strongticket.charts.parts import Chart
 from strongticket.construct import construct_attention, construct_transformer
 from strongticket.data.angular import draw_angular, with_token
-from strongticket.errors import StrongTicketError
-from strongticket.experiments import curves, fig4, fig6, scans
+from strongticket.errors import InfeasibleError, StrongTicketError
+from strongticket.experiments import curves, fig4, fig6, scans, tasks
 from strongticket.experiments.figure import Options, load_figure, reproduce_figure
 from strongticket.experiments.statistics import summarize
 from strongticket.experiments.targets import Target, draw_tokens
@@ -89,7 +89,7 @@ def test_a_median_and_a_mean_are_drawn_as_they_are_in_the_result() -> None:
     assert list(mean.series[0].high or ()) == [error["mean"] + error["std"] for error in errors]
     assert (median.y_scales[0], mean.printed, missed.minor) == ("log", "linear", True)
     # The predicted slope lies beside the median, where it can be seen.
-    (line,) = (series for series in median.series if "halved by each item" in series.name)
+    (line,) = (series for series in median.series if "halving per item" in series.name)
     assert line.points[0] == (24, pytest.approx(0.03 * errors[2]["median"], rel=0.3))
 
 
@@ -145,11 +145,6 @@ def test_adaptive_units_have_the_same_sources_and_are_no_worse(results: dict[str
         (line,) = (series for series in view.series if series.name == "mean, adaptive units")
         means = [point["error"]["mean"] for point in curves.of_target(found["adaptive"]["widths"], 0)]
         assert [y for _, y in line.points] == means
-    # A file from before there were any is drawn without them.
-    before: Any = {key: value for key, value in found.items() if key != "adaptive"}
-    (chart,) = fig4.describe(before).blocks
-    assert isinstance(chart, Chart)
-    assert not [series.name for view in chart.views for series in view.series if "adaptive" in series.name]
 
 
 def test_theorem3_counts_what_is_above_the_tolerance(results: dict[str, Any]) -> None:
@@ -273,6 +268,21 @@ def test_fig6_first_blocks_are_a_transformer_of_their_own(results: dict[str, Any
     assert ticket.certificate is not None
     assert math.isclose(ticket.certificate.error, point["sources"]["certificate"][1][1], rel_tol=1e-9)
     assert ticket.certificate.details["unreachable"]["count"] == point["sources"]["unreachable"][1][1]
+
+
+def test_fig6_keeps_equal_blocks_where_no_choice_of_units_serves_every_input() -> None:
+    config = fig6.Config(sources=8, inputs=20)
+    target = fig6.make_target(config, 0)
+    adaptive, equal = (tasks.Task(config, how, target, 8, 64, 76) for how in ("adaptive", "equal"))
+    refused = []
+    for source, settings in enumerate(adaptive.sources()):
+        try:
+            construct_transformer(fig6.read_target(target), hidden_width=8, **settings)
+        except InfeasibleError:
+            refused.append(source)
+    assert 0 < len(refused) < 12
+    (ours, theirs) = (fig6.run_task(task)["sources"]["certificate"] for task in (adaptive, equal))
+    assert [i for i in range(12) if ours[i] == theirs[i]] == refused
 
 
 def test_fig6_fits_share_the_first_rate(results: dict[str, Any]) -> None:

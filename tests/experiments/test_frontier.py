@@ -91,6 +91,27 @@ def test_the_picture_joins_what_leads(tmp_path: Path) -> None:
     assert section.finding.startswith("within 4.9 MB: strong tickets 4.")
 
 
+def test_titles_say_who_is_ahead(tmp_path: Path) -> None:
+    fill(tmp_path, frontier.FIGURE, QUICK)
+    result = reproduce_figure(frontier.FIGURE, QUICK, tmp_path)
+    kinds = {STRONG: 4.0, SCALED: 3.5, "trained int4": 3.0}
+    result["points"] = [point for point in result["points"] if point["kind"] in kinds]
+    for point in result["points"]:
+        point["best_validation_loss"]["mean"] = kinds[point["kind"]]
+
+    def titles(*shown: str) -> tuple[str, str]:
+        points = [point for point in result["points"] if point["kind"] in shown]
+        section = frontier.describe(result | {"points": points})
+        return section.title, section.blocks[0].title.removeprefix("Lowest loss within 4.9 MB: ")
+
+    trained = "3.000, trained int4; strong tickets reach 4.000"
+    assert titles(*kinds) == ("At equal bytes, trained models are ahead", trained)
+    kinds["trained int4"] = result["points"][-1]["best_validation_loss"]["mean"] = 5.0
+    scaled = "3.500, tickets with learned scales; strong tickets reach 4.000"
+    assert titles(*kinds) == ("At equal bytes, tickets are ahead", scaled)
+    assert titles(STRONG) == ("How good a network can be for its bytes", "4.000, strong tickets")
+
+
 def test_it_is_the_first_that_the_page_shows_of_searches(tmp_path: Path) -> None:
     for figure in (fig8.FIGURE, frontier.FIGURE):
         fill(tmp_path, figure, QUICK)

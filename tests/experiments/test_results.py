@@ -6,8 +6,10 @@ import pytest
 
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import fig4
-from strongticket.experiments.results import ResultFolder
+from strongticket.experiments.figure import How
+from strongticket.experiments.results import RESULT, ResultFolder
 from strongticket.files import Json, as_json, unsealed
+from tests.experiments.runs import UNTRAINED
 
 CONFIG = as_json({"figure": "fig4", **asdict(fig4.Config(sources=5))})
 
@@ -97,6 +99,20 @@ def test_a_line_that_is_none_of_ours_is_not_used_and_told(tmp_path: Path, line: 
     with folder.partial(told.append) as partial:
         assert partial.rows == {"a": [1], "c": [3]}
     assert told == [f"{tmp_path / 'partial.jsonl'}: 1 of 4 lines are damaged; their work is done again."]
+
+
+def test_rows_of_another_release_are_named(tmp_path: Path) -> None:
+    """Their digests are right, but no figure reads them; what fails before anything was kept is no file's fault."""
+    config = fig4.Config(sources=1, widths=(8, 16, 24), inputs=5, target=UNTRAINED)
+    folder = ResultFolder(tmp_path / "fig4", as_json({"figure": "fig4", **asdict(config)}), fig4.Config)
+    with pytest.raises(KeyError), folder.partial() as partial:
+        partial.rows["nothing kept yet"]
+    with folder.partial() as partial:
+        partial.keep("equal, target 0, width 8, sources 0 to 0", {"error": "small"})
+        partial.keep_targets([])
+    with pytest.raises(StrongTicketError, match=r"partial\.jsonl is broken, or from another release \(KeyError"):
+        fig4.FIGURE.plan.carry_out("fig4", config, tmp_path, How())
+    assert not (tmp_path / "fig4" / RESULT).exists()
 
 
 def test_another_digit_is_damage(tmp_path: Path) -> None:

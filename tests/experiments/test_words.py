@@ -11,6 +11,7 @@ import pytest
 from strongticket.experiments.fig4 import carried_in_words, rate_in_words
 from strongticket.experiments.fig5 import lengths_in_words
 from strongticket.experiments.fig6 import depths_in_words
+from strongticket.experiments.scans import NAMES, growth_in_words
 from strongticket.report import write_report
 from tests.report.conftest import ROOT
 
@@ -47,6 +48,17 @@ def test_what_unreachable_sources_carry_is_read_where_there_are_some() -> None:
     assert words.endswith("they cause 60 % or more of the mean error.")
     assert carried_in_words([missed(8, 1.0, 1.0)]).endswith("they cause 100 % of the mean error.")
     assert carried_in_words([missed(8, 0.0, 0.0)]) == ""
+
+
+def test_what_a_scan_changes_is_said_to_grow_or_to_shrink() -> None:
+    ends = [
+        {"scan": scan, "value": value, "error": {"median": 2.0 ** (sign * value)}, "theorem": float(value)}
+        for scan, sign in zip(NAMES, (1, 1, 1, -1, -1), strict=True)
+        for value in (2, 8)
+    ]
+    words = growth_in_words(ends)  # type: ignore[arg-type]
+    assert "becomes 64 times larger from d = 2 to 8 (4 times larger)," in words
+    assert words.endswith("64 times smaller from 2 to 8 hidden units per input (4 times larger).")
 
 
 def line(width: int, *medians: float) -> dict[str, Any]:

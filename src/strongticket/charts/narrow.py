@@ -25,7 +25,10 @@ def fit(table: Table, width: int) -> tuple[Table, list[int], list[str]]:
         (([1, 8, 7], []), ([1, 8], ['std']))
     """
     columns = [(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns)]
-    least = [_least(name, cells, place in table.numbers()) for place, (name, cells) in enumerate(columns)]
+    # What names the rows is not broken as long as it leaves half of the room to the others.
+    words = [max(_LONGEST_WORD, width // 2), *([_LONGEST_WORD] * len(columns))]
+    numbers = table.numbers()
+    least = [_least(*column, None if place in numbers else words[place]) for place, column in enumerate(columns)]
     kept = list(range(len(columns)))
     for place in _order(table):
         if _outer([least[each] for each in kept]) <= width:
@@ -56,11 +59,11 @@ def _order(table: Table) -> Iterator[int]:
     yield from (place for place in range(len(table.columns) - 1, 0, -1) if place not in minor)
 
 
-def _least(heading: str, cells: Sequence[str], is_number: bool) -> int:
-    """Return the smallest width of a column: numbers stay whole, words may wrap."""
-    whole = cells if is_number else [word for cell in cells for word in cell.split()]
+def _least(heading: str, cells: Sequence[str], longest_word: int | None) -> int:
+    """Return the smallest width of a column: words longer than `longest_word` may be broken; None for whole numbers."""
+    whole = cells if longest_word is None else [word for cell in cells for word in cell.split()]
     longest = max(map(len, (*heading.split(), *whole)), default=0)
-    return longest if is_number else min(longest, _LONGEST_WORD)
+    return longest if longest_word is None else min(longest, longest_word)
 
 
 def _outer(widths: Sequence[int]) -> int:

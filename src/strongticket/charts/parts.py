@@ -24,7 +24,7 @@ Dash = Literal["solid", "dashed", "dotted", "dashdot"]
 SMALLEST = 1e-17
 MOST_BANDS = 2
 _BEYOND = 1.5  # how far intervals of few seeds may extend an axis, in spans of the values
-_NOT_DRAWN = ("caption", "tables", "half", "printed", "minor")  # text on the page, or for pictures only
+_NOT_DRAWN = ("caption", "tables", "printed", "minor")  # text on the page, or for pictures only
 _FLOATS = ("points", "low", "high", "each", "x_ticks", "y_range", "values")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -113,10 +113,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart(Drawn):
-    """An interactive figure; a half-width one leaves room for another beside it."""
+    """An interactive figure."""
 
     views: Sequence[View]
-    half: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +217,7 @@ class Section:
     anchor: str  # a word for links
     name: str  # short, for the list of contents
     title: str  # what it is
-    lead: str  # what it shows, in one paragraph
+    lead: str  # what it shows; empty lines separate paragraphs
     blocks: Sequence[Block]
     finding: str = ""  # one line for the summary; empty for none
     plain: str = ""  # the same for a newcomer, for the top of the page; empty for none
@@ -234,7 +233,7 @@ def grouped(things: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
     return groups
 
 
-def drawn_json(part: Json) -> Json:
+def drawn_json(part: object) -> object:
     """Return what the browser draws of a block, as plain JSON; numbers must be numbers."""
     if is_dataclass(part):
         own = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NOT_DRAWN}

@@ -157,6 +157,8 @@ class _Picture:
         points = {"marker": _POINTS[series.dash], "ms": 3 if series.thin else 4.5} if series.marks else {}
         dash = _DASHES[series.dash] if series.line else "none"
         colour = self.colours[series.colour] if series.ramp is None else ramp(series.ramp, self.theme)
+        if series.marks and series.points and series.each is not None and not any(series.each):
+            points["mfc"] = self.back  # nothing but single runs
         return {"color": colour, "lw": 0.8 if series.thin else 1.5, "ls": dash, **points}
 
     def draw_view(self, axes: Axes, heading: str, view: View) -> None:

@@ -6,7 +6,7 @@ Most runs have one seed, which shows large effects only (`spread` measures how m
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, TypedDict
 
 from strongticket.charts.parts import Colour, Section
 from strongticket.experiments import losses, schedules
@@ -32,11 +32,15 @@ class Outcome(TypedDict):
     curve: list[tuple[int, float]]
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
-    usual: NotRequired[str]  # the settings of a run with no changes; missing in older files
+    usual: str  # the settings of a run with no changes
     variants: list[Outcome]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 class Variant(NamedTuple):
@@ -193,7 +197,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Collect each run's loss and the name of its base variant."""
     outcomes, usual = list[Outcome](), dict[str, str]()
     for row in rows:
@@ -244,14 +248,12 @@ def describe(result: Result) -> Section:
     lowest = ", ".join((order[0][0], order[0][1])[1 - len(more) :])
     once = " (one seed)" if means[order[0]]["n"] == 1 else ""
     changes = _changes(result, found, len(more))
-    usual = f"Unless stated otherwise: {result['usual']}. " if "usual" in result else ""
     return Section(
         anchor="ablation",
         name="Ablation",
-        title="What the settings do",
+        title=f"The most helpful change: {changes[0][0][0]}" if changes else f"Lowest final loss: {lowest}",
         lead=f"{losses.setting(result)}: {len(found)} settings of {' and '.join(sizes)}, {losses.seeds(counts)}. "
-        + usual
-        + losses.caution(counts),
+        f"Unless stated otherwise: {result['usual']}. {losses.caution(counts)}",
         finding=f"lowest final loss: {lowest}: {means[order[0]]['mean']:.3f}{once}",
         blocks=(
             losses.compare_losses(
@@ -263,7 +265,7 @@ def describe(result: Result) -> Section:
             ),
             *losses.compare_pairs(
                 changes,
-                title=f"The most helpful change: {changes[0][0][0]}" if changes else "",
+                title="Each change against its base, the most helpful first",
                 caption="Left of zero: the change lowers the loss. Settings whose base was not run are left out.",
                 words=("change", "of", *more),
                 axis="change, nats",

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from strongticket.files import Json, read_json, write_json
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
+from strongticket.settings import filled
 
 PACKAGED = Path(__file__).with_name("frontier.json")
 _SCHEDULE = ("sequences", "steps", "warmup", "lr", "final_lr", "weight_decay", "clip")
@@ -32,7 +33,7 @@ def leading(result: Json) -> list[Recommended]:
     """Take the tickets on the frontier from its result, smallest first."""
     found: list[Recommended] = []
     for point in result["points"]:
-        config = point["config"]
+        config = filled(point["config"], RunConfig)
         if point["leads"] and config["mode"] == "search":
             policy = {own.name: config["policy"][own.name] for own in fields(Policy)}
             found.append(

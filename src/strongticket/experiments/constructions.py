@@ -5,40 +5,58 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from strongticket.construct.assignment import Assignment
 from strongticket.environment import command_line, environment
 from strongticket.experiments.figure import How, Options, Variant
 from strongticket.experiments.options import VARIANT
 from strongticket.experiments.results import ResultFolder
-from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, cut, sources_of, worst_and_certified
+from strongticket.experiments.tasks import (
+    Indexed,
+    Rows,
+    SourceConfig,
+    Sources,
+    Task,
+    cut,
+    sources_of,
+    worst_and_certified,
+)
 from strongticket.files import Json, as_json
 from strongticket.parallel import run_tasks
 from strongticket.settings import filled
 
 C = TypeVar("C", bound=SourceConfig)
+T = TypeVar("T", bound=Indexed)
 _NAMED = 2  # settings in a variant's short name
 
 
+class Summarized(TypedDict):
+    """What a figure finds with one assignment of units; the rest is its own."""
+
+    violations: int  # of certificates
+
+
 @dataclass(frozen=True, slots=True)
-class Constructions(Generic[C]):
+class Constructions(Generic[C, T]):
     """A figure's work as functions; its configuration is a dataclass of plain values."""
 
     configure: Callable[[Options], C]
-    make_target: Callable[[C, int], Json]  # from the configuration and an index
-    run_task: Callable[[Task[C]], Rows]  # a pure function, importable by name
+    make_target: Callable[[C, int], T]  # from the configuration and an index
+    run_task: Callable[[Task[C, T]], Rows]  # a pure function, importable by name
     # From the configuration, the targets and the rows of all tasks to the rest of the result.
-    summarize: Callable[[C, Sequence[Json], Sequence[Any]], dict[str, Json]]
+    summarize: Callable[[C, Sequence[T], Sequence[Any]], Summarized]
     sources_per_task: int  # of one target and width
     # From the columns of its sources to the worst error and the certificate of each.
     outcomes: Callable[[Sources], tuple[list[float], list[float]]] = worst_and_certified
+    # Which sources a task prunes, in a line about them.
+    place: Callable[[Task[C, T]], str] = lambda task: f"width {task.width}"
 
-    def full(self, config: Json) -> Json:
+    def full(self, config: object) -> Json:
         """Return the configuration of a result with the settings it is too old to have."""
         return filled(config, type(self.configure(Options())))
 
-    def variant(self, config: Json) -> Variant | None:
+    def variant(self, config: object) -> Variant | None:
         """Name the settings that differ from the figure's defaults, or from those of a quick look if that is nearer."""
         usual, quick = (self._unlike(config, Options(quick=quick)) for quick in (False, True))
         if not usual:
@@ -47,7 +65,7 @@ class Constructions(Generic[C]):
         more = f"{len(named) - _NAMED} more" if len(named) > _NAMED else ""
         return Variant(", ".join(filter(None, (*named[:_NAMED], more))), "; ".join(usual))
 
-    def _unlike(self, config: Json, options: Options) -> dict[str, str]:
+    def _unlike(self, config: object, options: Options) -> dict[str, str]:
         return dict(_differences(self.full(config), as_json(asdict(self.configure(options)))))
 
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
@@ -57,10 +75,10 @@ class Constructions(Generic[C]):
             return finished
         start = time.perf_counter()
         with folder.partial(how.warn) as partial:
-            if partial.targets is None:
+            if len(partial.targets or ()) != config.targets:
                 how.progress(0, 1, "making the target")
                 partial.keep_targets([as_json(self.make_target(config, index)) for index in range(config.targets)])
-            targets = partial.targets or []
+            targets: Sequence[T] = partial.targets or []
             tasks = cut(config, targets, self.sources_per_task)
             left = [task for task in tasks if task.name not in partial.rows]
             resumed = len(tasks) - len(left)
@@ -95,21 +113,21 @@ class Constructions(Generic[C]):
             folder.finish(result, run | {"command": command_line(), **environment()})
         return result
 
-    def in_words(self, task: Task[C], rows: Sequence[Rows]) -> str:
+    def in_words(self, task: Task[C, T], rows: Sequence[Rows]) -> str:
         """Summarize one width in a line, to be read while the others run."""
         worst, certified = self.outcomes(sources_of(rows, task.target["index"], task.width))
-        place = f"{task.target['scan']} = {task.target['value']:g}" if "scan" in task.target else f"width {task.width}"
         units = "equal blocks" if task.assignment == "equal" else "adaptive units"
-        return f"{place}, {units}: worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
+        errors = f"worst error {median(worst):.1e}, certified {median(certified):.1e} (medians)"
+        return f"{self.place(task)}, {units}: {errors}"
 
 
-def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:
+def _differences(config: Mapping[str, object], usual: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield each setting that differs, in full and in short: a list by its ends."""
     for name, value in usual.items():
         found = config.get(name)
         if isinstance(value, dict) and isinstance(found, dict):
             yield from _differences(found, value)
-        elif found != value and name != "assignments":  # missing in older results
+        elif found != value:
             values = found if isinstance(found, list) else [found]
             ends = values if len(values) < 3 else [f"{values[0]} to {values[-1]}"]
             what = name.removeprefix("n_").replace("_", " ")
@@ -117,7 +135,7 @@ def _differences(config: Json, usual: Json) -> Iterator[tuple[str, str]]:
             yield full, short
 
 
-def joined(found: Mapping[Assignment, dict[str, Json]]) -> dict[str, object]:
+def joined(found: Mapping[Assignment, Summarized]) -> dict[str, object]:
     """Put the numbers of the first assignment, the paper's, at the top, and those of others under their names."""
     (_, first), *others = found.items()
     violations = sum(numbers["violations"] for numbers in found.values())

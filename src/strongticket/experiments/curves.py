@@ -7,8 +7,8 @@ from strongticket.charts.parts import SMALLEST, Colour, Dash, Series, View, abov
 from strongticket.experiments import bootstrap
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.statistics import Decay, Summary, decay_at
+from strongticket.experiments.targets import TargetSettings
 from strongticket.experiments.tasks import Sources
-from strongticket.files import Json
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
@@ -40,13 +40,22 @@ class Width(TypedDict):
 W = TypeVar("W", bound=Width)
 
 
-class Result(TypedDict, Generic[W]):
-    """The parts of `result.json` that every figure shows; those at the top are for equal blocks, as in the paper."""
+class Found(TypedDict, Generic[W]):
+    """What Figures 4 to 6 find with one assignment of units."""
 
-    config: Json
-    targets: list[Json]
+    metric: str
+    rounding: float
+    violations: int
     widths: list[W]
-    adaptive: NotRequired[Json]  # the same fields for adaptive units; missing in older files
+
+
+class Settings(TypedDict):
+    """The settings of a result file that captions name: of the sources and the test inputs."""
+
+    sources: int
+    init: str
+    inputs: int
+    length: NotRequired[int]  # in figures of one length
 
 
 def of_target(widths: Sequence[W], target: int) -> list[W]:
@@ -54,16 +63,9 @@ def of_target(widths: Sequence[W], target: int) -> list[W]:
     return [point for point in widths if point["target"] == target]
 
 
-def adaptive_widths(result: Result[W], target: int) -> list[W]:
-    """Select one target's widths with adaptive units; empty if the file has none."""
-    return of_target(result["adaptive"]["widths"], target) if "adaptive" in result else []
-
-
 def gain_in_words(equal: Sequence[W], adaptive: Sequence[W], mean: Callable[[W], float]) -> str:
-    """Say where adaptive units lower the mean error most, and what follows; empty without them."""
-    pairs = [(mean(theirs), mean(ours), theirs["width"]) for theirs, ours in zip(equal, adaptive, strict=False)]
-    if not pairs:
-        return ""
+    """Say where adaptive units lower the mean error most, and what follows."""
+    pairs = [(mean(theirs), mean(ours), theirs["width"]) for theirs, ours in zip(equal, adaptive, strict=True)]
     before, after, n = max(pairs, key=lambda pair: pair[0] / max(pair[1], SMALLEST))
     if before <= after:
         return "With adaptive units the mean is lower at no width."
@@ -165,12 +167,17 @@ def in_words(found: bootstrap.Interval) -> str:
     return " to ".join(map(number, found))
 
 
-def norms_in_words(config: Json) -> str:
+def norms_in_words(config: TargetSettings) -> str:
     """Describe the norms of a target's matrices."""
-    return "norms at most 1" if config["normalize"] else "norms as they come"
+    return "norms at most 1" if config["normalize"] else "norms not rescaled"
 
 
-def sources_in_words(config: Json) -> str:
+def sources_in_words(config: Settings) -> str:
     """Describe the sources and the test inputs."""
     length = f"; {config['length']} points and the regression token" if "length" in config else ""
-    return f"{config['sources']} sources per width, init {config['init']}{length}"
+    return f"{config['sources']} random networks per width, {drawn_in_words(config['init'])}{length}"
+
+
+def drawn_in_words(init: str) -> str:
+    """Say how the random weights were drawn."""
+    return "drawn as in the theory" if init == "theory" else f"drawn by {init}"

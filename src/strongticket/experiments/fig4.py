@@ -22,11 +22,10 @@ from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
-from strongticket.experiments.maps import Maps, describe_maps, sample_maps
+from strongticket.experiments.maps import Mapped, Maps, describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.targets import D_MODEL, D_OUT, Target, TargetConfig, make_target
+from strongticket.experiments.targets import D_MODEL, D_OUT, Made, Target, TargetConfig, TargetSettings, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
-from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
@@ -53,7 +52,7 @@ class Rows(tasks.Rows):
     maps: Maps | None
 
 
-class Point(curves.Width):
+class Point(Mapped):
     """One target's sources of one width."""
 
     items: int
@@ -63,7 +62,6 @@ class Point(curves.Width):
     unreachable_sources: float  # shares of sources with any entry out of reach, and of all entries
     unreachable_entries: float
     mean_from_unreachable: float  # how much of the mean error comes from these sources
-    maps: Maps
 
 
 class Slope(TypedDict):
@@ -86,10 +84,25 @@ class Fits(TypedDict):
     median_slope: Slope
 
 
-class Result(curves.Result[Point]):
-    """The parts of `result.json` that are shown."""
+class Settings(curves.Settings):
+    """The settings that captions name."""
+
+    target: TargetSettings
+
+
+class Found(curves.Found[Point]):
+    """What is found with one assignment of units."""
 
     fits: list[Fits]
+    target_maps: list[Maps]
+
+
+class Result(Found):
+    """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
+
+    config: Settings
+    targets: list[Made]
+    adaptive: Found
 
 
 def configure(options: Options) -> Config:
@@ -99,7 +112,7 @@ def configure(options: Options) -> Config:
     return following(Config(target=target), options, coordinates=D_MODEL, **quick)
 
 
-def run_task(task: Task[Config]) -> Rows:
+def run_task(task: Task[Config, Made]) -> Rows:
     """Prune each source into the target and measure it."""
     target = Target.from_json(task.target)
     merged, x = target.attention.merged().requires_grad_(False), _inputs(task.config, target)
@@ -120,7 +133,7 @@ def _inputs(config: Config, target: Target) -> Tensor:
     return with_token(target.token, draw_angular("test", config.inputs, seed=config.seed).sequences(config.length))
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
+def summarize_rows(config: Config, targets: Sequence[Made], rows: Sequence[Rows]) -> Found:
     """Gather the chunks, describe each width, and fit each target's curves."""
     entries = ENTRIES * config.target.n_heads
     points = [_describe_width(t["index"], n, entries, rows) for t in targets for n in config.widths]
@@ -183,13 +196,14 @@ def describe(result: Result) -> Section:
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
-    widths, adaptive = [point["width"] for point in points], curves.adaptive_widths(result, first["target"])
+    widths = [point["width"] for point in points]
+    adaptive = curves.of_target(result["adaptive"]["widths"], first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
     heads = config["target"].get("n_heads", 1)  # missing in older files
-    ours = []
-    if adaptive:
-        ours.append(_line("mean, adaptive units", adaptive, "mean", colour="s1"))
-        ours.append(_line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False))
+    ours = [
+        _line("mean, adaptive units", adaptive, "mean", colour="s1"),
+        _line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False),
+    ]
     paper = curves.curve("the paper’s fit of its mean", PAPER, widths, "paper", "dashed")
     medians = [
         _line("median, with quartiles", points, "median", spread=True, colour="median"),
@@ -217,13 +231,11 @@ def describe(result: Result) -> Section:
     shares: dict[str, tuple[Colour, list[float] | list[float | None]]] = {
         "sources that miss an entry": ("miss", missed),
         "part of mean error from misses": ("mean", parts),
+        "sources that miss an entry, adaptive units": ("s1", [point["unreachable_sources"] for point in adaptive]),
     }
     tables = [table(own, found) for found, own in targets for table in (_width_table, _fit_table)]
-    if adaptive:
-        theirs = [point["unreachable_sources"] for point in adaptive]
-        shares["sources that miss an entry, adaptive units"] = ("s1", theirs)
-        tables.append(_width_table(adaptive, first, ", adaptive units"))
-        tables.append(_fit_table(adaptive, result["adaptive"]["fits"][0]))
+    tables.append(_width_table(adaptive, first, ", adaptive units"))
+    tables.append(_fit_table(adaptive, result["adaptive"]["fits"][0]))
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
     halves = _halves(first["median_slope"])
     if halves:
@@ -240,7 +252,7 @@ def describe(result: Result) -> Section:
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
         f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
-        f"{f' The halving holds {where}.' if halves else ''}{curves.ADAPTIVE if adaptive else ''}",
+        f"{f' The halving holds {where}.' if halves else ''}{curves.ADAPTIVE}",
         views=(
             View(name="Median", says=falls, x=curves.WIDTH, y="error", series=medians),
             View(
@@ -256,19 +268,22 @@ def describe(result: Result) -> Section:
         ),
         tables=tables,
     )
-    said = (
-        "A random attention is pruned into a given one. How close does the best pruning come as the random one gets "
-        "wider? The paper reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n).",
-        carried_in_words(points),
-        "By the theory of subset sums, errors halve with every second unit of width.",
+    theory = (
+        "A random attention, the source, is pruned into a given one. How close does the best pruning come as the "
+        "source gets wider? By the theory of subset sums, each random number per weight halves the error. Two hidden "
+        "units make one such number, so errors halve with every second unit of width.",
         rate_in_words(first["median_slope"], widths),
+    )
+    mean = (
+        "The paper reports the mean over sources and fits 0.8\xa0exp(−0.06\xa0n).",
+        carried_in_words(points),
         curves.gain_in_words(points, adaptive, lambda point: point["error"]["mean"]),
     )
     return Section(
         anchor="fig4",
         name="Figure 4",
         title=f"Figure 4: {'each extra random number halves the error' if halves else 'error against width'}",
-        lead=" ".join(filter(None, said)),
+        lead="\n\n".join(" ".join(filter(None, said)) for said in (theory, mean)),
         finding=f"median error {narrow} at width {widths[0]}"
         + (f", {wide} at width {widths[-1]}" if len(points) > 1 else ""),
         plain="Prune a random attention, train nothing, and it computes nearly the same as a given one. "
@@ -278,10 +293,10 @@ def describe(result: Result) -> Section:
 
 
 def describe_halving(result: Result) -> Section:
-    """Draw the figure's main message for the README: each extra item halves the error."""
-    found = result["fits"][0]
+    """Draw the figure's main message for the README, with the units a user gets: each extra item halves the error."""
+    found = result["adaptive"]["fits"][0]
     low, high = found["median_slope"]["widths"]
-    points = [p for p in curves.of_target(result["widths"], found["target"]) if p["width"] <= high]
+    points = [p for p in curves.of_target(result["adaptive"]["widths"], found["target"]) if p["width"] <= high]
     items = [point["items"] for point in points]
     start = next(point for point in points if point["width"] >= low)
     halved = [(n, start["error"]["median"] * 2.0 ** (start["items"] - n)) for n in items if n >= start["items"]]
@@ -332,7 +347,7 @@ def _predicted(points: Sequence[Point], slope: Slope) -> list[Series]:
         return []
     middle, rate = inside[len(inside) // 2], slope["predicted"]
     gamma = BESIDE * middle["error"]["median"] * math.exp(rate * middle["width"])
-    name = f"halved by each item: slope {rate:.3f} (median {slope['slope']:.3f})"
+    name = f"halving per item, drawn lower: slope {rate:.3f}; measured median: {slope['slope']:.3f}"
     line = [(point["width"], gamma * math.exp(-rate * point["width"])) for point in inside]
     return [Series(name=name, points=line, dash="dashed", marks=False)]
 
@@ -408,7 +423,7 @@ def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     return f"{falls}, not as the theory predicts: {share(rate / theory)} of its {theory:.4f}."
 
 
-def _make_target(config: Config, index: int) -> Json:
+def _make_target(config: Config, index: int) -> Made:
     return make_target(config.target, config.seed, index)
 
 

@@ -8,7 +8,6 @@ twice: with equal blocks of units, as in the paper, and with adaptive units.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -22,9 +21,16 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import D_MODEL, Target, TargetConfig, make_target, token_output
+from strongticket.experiments.targets import (
+    D_MODEL,
+    Made,
+    Target,
+    TargetConfig,
+    TargetSettings,
+    make_target,
+    token_output,
+)
 from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task
-from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
 
 
@@ -57,6 +63,21 @@ class Line(curves.Width):
     unreachable_sources: float
 
 
+class Settings(curves.Settings):
+    """The settings that captions name."""
+
+    target: TargetSettings
+    all_tokens_inputs: int
+
+
+class Result(curves.Found[Line]):
+    """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
+
+    config: Settings
+    targets: list[Made]
+    adaptive: curves.Found[Line]
+
+
 class Inputs(NamedTuple):
     """Sequences of one length, and the target's outputs."""
 
@@ -73,7 +94,7 @@ def configure(options: Options) -> Config:
     return following(Config(target=target), options, coordinates=D_MODEL, **fewer, inputs=64, all_tokens_inputs=16)
 
 
-def run_task(task: Task[Config]) -> Rows:
+def run_task(task: Task[Config, Made]) -> Rows:
     """Prune each source into the target and measure it at every length."""
     target = Target.from_json(task.target)
     merged = target.attention.merged().requires_grad_(False)
@@ -87,7 +108,7 @@ def run_task(task: Task[Config]) -> Rows:
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
+def summarize_rows(config: Config, targets: Sequence[Made], rows: Sequence[Rows]) -> curves.Found[Line]:
     """Gather the chunks and describe each width at each length."""
     lines = [_describe_width(config, t["index"], n, rows) for t in targets for n in config.widths]
     return {
@@ -146,25 +167,25 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Rows
     }
 
 
-def describe(result: curves.Result[Line]) -> Section:
+def describe(result: Result) -> Section:
     """Show error against length for the mean and the median source, with certificates."""
     config = result["config"]
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
-    lines, adaptive = targets[0], curves.adaptive_widths(result, result["targets"][0]["index"])
+    lines, adaptive = targets[0], curves.of_target(result["adaptive"]["widths"], result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
     widths, missed = [line["width"] for line in lines], [line["unreachable_sources"] for line in lines]
-    shares: dict[str, tuple[Colour, list[float]]] = {"sources with an entry out of reach": ("miss", missed)}
+    shares: dict[str, tuple[Colour, list[float]]] = {
+        "sources with an entry out of reach": ("miss", missed),
+        "with adaptive units": ("s1", [line["unreachable_sources"] for line in adaptive]),
+    }
     tables = [_length_table(own, what) for own in targets for what in reversed(curves.STATISTICS)]
-    if adaptive:
-        shares["with adaptive units"] = ("s1", [line["unreachable_sources"] for line in adaptive])
-        tables += [_length_table(adaptive, what, ", adaptive units") for what in reversed(curves.STATISTICS)]
+    tables += [_length_table(adaptive, what, ", adaptive units") for what in reversed(curves.STATISTICS)]
     gain = curves.gain_in_words(lines, adaptive, lambda line: line["token"][0]["mean"])
     chart = Chart(
         title="Error of tickets against the length of the input",
         caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
         f"{curves.sources_in_words(config)}. The regression token on {config['inputs']:,} inputs, the worst of all "
-        f"tokens on {config['all_tokens_inputs']:,}; a certificate holds for every length."
-        f"{curves.ADAPTIVE if adaptive else ''}",
+        f"tokens on {config['all_tokens_inputs']:,}; a certificate holds for every length.{curves.ADAPTIVE}",
         views=(
             _length_view(lines, adaptive, "median"),
             _length_view(lines, adaptive, "mean"),
@@ -178,7 +199,7 @@ def describe(result: curves.Result[Line]) -> Section:
         title="Figure 5: one ticket for inputs of any length",
         lead="Is a ticket worse on longer inputs, or better because attention averages over more tokens? One "
         f"certificate holds for every length. From T = {lengths[0]} to {lengths[-1]:,} the median error of the "
-        f"regression token {lengths_in_words(lines)}. {gain}".strip(),
+        f"regression token {lengths_in_words(lines)}. {gain}",
         finding=f"at width {lines[-1]['width']} the median error is {number(ends[0]['median'])} at length "
         f"{lengths[0]} and {number(ends[-1]['median'])} at {lengths[-1]:,}",
         blocks=(chart,),
@@ -187,7 +208,7 @@ def describe(result: curves.Result[Line]) -> Section:
 
 def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statistic) -> View:
     series: list[Series] = []
-    for place, (line, ours) in enumerate(zip_longest(lines, adaptive)):
+    for place, (line, ours) in enumerate(zip(lines, adaptive, strict=True)):
         ramp = ramp_of(place, len(lines))
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
         series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp))
@@ -197,16 +218,15 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
         )
         certified = [(length, float(bound)) for length in lengths]
         series.append(Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows))
-        if ours:
-            series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
+        series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
     ticks = lines[0]["lengths"][::2]
     look: dict[str, Any] = {"points": (), "marks": False}
     key = [
         Series(name="regression token", **look),
         Series(name="worst of all tokens", dash="dashed", **look),
         Series(name="certificate", dash="dotted", **look),
+        Series(name="regression token, adaptive units", thin=True, **look),
     ]
-    key += [Series(name="regression token, adaptive units", thin=True, **look)] if adaptive else []
     ends = f"From length {lines[0]['lengths'][0]} to {lines[0]['lengths'][-1]:,}"
     return View(
         name=what.capitalize(),
@@ -242,7 +262,7 @@ def lengths_in_words(lines: Sequence[Line], what: Statistic = "median") -> str:
     return ", and ".join(f"{change} at n = {', '.join(widths)}" for change, widths in changes.items())
 
 
-def _make_target(config: Config, index: int) -> Json:
+def _make_target(config: Config, index: int) -> Made:
     return make_target(config.target, config.seed, index)
 
 

@@ -17,18 +17,19 @@ from torch import Tensor
 from strongticket.charts.parts import Chart, Colour, Section, Series, Table, View, changes, number, ramp_of
 from strongticket.construct import construct_transformer
 from strongticket.data.angular import draw_angular, with_token
+from strongticket.errors import InfeasibleError
 from strongticket.experiments import bootstrap, curves, tasks
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.targets import read_attention
-from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, derive_seed
-from strongticket.files import Json
+from strongticket.experiments.targets import Weights, read_attention, weights_of
+from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Sources, Task, derive_seed
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
 from strongticket.tickets.details import Details
+from strongticket.tickets.ticket import Ticket
 
 D_MODEL = 2
 
@@ -87,10 +88,38 @@ class Fits(TypedDict):
     median: Curves
 
 
-class Result(curves.Result[Point]):
-    """The parts of `result.json` that are shown."""
+class Settings(curves.Settings):
+    """The settings that captions name."""
+
+    normalize: bool
+    n_blocks: int
+
+
+class MadeBlock(Weights):
+    """A block of a target."""
+
+    feedforward: list[list[float]]
+    norms: dict[str, float]  # the largest spectral norm of each matrix
+
+
+class Made(Indexed):
+    """A target as a result file has it."""
+
+    blocks: list[MadeBlock]
+
+
+class Found(curves.Found[Point]):
+    """What is found with one assignment of units."""
 
     fits: list[Fits]
+
+
+class Result(Found):
+    """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
+
+    config: Settings
+    targets: list[Made]
+    adaptive: Found
 
 
 def configure(options: Options) -> Config:
@@ -103,30 +132,30 @@ def configure(options: Options) -> Config:
     return following(config, options, coordinates=D_MODEL, sources=10, widths=(8, 16, 24, 32, 48), inputs=500)
 
 
-def make_target(config: Config, index: int) -> Json:
+def make_target(config: Config, index: int) -> Made:
     """Draw a transformer and describe it in plain JSON, with the spectral norms of its matrices."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "transformer", index))
     sizes = {"key_width": config.key_width, "n_heads": config.n_heads}
     target = random_transformer(config.n_blocks, D_MODEL, **sizes, generator=generator, normalize=config.normalize)
-    blocks = []
+    blocks: list[MadeBlock] = []
     for block in _blocks_of(target):
         assert isinstance(block.attention, Attention)
         assert isinstance(block.feedforward, FeedForward)
-        weights = {part: weight.detach() for part, weight in block.attention.named_parameters()}
-        weights["feedforward"] = block.feedforward.weights[0].detach()
+        feedforward = block.feedforward.weights[0].detach()
+        weights = {**dict(block.attention.named_parameters()), "feedforward": feedforward}
         norms = {part: torch.linalg.matrix_norm(weight, ord=2).max().item() for part, weight in weights.items()}
-        blocks.append({part: weight.tolist() for part, weight in weights.items()} | {"norms": norms})
+        blocks.append({**weights_of(block.attention), "feedforward": feedforward.tolist(), "norms": norms})
     return {"index": index, "blocks": blocks}
 
 
-def read_target(content: Json) -> Transformer:
+def read_target(content: Made) -> Transformer:
     """Read what `make_target` wrote."""
     networks = [FeedForward([torch.tensor(b["feedforward"], dtype=torch.float64)]) for b in content["blocks"]]
     attentions = map(read_attention, content["blocks"])
     return Transformer([*map(Block, attentions, networks)]).requires_grad_(False)
 
 
-def run_task(task: Task[Config]) -> Rows:
+def run_task(task: Task[Config, Made]) -> Rows:
     """Prune each source into the target and measure it after every block."""
     config, target = task.config, read_target(task.target)
     points = draw_angular("test", config.inputs, seed=config.seed).sequences(config.length)
@@ -134,7 +163,7 @@ def run_task(task: Task[Config]) -> Rows:
     expected = outputs_by_block(target, x)
     rows = []
     for source in task.sources():
-        ticket = construct_transformer(target, hidden_width=task.width, samples=x, **source)
+        ticket = _construct(target, source | {"hidden_width": task.width, "samples": x})
         found = ticket.build("merged", dtype=torch.float64)
         assert isinstance(found, Transformer)
         assert ticket.certificate is not None
@@ -153,6 +182,14 @@ def run_task(task: Task[Config]) -> Rows:
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
+def _construct(target: Transformer, settings: Mapping[str, Any]) -> Ticket:
+    """Construct; a source in which no choice of units serves every input keeps equal blocks, and counts as it does."""
+    try:
+        return construct_transformer(target, **settings)
+    except InfeasibleError:
+        return construct_transformer(target, **{**settings, "assignment": "equal"})
+
+
 def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
     """Return the outputs of the transformers of 1, 2, ... blocks, (N, T + 1, d) each."""
     outputs = []
@@ -163,7 +200,7 @@ def outputs_by_block(network: Transformer, x: Tensor) -> list[Tensor]:
     return outputs
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
+def summarize_rows(config: Config, targets: Sequence[Made], rows: Sequence[Rows]) -> Found:
     """Gather the chunks, describe each width, and fit each target's curves."""
     points = [_describe_width(t["index"], n, rows) for t in targets for n in config.widths]
     return {
@@ -229,7 +266,7 @@ def describe(result: Result) -> Section:
     config = result["config"]
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     found, points = targets[0]
-    adaptive = curves.adaptive_widths(result, found["target"])
+    adaptive = curves.of_target(result["adaptive"]["widths"], found["target"])
     widths, depths = [point["width"] for point in points], range(config["n_blocks"])
     intervals = [_fit_intervals(own) for _, own in targets]
     missed: dict[str, tuple[Colour | float, list[float]]] = {
@@ -242,11 +279,10 @@ def describe(result: Result) -> Section:
         for (fits, own), sure in zip(targets, intervals, strict=True)
         for table in (_block_table(own), _fit_table(fits, sure, widths))
     ]
-    if adaptive:
-        theirs = [point["blocks"][-1]["unreachable_sources"] for point in adaptive]
-        missed[f"{_blocks(depths[-1])}, adaptive units"] = ("median", theirs)
-        tables.append(_block_table(adaptive, ", adaptive units"))
-        tables.append(_fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths))
+    theirs = [point["blocks"][-1]["unreachable_sources"] for point in adaptive]
+    missed[f"{_blocks(depths[-1])}, adaptive units"] = ("median", theirs)
+    tables.append(_block_table(adaptive, ", adaptive units"))
+    tables.append(_fit_table(result["adaptive"]["fits"][0], _fit_intervals(adaptive), widths))
     gain = curves.gain_in_words(points, adaptive, lambda point: point["blocks"][-1]["error"]["mean"])
     rates = zip(found["mean"]["own_rate"], intervals[0], strict=True)
     fitted = [(b, fit["delta"], *sure["delta"]) for b, (fit, sure) in enumerate(rates, 1) if fit is not None]
@@ -269,9 +305,8 @@ def describe(result: Result) -> Section:
     )
     chart = Chart(
         title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
-        caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms as they come'}; "
-        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs."
-        f"{curves.ADAPTIVE if adaptive else ''}",
+        caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms not rescaled'}; "
+        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs.{curves.ADAPTIVE}",
         views=(
             _block_view(points, adaptive, found, "median"),
             _block_view(points, adaptive, found, "mean"),
@@ -290,7 +325,7 @@ def describe(result: Result) -> Section:
         lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones. Does the "
         "error decay with width at every depth, and as fast as for one block? The paper fits all depths with the rate "
         f"of one block. Fitted separately, the means of 1 to {config['n_blocks']} blocks decay at rates "
-        f"{depths_in_words(found['mean']['own_rate'])}. {gain}".strip(),
+        f"{depths_in_words(found['mean']['own_rate'])}. {gain}",
         finding=f"{config['n_blocks']} blocks: median error {ends[0]} at width {widths[0]}, {ends[1]} at width "
         f"{widths[-1]}",
         blocks=(chart,),
@@ -309,19 +344,16 @@ def _block_view(points: Sequence[Point], adaptive: Sequence[Point], found: Fits,
         errors = [point["blocks"][b]["error"] for point in points]
         series.append(curves.errors(_blocks(b), widths, errors, what, spread=True, ramp=ramp))
         series += curves.curve("fit", found[what]["shared_rate"][b], widths, ramp) if mean else []
-        if adaptive:
-            errors, name = [point["blocks"][b]["error"] for point in adaptive], f"{_blocks(b)}, adaptive units"
-            series.append(curves.errors(name, widths, errors, what, ramp=ramp, dash="dashed", follows=True))
-    look: dict[str, Any] = {}
+        errors, name = [point["blocks"][b]["error"] for point in adaptive], f"{_blocks(b)}, adaptive units"
+        series.append(curves.errors(name, widths, errors, what, ramp=ramp, dash="dashed", follows=True))
+    look: dict[str, Any] = {"key": [Series(name="adaptive units", points=(), dash="dashed", marks=mean)]}
     if mean:  # linear in print, as in the paper
         notes = [curves.half_bars(widths, [point["blocks"][b]["error"] for point in points]) for b in range(depths)]
         cut = [_blocks(b) for b, note in enumerate(notes) if note]
         note = (
             f"On the log scale some bars of {', '.join(cut)} have no lower half: mean − deviation is below zero there."
         )
-        look = {"note": note if cut else "", "printed": "linear"}
-    if adaptive:
-        look["key"] = [Series(name="adaptive units", points=(), dash="dashed", marks=what == "mean")]
+        look |= {"note": note if cut else "", "printed": "linear"}
     last = [(point["width"], point["blocks"][-1]["error"][what]) for point in points]
     says = changes(f"{_blocks(depths - 1)}: the {what} error", last, "n")
     return View(name=what.capitalize(), says=says, x=curves.WIDTH, y="error", series=series, **look)

@@ -1,17 +1,19 @@
 """Figure 7: loss against nonzero parameters, for tickets with and without Q/K scaling and for trained models."""
 
+import math
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, View, grouped, number, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, View, grouped, number, sentence, signed, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference, spread
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
     FINAL,
     MEASURES,
+    Losses,
     Measure,
     RunRow,
     TextResult,
@@ -32,7 +34,7 @@ COLOURS: dict[str, Colour] = {"unscaled": "miss", "scaled": "median", "dense": "
 NO_PAIR = " No ticket was searched both with and without that scale yet, so its effect cannot be shown."
 
 
-class Point(TypedDict):
+class Point(Losses):
     """A ticket or a trained model, over seeds."""
 
     size: str
@@ -43,10 +45,6 @@ class Point(TypedDict):
     warmup: int
     tokens: int
     nonzero: dict[str, int]
-    seeds: list[int]
-    best_validation_loss: Spread
-    final_validation_loss: Spread
-    also: dict[str, Spread]
 
 
 class Effect(Pair):
@@ -65,12 +63,16 @@ class Gap(Pair):
     embeddings: str
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     points: list[Point]
     effects: list[Effect]
-    gaps: NotRequired[list[Gap]]
+    gaps: list[Gap]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -85,7 +87,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     return runs
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Compute means and deviations over seeds and, seed by seed, the scale's effect and the gap to trained models.
 
     A trained model of the same seed saw the same text in the same order.
@@ -136,12 +138,12 @@ def describe(result: Result) -> Section:
     points = result["points"]
     several = "Mean and standard deviation over seeds. " if any(len(point["seeds"]) > 1 for point in points) else ""
     seen = "Points are joined only where all models saw the same amount of text."
-    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points if "lr" in point)
+    named = ((point, "trained" if point["kind"] == "dense" else "tickets") for point in points)
     rates = dict.fromkeys(f"{point['size']} {kind} {point['lr']:.2g}" for point, kind in named)
     # The effect on the final loss as well, unless it is the best one everywhere.
     shown = (BEST, FINAL) if "final loss" in losses.loss_columns(points) else (BEST,)
     effects = [effect for effect in result["effects"] if effect["measure"] in shown]
-    best, gaps = [effect for effect in effects if effect["measure"] == BEST], result.get("gaps", [])
+    best, gaps = [effect for effect in effects if effect["measure"] == BEST], result["gaps"]
     chart = Chart(
         title=_message(best, gaps),
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. {several}"
@@ -162,7 +164,7 @@ def describe(result: Result) -> Section:
                     **losses.loss_columns(points),
                     "nonzero": lambda point: losses.million(point["nonzero"]["all"]),
                     "without embeddings": lambda point: losses.million(point["nonzero"]["without_embeddings"]),
-                    "learning rate": lambda point: number(point.get("lr")),
+                    "learning rate": lambda point: number(point["lr"]),
                     "text seen": _text_seen,
                 },
                 words=3,
@@ -248,12 +250,10 @@ def _plain(points: Sequence[Point]) -> str:
 
 def _finding(points: Sequence[Point], effects: Sequence[Effect]) -> str:
     if effects:
-        found = [
-            f"{losses.difference(effect)} ({effect['size']}, embeddings {effect['embeddings']}, "
-            f"{'one seed' if effect['interval'] is None else f'95 % {losses.interval(effect)}'})"
-            for effect in effects
-        ]
-        return f"Q/K scaling changes the loss by {', '.join(found)}"
+        ends = dict.fromkeys(signed(end(effect["mean"] for effect in effects)) for end in (max, min))
+        sure = sum(effect["interval"] is not None and math.prod(effect["interval"]) > 0 for effect in effects)
+        certain = f"{sure} of {len(effects)} intervals (95 %) exclude zero"
+        return f"Q/K scaling changes the loss by {' to '.join(ends)} nats; {certain}"
     for size in dict.fromkeys(point["size"] for point in points):
         own = [point for point in points if point["size"] == size]
         tickets = [float(point[BEST]["mean"]) for point in own if point["kind"] != "dense"]
@@ -289,11 +289,11 @@ def _view(points: Sequence[Point], counted: str, name: str, says: str) -> View:
 
 def _comparable(points: Sequence[Point]) -> bool:
     """Tell whether models saw the same amount of text; otherwise no line may join them."""
-    return len({point.get("tokens") for point in points}) == 1
+    return len({point["tokens"] for point in points}) == 1
 
 
 def _text_seen(point: Point) -> str:
-    return f"{losses.million(point['tokens'])} tokens" if point.get("tokens") else "text seen not recorded"
+    return f"{losses.million(point['tokens'])} tokens"
 
 
 FIGURE = Figure(name="fig7", plan=TextRuns(runs=plan, summarize=summarize, usual=MINI_AND_SMALL), describe=describe)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, sentence, span, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -36,10 +36,14 @@ class Curve(TypedDict):
     points: list[ScalePoint]
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     curves: list[Curve]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tuple[float, ...]:
@@ -60,7 +64,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Compute losses at each scale over seeds and, seed by seed, their difference from scale 1."""
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["embeddings"]))
     curves: list[Curve] = [
@@ -142,12 +146,11 @@ def describe(result: Result) -> Section:
     }
     charts = [
         Chart(
-            title=sentence(_message(curves)),
+            title=_message(curves),
             caption=f"{losses.setting(result)}; {losses.seeds(counts)}. Mean and standard deviation over seeds. "
             f"{losses.DOTS}",
             views=[losses.view(x, found, **shared)],
             tables=tables,
-            half=True,
         )
     ]
     if paired:
@@ -162,25 +165,32 @@ def describe(result: Result) -> Section:
                 + (f" {'; '.join(alone)}: no run at scale 1 to compare with." if alone else ""),
                 views=[losses.view(x, differences, name="Difference from scale 1", **shared)],
                 tables=pair_tables,
-                half=True,
             )
         )
     return Section(
         anchor="fig8",
         name="Figure 8",
-        title=f"Figure 8: {_message(curves)}",
+        title="Figure 8: a larger scale of Q and K lowers the loss"
+        if min(_best_scales(curves), default=1) > 1
+        else "Figure 8: the loss against the scale of Q and K",
         lead="Is the theory’s scale, the fourth root of a head’s width, also the best one in practice? The paper finds "
         "its optimum near there. The differences from scale 1, seed by seed, show how much of that exceeds chance.",
-        finding=_finding(curves),
+        finding=_finding(curves) if _best_scales(curves) else "",
         blocks=charts,
     )
 
 
 def _message(curves: Sequence[Curve]) -> str:
     """Name the scales at which losses are lowest."""
-    found = sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
-    where = " or ".join(f"{scale:.3g}" for scale in found)
-    return f"the loss is lowest at a scale of {where}" if found else "the loss against the scale of Q and K"
+    return f"The loss is lowest {_where(curves)}" if _best_scales(curves) else "The loss against the scale of Q and K"
+
+
+def _where(curves: Sequence[Curve]) -> str:
+    return f"at a scale of {' or '.join(f'{scale:.3g}' for scale in _best_scales(curves))}"
+
+
+def _best_scales(curves: Sequence[Curve]) -> list[float]:
+    return sorted({float(curve["lowest"]["scale"]) for curve in curves if curve["lowest"] is not None})
 
 
 def _at_theory(curves: Sequence[Curve]) -> str:
@@ -197,12 +207,9 @@ def _at_theory(curves: Sequence[Curve]) -> str:
 
 
 def _finding(curves: Sequence[Curve]) -> str:
-    """Say where each loss is lowest and what the theory predicts, once if that is the same for all models."""
-    lowest = [f"{curve_name(curve)}: {lowest_in_words(curve['lowest'])}" for curve in curves]
-    theories = [f"the theory’s is {float(curve['theory']):.3g}" for curve in curves]
-    if len(set(theories)) == 1:
-        return "; ".join([*lowest, theories[0]])
-    return "; ".join(f"{found}, {theory}" for found, theory in zip(lowest, theories, strict=True))
+    """Compare the scales at which losses are lowest with the theory's; the tables say what is not ruled out."""
+    theories = sorted({float(curve["theory"]) for curve in curves})
+    return f"lowest {_where(curves)}; the theory’s is {' or '.join(f'{theory:.3g}' for theory in theories)}"
 
 
 def curve_name(curve: Curve) -> str:

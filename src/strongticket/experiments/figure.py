@@ -62,11 +62,11 @@ class Plan(Protocol[C]):
     def carry_out(self, name: str, config: C, out: Path, how: How) -> Json:
         """Do the remaining work in `out`/`name`, and return the content of its `result.json`."""
 
-    def full(self, config: Json) -> Json:
+    def full(self, config: object) -> Json:
         """Return the configuration of a result with the settings it is too old to have."""
         return config
 
-    def variant(self, config: Json) -> Variant | None:
+    def variant(self, config: object) -> Variant | None:
         """Say how the configuration of a result differs from the figure's defaults, if it does."""
         return None
 

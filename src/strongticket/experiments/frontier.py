@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
-from strongticket.charts.parts import Chart, Colour, Section, Series, Table, grouped, sentence, table_of
+from strongticket.charts.parts import Chart, Colour, Section, Series, Table, grouped, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
 from strongticket.experiments.paired import Spread, spread
@@ -16,18 +16,21 @@ from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
     FINAL,
+    Losses,
     RunRow,
     TextResult,
     at_best_settings,
     on_other_texts,
     tokens_of,
 )
-from strongticket.files import Json, canonical_json
-from strongticket.learn.config import RunConfig, Stored
+from strongticket.files import canonical_json
+from strongticket.learn.config import RunConfig, Stored, settings_that_count
 from strongticket.learn.policy import Policy
+from strongticket.learn.result import RunSettings
 from strongticket.models.gpt2_sizes import SIZES
 
 MB = 1_000_000
+HIGHEST = 6.0  # loss that the chart shows; random guessing has 10.8
 BUDGETS = tuple(round(size * MB) for size in (1.25, 2.5, 4.9, 10, 20))
 STRONG, SCALED = "strong tickets", "tickets with learned scales"
 KINDS: dict[str, Colour] = {
@@ -47,30 +50,31 @@ _SCHEDULE = (
 )
 
 
-class Point(TypedDict):
+class Point(Losses):
     """A network stored in some number of bytes, over seeds, with the best schedule tried."""
 
     kind: str
     name: str  # what it is, for people
     bytes: Spread
-    seeds: list[int]
-    best_validation_loss: Spread
-    final_validation_loss: Spread
-    also: dict[str, Spread]
-    config: Json  # of its first run
+    config: RunSettings  # of its first run, without later settings it does not use
     schedules: int  # how many were tried
     leads: bool  # nothing of its kind is as small and better
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     points: list[Point]
     budgets: NotRequired[list[int]]
 
 
+class Result(TextResult, Found):
+    """What `result.json` holds."""
+
+
 # --- the plan --------------------------------------------------------------------------------------------------------
 
+POPUP = "edge-popup"
 # Keep or flip each sign, drop none: one bit per weight.
 FLIP = "signed:threshold=0"
 WARMUP = 320
@@ -84,14 +88,15 @@ class Run(NamedTuple):
     lr: float = 3e-3
     warmup: int = WARMUP
     fall: float = 10.0  # ratio of the highest learning rate to the last
-    halved: bool = False  # half as many sequences in each of twice as many steps
+    split: int = 1  # steps that each usual step becomes, with as many times fewer sequences
     policy: dict[str, Any] = {}  # noqa: RUF012, never changed
 
 
-def ticket(rule: str = FLIP, *, size: str = "mini", gain: float = 2.0, **more: Any) -> Run:
+def ticket(rule: str = POPUP, *, size: str = "mini", density: float = 0.5, gain: float = 4.0, **more: Any) -> Run:
     """Plan a ticket of signed constants with everything masked."""
-    run = {key: more.pop(key) for key in ("lr", "warmup", "fall", "halved") if key in more}
-    return Run(size=size, policy={"init": "sign", "rule": rule, "output_gain": gain, **more}, **run)
+    run = {key: more.pop(key) for key in ("lr", "warmup", "fall", "split") if key in more}
+    policy = {"init": "sign", "rule": rule, "output_gain": gain, **more}
+    return Run(size=size, policy=policy if rule == FLIP else {"density": density, **policy}, **run)
 
 
 # The size of a trained model whose file has about the 4.9 MB of a ticket of mini.
@@ -110,82 +115,103 @@ def trained(stored: Stored, size: str = "", *, warmup: int = 1280, **more: Any) 
     return Run(size=size or AS_LARGE[stored], stored=stored, warmup=warmup, **more)
 
 
-POPUP = "edge-popup"
-HALF: dict[str, Any] = {"density": 0.5, "gain": 4.0}
-KAIMING: dict[str, Any] = {"init": "kaiming-sign", "qk_scale": 1.0}
-# Most valuable first: runs that decide the question at 4.9 MB, then possible improvements of tickets, then other sizes.
+# Done first, to decide the question at 4.9 MB.
 FIRST: tuple[Run, ...] = (
-    ticket(),
-    ticket(scales="block"),
+    ticket(FLIP, gain=2.0),
+    ticket(FLIP, gain=2.0, scales="block"),
     trained("ternary"),
-    ticket(gain=4.0),
-    ticket(**KAIMING, gain=0.7),
+    ticket(FLIP),
+    ticket(FLIP, init="kaiming-sign", qk_scale=1.0, gain=0.7),
     trained("int4"),
-    ticket(scales="output", norms="trained"),
-    *(trained(stored, lr=1e-2) for stored in ("ternary", "int4")),
-    ticket(POPUP, **HALF),
+    ticket(FLIP, gain=2.0, scales="output", norms="trained"),
+    *(trained(stored, lr=1e-2) for stored in ("int4", "ternary")),
+    ticket(),
+)
+SMALL_STEPS: dict[str, Any] = {"warmup": 1280, "split": 2}
+FLIP_SCALED: dict[str, Any] = {"gain": 2.0, "scales": "output", "norms": "trained", **SMALL_STEPS}
+# Planned when these ten were known: dropping half beats flipping, and trained models want a higher rate than we gave.
+SECOND: tuple[Run, ...] = (
+    ticket(split=2),
+    trained("int4", lr=1e-2, split=2),
+    ticket(warmup=1280),
+    ticket(density=0.45, scales="block"),
+    ticket(size="10x384"),
+    ticket(split=4),
     trained("binary"),
+    ticket(FLIP, warmup=1280),
+    ticket(density=0.4, scales="output", norms="trained"),
+    ticket(embeddings="frozen"),
+    trained("ternary", lr=1e-2, split=2),
+    ticket(size="6x448"),
     ticket(fall=100),
-    # With equal first scores few weights are flipped, which takes fewer bits, so the model is wider for the same bytes.
-    ticket(score_init="constant", size="4x576"),
-    *(ticket(scales=scales, halved=True) for scales in ("none", "block")),
-    *(trained(stored, halved=True) for stored in ("ternary", "int4")),
-    *(trained(stored) for stored in ("int8", "bfloat16", "int3")),
+    # Flipped signs need scales of their own: all that helped trained models, and a width that leaves room for them.
+    ticket(FLIP, size="4x480", **FLIP_SCALED),
+)
+# Planned when these were known. Flips with scales gained most, and the scales had turned the positions down to a
+# twentieth, which a constant can, too. One scale per tensor shows which other constants flips want.
+FEW_POSITIONS: dict[str, Any] = {"factors": {"positions.weight": 0.1}}
+FEWER_POSITIONS: dict[str, Any] = {"factors": {"positions.weight": 0.03}}
+# Each of these three helped edge-popup by itself.
+PATIENT: dict[str, Any] = {**SMALL_STEPS, "fall": 100}
+THIRD: tuple[Run, ...] = (
+    ticket(FLIP, gain=2.0, **SMALL_STEPS, **FEW_POSITIONS),
+    ticket(FLIP, gain=2.0, scales="tensor", **SMALL_STEPS),
+    ticket(**PATIENT),
+    ticket(warmup=1280, **FEW_POSITIONS),
+    # 10, 6 and 4 layers in the same bytes had 5.10, 5.06 and 4.98.
+    ticket(size="3x544", **PATIENT),
+    ticket(size="2x576", **PATIENT),
+    # What enters the kept ticket's GELUs has deviations of 0.4 to 0.5, where they are nearly linear.
+    ticket(warmup=1280, factors={"*.mlp.up.weight": 2.0}),
+    ticket(FLIP, size="4x480", lr=1e-2, **FLIP_SCALED),
+    ticket(FLIP, gain=2.0, **SMALL_STEPS, **FEWER_POSITIONS),
+    ticket(FLIP, gain=2.0, lr=1e-2, **SMALL_STEPS, **FEW_POSITIONS),
+    ticket(FLIP, size="3x512", **FLIP_SCALED),
+    ticket(FLIP, gain=1.4, **SMALL_STEPS, **FEW_POSITIONS),
 )
 BETTER: tuple[Run, ...] = (
-    *(ticket(lr=lr) for lr in (1e-2, 1e-3)),
-    ticket(gain=3.0),
-    ticket(**KAIMING, gain=1.0),
-    ticket(**KAIMING, gain=0.7, scales="block"),
-    ticket(score_init="constant"),
-    *(ticket(warmup=warmup) for warmup in (640, 1280)),
-    *(ticket(qk_scale=scale) for scale in (4.0, 1.0)),
-    *(ticket(scales=scales) for scales in ("tensor", "head", "output")),
-    ticket(norms="trained"),
-    *(ticket(size=size) for size in ("6x448", "3x544")),
-    # Ternary codes take 1.58 bits per weight, so these models have fewer weights.
-    *(ticket("signed", density=0.67, size="4x352", scales=scales) for scales in ("none", "block")),
-    ticket("signed", density=0.5, size="4x352"),
-    ticket("multicoated:levels=3,shrink=0.5", density=0.7, size="4x352", gain=4.0),
-    *(ticket(rule, **HALF) for rule in ("iterand:every=100,rate=0.1", "biprop", "gem-miner")),
-    ticket(POPUP, **HALF, signed=True),
-    ticket(POPUP, **HALF, density_steps=800),
-    ticket(POPUP, density=0.3, gain=4.0),
-    ticket(POPUP, **HALF | {"init": "own"}),
-    ticket(POPUP, **HALF, scales="block"),
-    ticket(POPUP, **HALF, embeddings="frozen"),
+    *(trained(stored) for stored in ("int8", "bfloat16", "int3")),
     *(trained(stored, lr=1e-2) for stored in ("binary", "int8", "bfloat16", "int3")),
-    *(trained(stored, fall=100) for stored in ("int4", "ternary")),
-    *(trained(stored, warmup=640) for stored in ("int4", "ternary")),
-    trained("binary", halved=True),
+    *(trained(stored, lr=1e-2, fall=100) for stored in ("int4", "ternary")),
+    trained("int4", "6x176", lr=1e-2),
+    # Ternary codes take 1.58 bits per weight, so these models have fewer weights.
+    ticket("signed", density=0.67, size="4x352"),
+    ticket("iterand:every=100,rate=0.1"),
+    ticket(lr=1e-2),
+    *(ticket(gain=gain) for gain in (3.0, 6.0)),
+    ticket(signed=True),
+    ticket(density_steps=800),
+    ticket(init="own"),
+    ticket(density=0.3),
+    *(ticket(rule) for rule in ("biprop", "gem-miner")),
+    ticket("multicoated:levels=3,shrink=0.5", density=0.7, size="4x352"),
+    *(ticket(qk_scale=scale) for scale in (4.0, 1.0)),
+    ticket(norms="trained"),
 )
 OTHER_BYTES: tuple[Run, ...] = (
     ticket(size="4x256"),
-    trained("ternary", "4x176"),
-    trained("int4", "4x80"),
+    trained("ternary", "4x176", lr=1e-2),
+    trained("int4", "4x80", lr=1e-2),
     ticket(size="4x128"),
-    trained("ternary", "4x80"),
-    trained("int4", "4x48"),
+    trained("ternary", "4x80", lr=1e-2),
+    trained("int4", "4x48", lr=1e-2),
     *(ticket(size="small", lr=lr) for lr in (1e-3, 3e-3)),
-    trained("ternary", "8x512"),
-    trained("int4", "8x256"),
+    trained("ternary", "8x512", lr=1e-2),
+    trained("int4", "8x256", lr=1e-2),
     *(trained("int8", size) for size in ("4x48", "4x160")),
     *(trained("bfloat16", size) for size in ("4x48", "4x32", "4x112")),
-    ticket(size="4x256", scales="block"),
-    ticket(size="small", lr=1e-3, scales="block"),
     trained("ternary", "small", lr=1e-3),
 )
-# Runs on the frontier of their kind at 4.9 MB with the first seed get two more.
+# Leaders of their kind at 4.9 MB, each with its best schedule, which get two more seeds.
 AGAIN: tuple[Run, ...] = (
-    ticket(),
-    ticket(scales="block"),
-    ticket(POPUP, **HALF),
-    *(trained(stored) for stored in ("int4", "ternary", "binary", "int8", "bfloat16")),
+    ticket(warmup=1280),
+    ticket(FLIP, size="4x480", **FLIP_SCALED),
+    *(trained(stored, lr=1e-2, split=2) for stored in ("int4", "ternary")),
 )
 # A quick demonstration on a CPU.
 QUICK: tuple[Run, ...] = (
+    ticket(FLIP, size="nano", gain=8.0),
     ticket(size="nano", gain=8.0),
-    ticket(POPUP, size="nano", density=0.5, gain=8.0),
     ticket(size="nano", gain=8.0, scales="tensor"),
     trained("int4", "2x32"),
     trained("ternary", "2x48"),
@@ -197,8 +223,11 @@ def plan(choice: Choice) -> list[RunConfig]:
     seeds = max(choice.models.values())
     if choice.schedule == "quick":
         return [_config(run, choice, seed) for seed in range(seeds) for run in QUICK]
-    runs = [(run, 0) for run in (*FIRST, *BETTER, *OTHER_BYTES)]
-    runs[len(FIRST) : len(FIRST)] = [(run, seed) for seed in range(1, seeds) for run in AGAIN]
+    runs = [
+        *((run, 0) for run in (*FIRST, *SECOND, *THIRD)),
+        *((run, seed) for seed in range(1, seeds) for run in AGAIN),
+        *((run, 0) for run in (*BETTER, *OTHER_BYTES)),
+    ]
     return [_config(run, choice, seed) for run, seed in runs if run.size not in SIZES or run.size in choice.models]
 
 
@@ -207,14 +236,14 @@ def _config(run: Run, choice: Choice, seed: int) -> RunConfig:
     base = replace(schedules.base(choice.schedule, "nano" if quick else "mini"), size=run.size, seed=seed)
     if not quick:
         base = replace(base, lr=run.lr, final_lr=run.lr / run.fall, warmup=run.warmup)
-    if run.halved:
+    if run.split > 1:
         base = replace(
             base,
-            sequences=base.sequences // 2,
-            micro_batch=min(base.micro_batch, base.sequences // 2),
-            steps=2 * base.steps,
-            warmup=2 * base.warmup,
-            validate_every=2 * base.validate_every,
+            sequences=base.sequences // run.split,
+            micro_batch=min(base.micro_batch, base.sequences // run.split),
+            steps=run.split * base.steps,
+            warmup=run.split * base.warmup,
+            validate_every=run.split * base.validate_every,
         )
     if run.stored is not None:
         return replace(schedules.dense(base, seed=seed), stored=run.stored)
@@ -225,7 +254,7 @@ def _config(run: Run, choice: Choice, seed: int) -> RunConfig:
 # --- the result ------------------------------------------------------------------------------------------------------
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Make a point for each stored network with its best schedule, and mark those that lead."""
     points = [_point(members) for members in grouped([row for row in rows if "bytes" in row["found"]], _what).values()]
     if not points:
@@ -238,7 +267,7 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
 
 def _point(rows: Sequence[RunRow]) -> Point:
     def schedule(row: RunRow) -> str:
-        return canonical_json({key: row["config"][key] for key in _SCHEDULE})
+        return canonical_json({key: value for key, value in row["config"].items() if key in _SCHEDULE})
 
     best = at_best_settings(rows, schedule)
     config = best[0]["config"]
@@ -250,7 +279,7 @@ def _point(rows: Sequence[RunRow]) -> Point:
         "best_validation_loss": spread([row[BEST] for row in best]),
         "final_validation_loss": spread([row[FINAL] for row in best]),
         "also": on_other_texts(best),
-        "config": config,
+        "config": settings_that_count(config),
         "schedules": len({schedule(row) for row in rows}),
         "leads": False,
     }
@@ -267,7 +296,7 @@ def _beats(one: Point, other: Point) -> bool:
     return sizes[0] <= sizes[1] and found[0] < found[1]
 
 
-def kind_of(config: Json) -> str:
+def kind_of(config: RunSettings) -> str:
     """Name the curve a run belongs to."""
     if config["mode"] == "dense":
         return f"trained {config['stored']}"
@@ -276,12 +305,12 @@ def kind_of(config: Json) -> str:
     return SCALED if learned else STRONG
 
 
-def name_of_point(config: Json) -> str:
+def name_of_point(config: RunSettings) -> str:
     """Name in a few words what is stored.
 
     Example:
         >>> name_of_point(_config(ticket(scales="block"), Choice(schedule="short", models={"mini": 1}), 0).as_json())
-        'mini, signed:threshold=0, sign, gain 2, scales block'
+        'mini, edge-popup, density 0.5, sign, gain 4, scales block'
     """
     if config["mode"] == "dense":
         return str(config["size"])
@@ -292,6 +321,8 @@ def name_of_point(config: Json) -> str:
     usual = Policy()
     if policy["qk_scale"] != schedules.theory_scale(config["size"]):
         words.append(f"scale {policy['qk_scale']:g}")
+    if policy["factors"] != usual.factors:
+        words += [f"{name} times {factor:g}" for name, factor in policy["factors"].items()]
     for key in ("embeddings", "norms", "biases", "signed", "score_init", "rescale", "scales", "density_steps"):
         if policy[key] != getattr(usual, key):
             words.append(f"{key.replace('_', ' ')} {policy[key]}" if policy[key] is not True else key)
@@ -304,16 +335,20 @@ def name_of_point(config: Json) -> str:
 def describe(result: Result) -> Section:
     """Show losses against bytes, the best of each kind joined, and the best of each kind within a number of bytes."""
     points = result["points"]
+    shown = [point for point in points if point[BEST]["mean"] <= HIGHEST]
+    left_out = len(points) - len(shown)
     chart = Chart(
-        title=sentence(_finding(points)) or "Losses by the bytes of the file",
+        title=_message(points),
         caption=f"{losses.setting(result)}; {losses.seeds(len(point['seeds']) for point in points)}. Every run saw "
         f"{losses.million(tokens_of(points[0]['config']))} tokens. Lines join the points that nothing smaller of the "
         "same kind beats; other settings tried are single points. Bytes are those of the whole file without a "
-        "tokenizer; all files use the same entropy coding.",
+        "tokenizer; all files use the same entropy coding."
+        + f" Above {HIGHEST:g} nats, in the table alone: {left_out}."
+        * (left_out > 0),
         views=[
             losses.view(
                 "bytes of the file",
-                [series for kind in KINDS for series in _series(kind, points)],
+                [series for kind in KINDS for series in _series(kind, shown)],
                 upright=[(4.9 * MB, "4.9 MB")],
             )
         ],
@@ -322,7 +357,7 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="frontier",
         name="The best ticket per byte",
-        title="How good a network can be for its bytes",
+        title=_title(points),
         lead="A ticket is a seed and about one bit per weight, and no weight is trained. How does it compare with "
         "trained models of the same file size, with fewer weights in 16, 8 or 4 bits or ternary, rounded in training?",
         finding=_finding(points),
@@ -384,10 +419,31 @@ def best_within(points: Sequence[Point], budget: int, kinds: Sequence[str]) -> P
     return min(fitting, key=lambda point: point[BEST]["mean"], default=None)
 
 
+def _lowest(points: Sequence[Point]) -> dict[str, float]:
+    """Return the lowest loss of each kind within 4.9 MB."""
+    found = {kind: best_within(points, round(4.9 * MB), (kind,)) for kind in KINDS}
+    return {kind: best[BEST]["mean"] for kind, best in found.items() if best is not None}
+
+
+def _title(points: Sequence[Point]) -> str:
+    lowest = _lowest(points)
+    if lowest.keys() <= {STRONG, SCALED} or lowest.keys().isdisjoint({STRONG, SCALED}):
+        return "How good a network can be for its bytes"  # nothing to compare
+    first = "tickets" if min(lowest, key=lowest.__getitem__) in (STRONG, SCALED) else "trained models"
+    return f"At equal bytes, {first} are ahead"
+
+
+def _message(points: Sequence[Point]) -> str:
+    lowest = _lowest(points)
+    if not lowest:
+        return "Losses by the bytes of the file"
+    first = min(lowest, key=lowest.__getitem__)
+    strong = f"; strong tickets reach {lowest[STRONG]:.3f}" if STRONG in lowest and first != STRONG else ""
+    return f"Lowest loss within 4.9 MB: {lowest[first]:.3f}, {first}{strong}"
+
+
 def _finding(points: Sequence[Point]) -> str:
-    budget = round(4.9 * MB)
-    found = [(kind, best) for kind in KINDS if (best := best_within(points, budget, (kind,))) is not None]
-    said = ", ".join(f"{kind} {best[BEST]['mean']:.3f}" for kind, best in found)
+    said = ", ".join(f"{kind} {loss:.3f}" for kind, loss in _lowest(points).items())
     return f"within 4.9 MB: {said}" if said else ""
 
 

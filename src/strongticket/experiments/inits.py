@@ -42,10 +42,14 @@ class Drawn(TypedDict):
     points: list[ScalePoint]
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     inits: list[Drawn]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -76,7 +80,7 @@ def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[
     return (*pair, *(float(f"{ratio * scale:.3g}") for scale in own))
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Compute losses of each init and scale over seeds and, seed by seed, their difference from scale 1."""
     found: list[Drawn] = []
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["init"]))
@@ -150,7 +154,7 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="inits",
         name="Ways to draw",
-        title="The scale of Q and K, however the weights are drawn",
+        title=_at_theory(lines),
         lead=f"{losses.setting(result)}, {losses.seeds(counts)}. Does the theory’s scale help for every distribution "
         "of the random weights, or is it the size of the scaled weights that counts?",
         finding=f"lowest loss: {', '.join(map(_lowest, lines))}",

@@ -9,33 +9,30 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
+from strongticket.experiments.text_rows import RunRow, TextResult
 from strongticket.files import (
     BusyError,
-    Json,
-    as_json,
     atomic_write,
     canonical_json,
     discard,
-    lock,
+    lock_file,
     read_json,
     regular,
     sealed,
     sweep,
     unsealed,
-    waiting_lock,
 )
-from strongticket.learn.config import RunConfig
+from strongticket.learn.config import RunConfig, settings_that_count
 from strongticket.learn.folder import RUN
-from strongticket.learn.policy import Policy
 from strongticket.learn.rules.rule import as_rule
 from strongticket.learn.run import Means, Watch
 from strongticket.learn.text_run import run
@@ -44,14 +41,6 @@ from strongticket.settings import filled, value_before
 ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
 DONE_WITH = "done-with"  # marks the folder of a run that has its row and can be removed
-# The settings that existed when runs were first named. Names hash all of these, so that changed defaults do not change
-# names; a later setting counts only if it differs from what runs did before.
-FIRST_SETTINGS: Mapping[type[Any], str] = {
-    RunConfig: "size mode policy seed length sequences micro_batch steps warmup lr final_lr weight_decay clip "
-    "validate_every activation precision",
-    Policy: "attention mlp embeddings head norms biases density scope signed qk_scale init rescale score_init "
-    "output_gain",
-}
 SET_UP_SECONDS = 10.0  # validation and the like, in addition to the steps
 
 # Called with the number of finished runs, their total, and the name of the next one.
@@ -67,11 +56,11 @@ class Rows:
         self._others = [row for path in others for row in _read(path / ROWS)]
         _check_alike(self.all(), folder)
 
-    def all(self) -> list[Json]:
+    def all(self) -> list[RunRow]:
         """Return every row."""
         return [*self._own, *self._others]
 
-    def find(self, config: RunConfig) -> Json | None:
+    def find(self, config: RunConfig) -> RunRow | None:
         """Return the row of a run if it is finished; a row from another version of its rule does not count."""
         wanted, version = config.as_json(), as_rule(config.policy.rule).version if config.mode == "search" else 1
         alike = (row for row in self.all() if row["config"] == wanted)
@@ -81,11 +70,11 @@ class Rows:
         """Read rows that other processes have added."""
         self._own = _read(self.folder / ROWS)
 
-    def keep(self, row: Json) -> None:
+    def keep(self, row: RunRow) -> None:
         """Write a row to disk at once, after rows that other processes may have added."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with waiting_lock(self.folder):
-            path = self.folder / ROWS
+        path = self.folder / ROWS
+        with lock_file(path.with_name(f"{ROWS}.lock")):
             self._own = _read(path)
             if any(row["config"] == own["config"] and _version_of(row) == _version_of(own) for own in self._own):
                 return
@@ -108,8 +97,8 @@ class Rows:
         like = [
             row["run"]
             for row in self.all()
-            if all(row["config"][key] == getattr(config, key) for key in ("size", "mode"))
-            and all(row["run"].get(key) == machine[key] for key in ("gpu", "cpu"))
+            if (row["config"]["size"], row["config"]["mode"]) == (config.size, config.mode)
+            and (row["run"].get("gpu"), row["run"].get("cpu")) == (machine["gpu"], machine["cpu"])
         ]
         latest = max(like, key=lambda run: str(run.get("date")), default=None)
         return float(latest["tokens_per_second"]) if latest else None
@@ -143,43 +132,32 @@ def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: 
         needed = SET_UP_SECONDS + (1.1 * config.steps * config.tokens_per_step / speed if speed else 0.0)
         if work.deadline is not None and time.monotonic() + needed > work.deadline:
             return
-        with suppress(BusyError), _claimed(path):  # leave runs of other processes to them
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Locked until the row is kept; runs of other processes are left to them.
+        with suppress(BusyError), lock_file(path.with_name(f"{path.name}.claim"), waits=False):
             rows.read_again()
             if rows.find(config) is None:  # another process may just have finished it
                 _do(config, rows, work, path, watch)
+        _tidy(path.parent)
         gc.collect()  # a compiled model has reference cycles, which hold GPU memory until they are collected
-
-
-@contextmanager
-def _claimed(path: Path) -> Iterator[None]:
-    """Lock a run until its row is kept; a second process gets a `BusyError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    claim = path.with_name(f"{path.name}.claim")
-    with open(regular(claim), "ab") as file:
-        lock(file, path)
-        try:
-            yield
-        finally:
-            claim.unlink()
-            _tidy(path.parent)
 
 
 def _do(config: RunConfig, rows: Rows, work: Work, path: Path, watch: Watch) -> None:
     """Do one run, and keep its row."""
     found = run(config, work.text, path, work.means, watch=watch)
     measured = {key: value for key, value in found.items() if key != "config"}
-    made = {"text": work.text.describe(), **measured, "run": read_json(path / RUN)}
+    row = {"config": config.as_json(), "text": work.text.describe(), **measured, "run": read_json(path / RUN)}
+    assert _is_row(row)
     if not work.means.keep:
         (path / DONE_WITH).touch()
-    rows.keep({"config": config.as_json(), **made})
+    rows.keep(row)
     if not work.means.keep:
         discard(path)
 
 
-def _version_of(row: Json) -> int:
+def _version_of(row: RunRow) -> int:
     """Return the version of the rule that made a row; rows older than versions have the first."""
-    version: int = row.get("found", {}).get("rule_version", 1)
-    return version
+    return row.get("found", {}).get("rule_version", 1)
 
 
 def _tidy(under_way: Path) -> None:
@@ -194,17 +172,20 @@ def name_of(config: RunConfig) -> str:
     Example:
         >>> name_of(RunConfig(size="mini", mode="dense", seed=2, steps=400, warmup=40, lr=3e-3, final_lr=3e-4))[:-8]
         'mini-dense-400steps-warmup40-lr0.003-seed2-'
+        >>> from strongticket.learn.policy import Policy
         >>> policy = Policy(embeddings="trained", qk_scale=2.83, init="uniform", rescale=True)
         >>> name_of(RunConfig(size="mini", policy=policy, steps=400, warmup=20))[:-8]
         'mini-embeddings-trained-scale2.83-init-uniform-rescale-400steps-warmup20-lr0.0001-seed0-'
     """
-    policy, settings = config.policy, _counted(config.as_json(), RunConfig)
+    policy, settings = config.policy, settings_that_count(config.as_json())
     words = [config.size, "dense" if config.stored == "float32" else config.stored]
     if config.mode != "dense":
         words[1:] = [f"embeddings-{policy.embeddings}", f"scale{policy.qk_scale:.3g}"]
     for own in fields(policy):
         value = getattr(policy, own.name)
         if own.name not in ("embeddings", "qk_scale") and value != value_before(own):
+            if isinstance(value, Mapping):
+                value = ",".join(f"{pattern}={number:g}" for pattern, number in value.items()).replace("*", "+")
             words.append(own.name if value is True else f"{own.name}-{value}")
     words += [f"{config.steps}steps", f"warmup{config.warmup}", f"lr{config.lr:.2g}"]
     if not math.isclose(config.final_lr, config.lr / 10):  # as usual
@@ -213,17 +194,7 @@ def name_of(config: RunConfig) -> str:
     return "-".join((*words, hashlib.sha256(canonical_json(settings).encode()).hexdigest()[:8]))
 
 
-def _counted(settings: Json, kind: type[Any]) -> Json:
-    """Leave out settings that are newer than names and have the value that runs had before, so that names stay."""
-    before = {own.name: value_before(own) for own in fields(kind)}
-    return {
-        name: _counted(value, Policy) if name == "policy" else value
-        for name, value in settings.items()
-        if name in FIRST_SETTINGS[kind].split() or value != as_json(before[name])
-    }
-
-
-def fewer_runs(before: Json | None, now: Json) -> str | None:
+def fewer_runs(before: object, now: TextResult) -> str | None:
     """Warn if a figure is drawn from fewer runs than the one it replaces, and name the runs now missing."""
     then = before if isinstance(before, dict) else {}
     if now["runs"] >= then.get("runs", 0):
@@ -234,7 +205,7 @@ def fewer_runs(before: Json | None, now: Json) -> str | None:
     return f"{now['config']['figure']} is drawn from {now['runs']} runs, the one before from {then['runs']}{which}."
 
 
-def _read(path: Path) -> list[Json]:
+def _read(path: Path) -> list[RunRow]:
     return [_row(line, number, path) for number, line in enumerate(_lines(path), 1) if line.strip()]
 
 
@@ -242,20 +213,20 @@ def _lines(path: Path) -> list[bytes]:
     return regular(path).read_bytes().splitlines() if path.exists() else []
 
 
-def _row(line: bytes, number: int, path: Path) -> Json:
+def _row(line: bytes, number: int, path: Path) -> RunRow:
     try:
         row, wrong = unsealed(json.loads(line)), ""
     except (ValueError, RecursionError) as error:
         # Without the error's own line number, which is always 1.
         wrong = f" is damaged, or not JSON lines: line {number} ({getattr(error, 'msg', error)})"
-    if not wrong and not _is_row(row):
-        wrong = f": line {number} is not a finished run, or is from another release"
-    if wrong:
+        row = None
+    if not _is_row(row):
+        wrong = wrong or f": line {number} is not a finished run, or is from another release"
         raise StrongTicketError(f"{path}{wrong}; repair or remove that line.")
-    return row | {"config": filled(row["config"], RunConfig)}
+    return {**row, "config": filled(row["config"], RunConfig)}
 
 
-def _is_row(row: Json) -> bool:
+def _is_row(row: object) -> TypeGuard[RunRow]:
     """Tell whether a line has everything that figures read from a row; its settings are compared with a plan's."""
     parts = ("config", "text", "run", "nonzero", "also")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), dict) for key in parts):
@@ -273,7 +244,7 @@ def _is_row(row: Json) -> bool:
     return finite and {"digest", "data"} <= row["text"].keys() and isinstance(row.get("curve"), list)
 
 
-def _check_alike(rows: Sequence[Json], folder: Path) -> None:
+def _check_alike(rows: Sequence[RunRow], folder: Path) -> None:
     """Refuse rows that cannot share a figure: on different texts, or different outcomes of one run."""
     if len(texts := {row["text"]["digest"]: row["text"]["data"] for row in rows}) > 1:
         raise StrongTicketError(f"{folder} and its neighbours have runs on several texts: {', '.join(texts.values())}.")

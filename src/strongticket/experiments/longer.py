@@ -7,9 +7,9 @@ from typing import TypedDict
 from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, FINAL, RunRow, TextResult, by_seed, tokens_of
+from strongticket.experiments.text_rows import BEST, FINAL, Losses, RunRow, TextResult, by_seed, tokens_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
 
@@ -19,22 +19,23 @@ GAIN = 2.0
 RULE = "signed:threshold=0"  # the best strong tickets of the frontier
 
 
-class Length(TypedDict):
+class Length(Losses):
     """Runs of one kind and length."""
 
     size: str
     kind: str
     tokens: int
-    seeds: list[int]
-    best_validation_loss: Spread
-    final_validation_loss: Spread
     gap: Pair | None  # to the trained model
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     lengths: list[Length]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -58,7 +59,7 @@ def _three(base: RunConfig) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, list[Length]]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Compute losses of each kind at each length, and the gap between tickets and the trained model."""
     groups = grouped(rows, lambda row: (row["config"]["size"], tokens_of(row["config"]), _kind(row)))
     lengths: list[Length] = []

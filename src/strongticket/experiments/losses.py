@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 from strongticket.charts.parts import Colour, Comparison, Row, Series, View, minus, number, signed
 from strongticket.experiments.paired import Pair, Spread
-from strongticket.experiments.text_rows import BEST, FINAL, TextResult
-from strongticket.files import Json
+from strongticket.experiments.text_rows import BEST, FINAL, Losses, Measure, TextResult
 
 BEST_LOSS, FINAL_LOSS = (f"{which} validation loss, nats per token" for which in ("best", "final"))
 DOTS = "Small dots: single seeds; large: their mean, hollow where there is one seed."
@@ -18,6 +17,7 @@ _SCHEDULES = {
 Ends = tuple[float, float]
 # The words of a line of a comparison, its values over seeds, and its colour.
 Over = TypeVar("Over", bound=Spread)
+L = TypeVar("L", bound=Losses)
 Line = tuple[tuple[str, ...], Over, Colour]
 
 
@@ -82,14 +82,18 @@ def view(x: str, series: Sequence[Series], **more: Any) -> View:
     return View(x=x, series=series, **look | more)
 
 
-def loss_columns(points: Sequence[Json]) -> dict[str, Callable[[Json], str]]:
+def loss_columns(points: Sequence[L]) -> dict[str, Callable[[L], str]]:
     """Return columns of losses: best, final unless it is always the best, and those on other texts."""
     differ = any(point[BEST]["values"] != point[FINAL]["values"] for point in points)
-    columns = {"best loss": BEST, "final loss": FINAL} if differ else {"best and final loss": BEST}
+    columns: dict[str, Measure] = {"best loss": BEST, "final loss": FINAL} if differ else {"best and final loss": BEST}
     own = {name: lambda point, measure=measure: loss(point[measure]) for name, measure in columns.items()}
-    texts = sorted({name for point in points for name in point.get("also", {})})
-    also = {f"best, on {name}": lambda point, name=name: loss(point.get("also", {}).get(name)) for name in texts}
+    texts = sorted({name for point in points for name in _also(point)})
+    also = {f"best, on {name}": lambda point, name=name: loss(_also(point).get(name)) for name in texts}
     return {**own, "seeds": lambda point: str(len(point["seeds"])), **also}
+
+
+def _also(point: Losses) -> dict[str, Spread]:
+    return point.get("also", {})
 
 
 def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:

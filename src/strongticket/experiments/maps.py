@@ -1,5 +1,8 @@
 """Attention maps that Figure 4 keeps: of the target, and of the first source's ticket at each width."""
 
+from collections.abc import Sequence
+from typing import TypedDict
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,11 +10,25 @@ from torch import Tensor
 from strongticket.charts import parts
 from strongticket.charts.parts import Section, Table, number
 from strongticket.experiments import curves
-from strongticket.files import Json
+from strongticket.experiments.tasks import Indexed
 from strongticket.models.attention import MergedAttention
 
 SAMPLES, DIGITS = 3, 6
 Maps = list[list[list[float]]]  # (inputs, T, T)
+
+
+class Mapped(curves.Width):
+    """One target's sources of one width, with the maps of the first."""
+
+    maps: Maps
+
+
+class Result(TypedDict):
+    """The parts of Figure 4's `result.json` that are shown here."""
+
+    targets: Sequence[Indexed]
+    target_maps: Sequence[Maps]
+    widths: Sequence[Mapped]
 
 
 def sample_maps(attention: MergedAttention, x: Tensor) -> Maps:
@@ -21,7 +38,7 @@ def sample_maps(attention: MergedAttention, x: Tensor) -> Maps:
     return [[[round(weight, DIGITS) for weight in row] for row in each] for each in maps]
 
 
-def describe_maps(result: Json) -> Section:
+def describe_maps(result: Result) -> Section:
     """Show the target's attention maps beside those of the first source at each width."""
     points = curves.of_target(result["widths"], result["targets"][0]["index"])
     widths, maps = [point["width"] for point in points], [point["maps"] for point in points]
@@ -33,9 +50,9 @@ def describe_maps(result: Json) -> Section:
     grows = "As the network grows, its ticket looks where the target looks"
     block = parts.Maps(
         title=grows if closer else "Attention of the target, of the ticket, and their difference",
-        caption="Rows attend to columns; the first of both is the regression token. The ticket is that of the first "
-        "source at each width. Weights are stored to six digits; the difference, ticket − target, is in "
-        "thousandths.",
+        caption="Move the slider to widen the random network. Each row is a token, and says how much of its attention "
+        "goes to the token of each column; the first is the regression token. One random network per width. Weights "
+        "are stored to six digits.",
         widths=widths,
         target=theirs,
         sources=maps,

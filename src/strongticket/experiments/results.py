@@ -8,8 +8,8 @@ partial.jsonl  until then: the configuration, the targets, then one line per fin
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ class ResultFolder:
     The configuration's dataclass, `kind`, fills in fields that older files lack.
     """
 
-    def __init__(self, path: Path, config: Json, kind: type[Any]) -> None:
+    def __init__(self, path: Path, config: object, kind: type[Any]) -> None:
         self.path, self.config, self.kind = path, config, kind
 
     def finished(self) -> Json | None:
@@ -46,15 +46,18 @@ class ResultFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with open(regular(self.path / PARTIAL), "a+b", buffering=0) as file:
             lock(file, self.path)
-            yield Partial(file, self.config, self._check, warn)
+            kept = Partial(file, self.config, self._check, warn)
+            # What it holds may be from another release, and every use of it may fail.
+            with naming(self.path / PARTIAL) if kept.targets or kept.rows else nullcontext():
+                yield kept
 
-    def finish(self, result: Json, run: Json) -> None:
+    def finish(self, result: Mapping[str, object], run: Mapping[str, object]) -> None:
         """Write both files, the result last: while it is missing, the work counts as unfinished."""
         write_json(self.path / RUN, run)
         write_json(self.path / RESULT, sealed(result))
         (self.path / PARTIAL).unlink(missing_ok=True)
 
-    def _check(self, config: Json) -> None:
+    def _check(self, config: object) -> None:
         if first := other_settings(config, self.config, self.kind):
             raise StrongTicketError(
                 f"{self.path} holds the result of another configuration ({first}). "
@@ -80,10 +83,10 @@ class Partial:
     """
 
     def __init__(
-        self, file: IO[bytes], config: Json, check: Callable[[Json], None], warn: Callable[[str], object]
+        self, file: IO[bytes], config: object, check: Callable[[object], None], warn: Callable[[str], object]
     ) -> None:
         self._file = file
-        self.targets: list[Json] | None = None
+        self.targets: Sequence[Json] | None = None
         self.rows: dict[str, Json] = {}
         file.seek(0)
         *lines, _ = file.read().split(b"\n")
@@ -108,17 +111,17 @@ class Partial:
         if damaged:
             warn(f"{file.name}: {damaged} of {len(lines)} lines are damaged; their work is done again.")
 
-    def keep_targets(self, targets: list[Json]) -> None:
+    def keep_targets(self, targets: Sequence[object]) -> None:
         """Keep the targets, whose training may have taken long."""
         self.targets = targets
         self._append({"targets": targets})
 
-    def keep(self, task: str, rows: Json) -> None:
+    def keep(self, task: str, rows: object) -> None:
         """Keep the rows of a task."""
         self.rows[task] = rows
         self._append({"task": task, "rows": rows})
 
-    def _append(self, entry: Json) -> None:
+    def _append(self, entry: Mapping[str, object]) -> None:
         append_line(self._file, sealed(entry))
         os.fsync(self._file.fileno())
 

@@ -21,8 +21,7 @@ from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import draw_of_norm_one, draw_tokens
-from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task, derive_seed
-from strongticket.files import Json
+from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Sources, Task, derive_seed
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.subset_sum import Effort, subset_sum_products
@@ -62,11 +61,20 @@ class Config(SourceConfig):
     inputs: int = 100  # of norm alpha
 
 
-class Point(TypedDict):
-    """The sources of one cell: a scan at one value."""
+class Value(TypedDict):
+    """One value of a scan."""
 
     scan: Scan
     value: float
+
+
+class Cell(Value, Indexed):
+    """A value of a scan with its place among the targets, which are drawn with the sources."""
+
+
+class Point(Value):
+    """The sources of one cell: a scan at one value."""
+
     error: Summary
     certificate: Summary
     shallow: Summary | None  # of L + 1 layers
@@ -74,12 +82,24 @@ class Point(TypedDict):
     sources: Sources
 
 
-class Result(TypedDict):
-    """The parts of `result.json` that are shown."""
+class Cells(TypedDict):
+    """What is found with one assignment of units."""
 
-    config: Json
+    violations: int
     cells: list[Point]
-    adaptive: Json
+
+
+class Settings(curves.Settings):
+    """The settings that captions name."""
+
+    widths: list[int]
+
+
+class Result(Cells):
+    """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
+
+    config: Settings
+    adaptive: Cells
 
 
 def configure(options: Options) -> Config:
@@ -91,7 +111,7 @@ def configure(options: Options) -> Config:
     return replace(following(Config(), options, sources=3), targets=len(CELLS))
 
 
-def make_target(config: Config, index: int) -> Json:
+def make_target(config: Config, index: int) -> Cell:
     """Describe a cell; its targets are drawn with the sources."""
     scan, value = CELLS[index]
     return {"index": index, "scan": scan, "value": value}
@@ -106,9 +126,9 @@ def draw_target(scan: Scan, sizes: dict[Scan, float], seed: int) -> Attention | 
     return Attention(*(draw_of_norm_one(generator, H, d, d) for _ in range(4))).requires_grad_(False)
 
 
-def run_task(task: Task[Config]) -> Rows:
+def run_task(task: Task[Config, Cell]) -> Rows:
     """Draw a target for each source, prune the source into it, and measure it."""
-    scan: Scan = task.target["scan"]
+    scan = task.target["scan"]
     sizes = USUAL | {"units": task.width} | {scan: task.target["value"]}
     d, alpha, rows = int(sizes["d"]), float(sizes["alpha"]), []
     items = int(sizes["units"])
@@ -161,7 +181,7 @@ def prune_shallow(target: FeedForward, items: int, seed: int) -> FeedForward:
     return FeedForward(layers).requires_grad_(False)
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, object]:
+def summarize_rows(config: Config, targets: Sequence[Cell], rows: Sequence[Rows]) -> Cells:
     """Describe each cell."""
     cells, violations = [], 0
     for cell in targets:
@@ -201,11 +221,11 @@ def describe(result: Result) -> Section:
     usual = ", ".join(f"{SYMBOLS.get(scan, scan)} = {value:g}" for scan, value in USUAL.items() if scan != "units")
     chart = Chart(
         title="Error against what the theorems depend on",
-        caption=f"Medians and quartiles of {config['sources']} sources, each with its own target; norms 1, init "
-        f"{config['init']}. Unless stated otherwise, {usual} and {config['widths'][0]} hidden units per input, of an "
-        "attention, or of a ReLU network where layers or units are varied. An error is the largest error norm of a "
-        f"token, averaged over {config['inputs']} inputs of norm α. Dashed: the change the theorem predicts, from the "
-        f"first point on.{curves.ADAPTIVE}",
+        caption=f"Medians and quartiles of {config['sources']} sources, each with its own target; norms 1, "
+        f"{curves.drawn_in_words(config['init'])}. Unless stated otherwise, {usual} and {config['widths'][0]} hidden "
+        "units per input, of an attention, or of a ReLU network where layers or units are varied. An error is the "
+        f"largest error norm of a token, averaged over {config['inputs']} inputs of norm α. Dashed: the change the "
+        f"theorem predicts, from the first point on.{curves.ADAPTIVE}",
         views=views,
         tables=[_table(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES],
     )
@@ -214,7 +234,9 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="scans",
         name="Scans",
-        title="Error against size, heads, norm and depth",
+        title="Adaptive units lower the error at every size, norm and depth"
+        if min(gains) > 1
+        else "Error against size, heads, norm and depth",
         lead="What does the error of a ticket depend on? "
         f"{growth_in_words(result['cells'])} {gained.capitalize()}. "
         f"{shallow_in_words(_of(result['cells'], 'units'), _of(adaptive, 'units'))}",
@@ -280,9 +302,16 @@ def growth_in_words(cells: Sequence[Point]) -> str:
     for scan in NAMES:
         first, *_, last = _of(cells, scan)
         grown, allowed = last["error"]["median"] / first["error"]["median"], last["theorem"] / first["theorem"]
-        way = f"from {SYMBOLS.get(scan, scan)} = {first['value']:g} to {last['value']:g}"
-        factors.append(f"{_times(grown)} {way} ({_times(allowed)} in the theorem)")
-    return f"With equal blocks it changes by a factor of {', '.join(factors)}."
+        way = f"{SYMBOLS.get(scan, scan)} = {first['value']:g} to {last['value']:g}"
+        if scan == "units":
+            way = f"{first['value']:g} to {last['value']:g} {NAMES[scan]}"
+        factors.append(f"{_grown(grown)} from {way} ({_grown(allowed)})")
+    return f"With equal blocks (and by the theorem) it becomes {', '.join(factors[:-1])} and {factors[-1]}."
+
+
+def _grown(ratio: float) -> str:
+    """Say how many times larger or smaller something has become."""
+    return f"{_times(ratio)} times larger" if ratio >= 1 else f"{_times(1 / ratio)} times smaller"
 
 
 def _times(ratio: float) -> str:
@@ -301,4 +330,12 @@ def shallow_in_words(equal: Sequence[Point], adaptive: Sequence[Point]) -> str:
     )
 
 
-FIGURE = Figure("scans", Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10), describe)
+def _place(task: Task[Config, Cell]) -> str:
+    return f"{task.target['scan']} = {task.target['value']:g}"
+
+
+FIGURE = Figure(
+    "scans",
+    Constructions(configure, make_target, run_task, summarize_rows, sources_per_task=10, place=_place),
+    describe,
+)

@@ -37,11 +37,15 @@ class Length(TypedDict):
     seeds_needed: int | None
 
 
-class Result(TextResult):
-    """What `result.json` holds."""
+class Found(TypedDict):
+    """What the runs show."""
 
     effect: float
     lengths: list[Length]
+
+
+class Result(TextResult, Found):
+    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -58,7 +62,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     return runs
 
 
-def summarize(rows: Sequence[RunRow]) -> dict[str, object]:
+def summarize(rows: Sequence[RunRow]) -> Found:
     """Compute, for each length, the spread of both kinds of ticket and of their difference, and the seeds needed."""
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["steps"]))
     return {"effect": EFFECT, "lengths": [_length(members) for _, members in sorted(groups.items())]}
@@ -96,7 +100,8 @@ def describe(result: Result) -> Section:
     pairs, why = (str(many), "") if few == many else (f"{few} to {many}", ", depending on steps and batch")
     words = ("model", "tokens", "steps")
     found = f"seeing an effect of {effect} nats takes {pairs} pairs of runs{why}" if needed else ""
-    apart = max(max(line["values"]) - min(line["values"]) for _, line, _ in single)
+    apart = number(max(max(line["values"]) - min(line["values"]) for _, line, _ in single))
+    differ = f"Seeds of one setting differ by up to {apart} nats"
     differences = losses.compare_pairs(
         [((*name, str(line["seeds_needed"] or "–")), pair, "median") for name, line, pair in paired],
         title=sentence(found) or "The effect of the scale, seed by seed",
@@ -107,14 +112,14 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="spread",
         name="Spread over seeds",
-        title="How much seeds differ",
+        title=differ,
         lead=f"{losses.setting(result)}. Before claiming an effect of the scale, the spread over seeds shows how many "
         "runs it takes to see one.",
         finding=found,
         blocks=(
             losses.compare_losses(
                 single,
-                title=f"Seeds of one setting differ by up to {number(apart)} nats",
+                title=differ,
                 words=(*words, "scale"),
                 axis=losses.FINAL_LOSS,
                 key=(("miss", "scale 1"), ("median", "the theory’s scale")),

@@ -6,14 +6,13 @@ along with it (a token that stayed zero would attend uniformly, and query and ke
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from strongticket.data.angular import SAMPLES, AngularData, draw_angular, with_token
-from strongticket.experiments.tasks import derive_seed
-from strongticket.files import Json
+from strongticket.experiments.tasks import Indexed, derive_seed
 from strongticket.models.attention import Attention
 from strongticket.parallel import one_thread
 
@@ -40,10 +39,52 @@ class TargetConfig:
     longest: int = 256
 
 
-def read_attention(content: Json) -> Attention:
+class TargetSettings(TypedDict):
+    """The settings of a target that captions name."""
+
+    kind: Kind
+    n_heads: NotRequired[int]  # missing in older files
+    normalize: bool
+
+
+class Weights(TypedDict):
+    """An attention's matrices as lists, (heads, rows, columns)."""
+
+    query: list[list[list[float]]]
+    key: list[list[list[float]]]
+    value: list[list[list[float]]]
+    output: list[list[list[float]]]
+
+
+class Training(TypedDict):
+    """The losses of a target's training, and the variance that a prediction of the mean would leave."""
+
+    validation_losses: list[float]  # before training, then after each epoch
+    best_validation_loss: float
+    final_validation_loss: float
+    velocity_variance: float
+
+
+class Made(Weights, Indexed):
+    """A target as a result file has it."""
+
+    token: list[float]
+    norms: dict[str, float]  # the largest spectral norm of each of the four matrices
+    merged_qk: list[list[list[float]]]
+    merged_vo: list[list[list[float]]]
+    training: Training | None
+
+
+def weights_of(attention: Attention) -> Weights:
+    """Write an attention's matrices as lists."""
+    query, key, value, output = (weight.detach().tolist() for weight in attention.parameters())
+    return {"query": query, "key": key, "value": value, "output": output}
+
+
+def read_attention(content: Weights) -> Attention:
     """Read an attention whose weights were written as lists."""
-    weights = [torch.tensor(content[part], dtype=torch.float64) for part in ("query", "key", "value", "output")]
-    return Attention(*weights).requires_grad_(False)
+    weights = content["query"], content["key"], content["value"], content["output"]
+    return Attention(*(torch.tensor(weight, dtype=torch.float64) for weight in weights)).requires_grad_(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +95,7 @@ class Target:
     token: Tensor
 
     @classmethod
-    def from_json(cls, content: Json) -> "Target":
+    def from_json(cls, content: Made) -> "Target":
         """Read what `make_target` wrote."""
         return cls(read_attention(content), torch.tensor(content["token"], dtype=torch.float64))
 
@@ -64,7 +105,7 @@ class Target:
         return math.nextafter(max(1.0, self.token.norm().item()), math.inf)
 
 
-def make_target(config: TargetConfig, seed: int, index: int) -> Json:
+def make_target(config: TargetConfig, seed: int, index: int) -> Made:
     """Draw target number `index`, train it if its kind is "trained", and describe it in plain JSON.
 
     Returns:
@@ -76,10 +117,9 @@ def make_target(config: TargetConfig, seed: int, index: int) -> Json:
         if config.normalize:
             normalize(target.attention)
         merged = target.attention.merged()
-    weights = {part: weight.detach().tolist() for part, weight in target.attention.named_parameters()}
     return {
         "index": index,
-        **weights,
+        **weights_of(target.attention),
         "token": target.token.detach().tolist(),
         "norms": {part: _norms(weight).max().item() for part, weight in target.attention.named_parameters()},
         "merged_qk": merged.qk.tolist(),
@@ -101,7 +141,7 @@ def draw_target(config: TargetConfig, seed: int) -> Target:
     return Target(Attention(query, key, value, output), torch.zeros(D_MODEL, dtype=torch.float64))
 
 
-def train(target: Target, config: TargetConfig, seed: int, index: int) -> Json:
+def train(target: Target, config: TargetConfig, seed: int, index: int) -> Training:
     """Train in place on the squared error of the regression token's output; keep the last epoch's weights."""
     data, held_out = (draw_angular(split, config.samples, seed=seed) for split in ("train", "validation"))
     generator = torch.Generator().manual_seed(derive_seed(seed, "training", index))
@@ -120,7 +160,7 @@ def train(target: Target, config: TargetConfig, seed: int, index: int) -> Json:
         losses.append(_mean_loss(target, validation))
     token.requires_grad_(False)
     return {
-        "validation_losses": losses,  # before training, then after each epoch
+        "validation_losses": losses,
         "best_validation_loss": min(losses),
         "final_validation_loss": losses[-1],
         "velocity_variance": held_out.velocity.var(unbiased=False).item(),

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from strongticket.construct.assignment import Assignment
 from strongticket.construct.source import Blocks, Init
-from strongticket.files import Json
 from strongticket.ops.subset_sum import Effort
-from strongticket.settings import setting
 from strongticket.tickets.ticket import Ticket
 
 # Certificates hold for real arithmetic. Both networks are evaluated in float64 on values of order 1, which changes
@@ -35,12 +33,17 @@ class SourceConfig:
     init: Init = "theory"
     blocks: Blocks = "input"
     effort: Effort = "high"  # of the subset sums; it matters above 32 items, where optima are not proved
-    assignments: tuple[Assignment, ...] = setting(
-        ("equal", "adaptive"), "How hidden units are shared out: as the paper does, and as we do.", before=("equal",)
-    )
+    assignments: tuple[Assignment, ...] = ("equal", "adaptive")  # as the paper shares out hidden units, and as we do
+
+
+class Indexed(TypedDict):
+    """A target as a result file has it; what else describes it is the figure's."""
+
+    index: int
 
 
 C = TypeVar("C", bound=SourceConfig)
+T = TypeVar("T", bound=Indexed)
 Sources = dict[str, list[Any]]  # columns with an entry for each source: its seed, its certificate and what was measured
 
 
@@ -53,12 +56,12 @@ class Rows(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[C]):
+class Task(Generic[C, T]):
     """Sources `first` to `last` - 1 of one width, target and assignment of units."""
 
     config: C
     assignment: Assignment
-    target: Json
+    target: T
     width: int
     first: int
     last: int
@@ -69,7 +72,7 @@ class Task(Generic[C]):
         sources = f"sources {self.first} to {self.last - 1}"
         return f"{self.assignment}, target {self.target['index']}, width {self.width}, {sources}"
 
-    def shares_width(self, other: "Task[C]") -> bool:
+    def shares_width(self, other: "Task[C, T]") -> bool:
         """Tell whether another task has the same width, target and assignment of units."""
         return all(getattr(self, own) == getattr(other, own) for own in ("assignment", "width", "target"))
 
@@ -85,7 +88,7 @@ class Task(Generic[C]):
             yield same | {"seed": derive_seed(config.seed, "source", self.target["index"], n, source)}
 
 
-def cut(config: C, targets: Sequence[Json], sources_per_task: int) -> list[Task[C]]:
+def cut(config: C, targets: Sequence[T], sources_per_task: int) -> list[Task[C, T]]:
     """Split the work into tasks, in the order assignment, target, width, source."""
     return [
         Task(config, assignment, target, width, first, min(first + sources_per_task, config.sources))

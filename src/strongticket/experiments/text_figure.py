@@ -4,14 +4,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from strongticket.experiments import TEXT_FIGURES
 from strongticket.experiments.figure import How, NothingToDrawError, Options, Plan
 from strongticket.experiments.results import RESULT, RUN
 from strongticket.experiments.schedules import Embeddings, ScheduleName
+from strongticket.experiments.text_rows import RunRow, TextResult
 from strongticket.files import Json, as_json, read_json, sealed, write_json
 from strongticket.learn.config import RunConfig
+from strongticket.learn.result import RunRecord
 
 MINI_AND_SMALL = {"mini": 3, "small": 3}
 
@@ -39,7 +40,7 @@ class TextRuns(Plan[Choice]):
     """A figure's work as a list of runs, each done once and kept as a row."""
 
     runs: Callable[[Choice], list[RunConfig]]  # all of them, in the order they should be done
-    summarize: Callable[[Sequence[Json]], Mapping[str, object]]  # from finished rows to the rest of the result
+    summarize: Callable[[Sequence[RunRow]], Mapping[str, object]]  # from finished rows to the rest of the result
     # The default models, and how many seeds of each.
     usual: Mapping[str, int] = field(default_factory=lambda: {"mini": 3})
 
@@ -74,7 +75,7 @@ class TextRuns(Plan[Choice]):
             elif config.only:
                 way_on = f": --only {config.only!r} or --minutes let none start."
             raise NothingToDrawError(f"{name} has no finished run {asked} in {where}{way_on}")
-        result: dict[str, Any] = as_json(
+        result: TextResult = as_json(
             {
                 "config": {"figure": name, "schedule": config.schedule, "models": dict(config.models)},
                 "text": finished[0]["text"],
@@ -91,7 +92,7 @@ class TextRuns(Plan[Choice]):
         return result
 
 
-def _made_by(runs: Sequence[Json]) -> dict[str, object]:
+def _made_by(runs: Sequence[RunRecord]) -> dict[str, object]:
     """Summarize how a figure's runs were made: the machine of the latest, and the time and code of all."""
     in_order = sorted(runs, key=lambda run: str(run.get("date")))
     commits = dict.fromkeys(run["commit"] for run in in_order if run.get("commit"))

@@ -6,7 +6,8 @@ from typing import Final, Literal, NotRequired, TypedDict, TypeVar
 
 from strongticket.charts.parts import grouped
 from strongticket.experiments.paired import Pair, Spread, paired_difference, spread
-from strongticket.files import Json
+from strongticket.experiments.schedules import ScheduleName
+from strongticket.learn.result import Found, RunRecord, RunSettings
 
 Setting = TypeVar("Setting", bound=Hashable)
 BEST: Final = "best_validation_loss"
@@ -19,27 +20,32 @@ MEASURES: tuple[Measure, ...] = (BEST, FINAL)
 class RunRow(TypedDict):
     """A finished run: its settings and measurements."""
 
-    config: Json
+    config: RunSettings
     text: dict[str, str]
     best_validation_loss: float
     final_validation_loss: float
     nonzero: dict[str, int]
     also: dict[str, float]  # losses on other texts
     curve: list[tuple[int, float]]
-    found: dict[str, Json]  # bytes of the file, in newer rows
-    run: dict[str, Json]
+    found: Found
+    run: RunRecord
 
 
-class ScalePoint(TypedDict):
-    """Runs at one scale of Q and K, over seeds; differences are from scale 1."""
+class Losses(TypedDict):
+    """Runs with the same settings, over seeds."""
 
-    scale: float
     seeds: list[int]
     best_validation_loss: Spread
-    best_validation_loss_difference: Pair | None
     final_validation_loss: Spread
+    also: NotRequired[dict[str, Spread]]  # on other texts
+
+
+class ScalePoint(Losses):
+    """Runs at one scale of Q and K; differences are from scale 1."""
+
+    scale: float
+    best_validation_loss_difference: Pair | None
     final_validation_loss_difference: Pair | None
-    also: dict[str, Spread]
     deviation: NotRequired[float]  # of the weights of Q and K
 
 
@@ -52,18 +58,26 @@ class Lowest(TypedDict):
     one_seed: list[float] | Literal["all"]
 
 
+class TextSettings(TypedDict):
+    """The plan of a figure on text."""
+
+    figure: str
+    schedule: ScheduleName
+    models: dict[str, int]
+
+
 class TextResult(TypedDict):
     """What every figure on text has in its result."""
 
-    config: Json
+    config: TextSettings
     text: dict[str, str]
     runs: int
     missing: list[str]
 
 
-def tokens_of(config: Json) -> int:
+def tokens_of(config: RunSettings) -> int:
     """Return how many tokens a run learned from."""
-    return int(config["steps"] * config["sequences"] * config["length"])
+    return config["steps"] * config["sequences"] * config["length"]
 
 
 def by_seed(rows: Iterable[RunRow], measure: Measure) -> dict[int, float]:

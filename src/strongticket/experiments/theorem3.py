@@ -23,9 +23,9 @@ from strongticket.experiments import curves, tasks
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import draw_of_norm_one, draw_tokens, read_attention
-from strongticket.experiments.tasks import Rows, SourceConfig, Task, derive_seed
-from strongticket.files import Json
+from strongticket.experiments.targets import Weights, draw_of_norm_one, draw_tokens, read_attention, weights_of
+from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Task, derive_seed
+from strongticket.models.attention import Attention
 from strongticket.ops.subset_sum import Effort
 
 TOKENS = 5
@@ -75,14 +75,41 @@ class Point(curves.Width):
     predicted: tuple[float, float]  # lower and upper bound of that chance with equal blocks
 
 
-class Result(TypedDict):
-    """The parts of `result.json` that are shown."""
+class Made(Weights, Indexed):
+    """A target as the result file has it."""
 
-    config: Json
-    targets: list[Json]
-    theorem: dict[str, Json]
+
+class Required(TypedDict):
+    """The width that one variant of the theorem requires, and what it is computed from."""
+
+    width: int
+    failure: float
+    constants: Mapping[str, float]
+
+
+class Counts(TypedDict):
+    """What is found with one assignment of units."""
+
+    theorem: dict[str, Required]  # by variant
+    violations: int
     chances: list[Point]
-    adaptive: Json
+
+
+class Settings(curves.Settings):
+    """The settings that captions name."""
+
+    n_heads: int
+    d_model: int
+    input_norm: float
+    tol: float
+
+
+class Result(Counts):
+    """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
+
+    config: Settings
+    targets: list[Made]
+    adaptive: Counts
 
 
 def configure(options: Options) -> Config:
@@ -97,16 +124,16 @@ def configure(options: Options) -> Config:
     return following(config, options, coordinates=coordinates, sources=40, widths=(32, 48, 64, 80))
 
 
-def make_target(config: Config, index: int) -> Json:
+def make_target(config: Config, index: int) -> Made:
     """Draw an attention whose matrices have spectral norm 1."""
     generator = torch.Generator().manual_seed(derive_seed(config.seed, "attention", index))
     d, n = config.d_model, config.key_width
     shapes = {"query": (d, n), "key": (d, n), "value": (d, n), "output": (n, d)}
     weights = {part: draw_of_norm_one(generator, config.n_heads, *shape) for part, shape in shapes.items()}
-    return {"index": index, **{part: weight.tolist() for part, weight in weights.items()}}
+    return {"index": index, **weights_of(Attention(**weights))}
 
 
-def run_task(task: Task[Config]) -> Rows:
+def run_task(task: Task[Config, Made]) -> Rows:
     """Prune each source into the target, and measure its worst error on the inputs."""
     config, target = task.config, read_attention(task.target)
     x = draw_tokens(config.inputs, TOKENS, config.d_model, config.input_norm, derive_seed(config.seed, "inputs"))
@@ -118,11 +145,11 @@ def run_task(task: Task[Config]) -> Rows:
     return {"target": task.target["index"], "width": task.width, "sources": tasks.columns(rows)}
 
 
-def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]) -> dict[str, Json]:
+def summarize_rows(config: Config, targets: Sequence[Made], rows: Sequence[Rows]) -> Counts:
     """Count failures at each width, and compute the theorem's width."""
     points = [_count(config, target, n, rows) for target in targets for n in config.widths]
     sizes = {"d_model": config.d_model, "d_out": config.d_model, "n_heads": config.n_heads}
-    theorem = {}
+    theorem: dict[str, Required] = {}
     for variant in ("tight", "paper"):
         bound = attention_bound(**sizes, input_norm=config.input_norm, variant=variant)
         # One width for keys and values, as in the sources.
@@ -132,7 +159,7 @@ def summarize_rows(config: Config, targets: Sequence[Json], rows: Sequence[Rows]
     return {"theorem": theorem, "violations": sum(point["violations"] for point in points), "chances": points}
 
 
-def _count(config: Config, target: Json, width: int, rows: Sequence[Rows]) -> Point:
+def _count(config: Config, target: Made, width: int, rows: Sequence[Rows]) -> Point:
     sources = tasks.sources_of(rows, target["index"], width)
     plan = plan_attention(read_attention(target).merged(), width, width, config.init, config.blocks)
     failures = asdict(count_failures(sources["certificate"], config.tol))
@@ -169,12 +196,13 @@ def describe(result: Result) -> Section:
     enough = {name: _enough(points) for name, points in first.items()}
     least = min((n for n in enough.values() if n is not None), default=None)
     asks = f"Theorem 3 requires width {theorem['paper']['width']}"
+    title = asks if least is None else f"{asks}; here {least} is enough for {share(1 - FEW)} of sources"
     chart = Chart(
-        title=asks if least is None else f"{asks}; here {least} is enough for {share(1 - FEW)} of sources",
+        title=title,
         caption=f"Target untrained, {config['n_heads']} heads, d = {config['d_model']}, norms 1; a source fails if its "
         f"certificate for inputs of norm at most {config['input_norm']:g} is above {config['tol']:g}. "
-        f"{config['sources']} sources per width, init {config['init']}; bars: Clopper-Pearson, 95 %. Pointing down: "
-        f"none failed; the upper end of the interval.{curves.ADAPTIVE}",
+        f"{curves.sources_in_words(config)}; bars: Clopper-Pearson, 95 %. Pointing down: none "
+        f"failed; the upper end of the interval.{curves.ADAPTIVE}",
         views=(view,),
         tables=[
             _table(f"{name}, width by width, target {target['index']}", curves.of_target(points, target["index"]))
@@ -185,7 +213,7 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="theorem3",
         name="Theorem 3",
-        title="Theorem 3: how often a random attention is too narrow",
+        title="Theorem 3 requires more width than is needed" if least and least < asked else asks,
         lead=f"The theorem gives one width for all targets of this size: {theorem['paper']['width']} "
         f"({theorem['tight']['width']} by tighter lemmas), if its unknown constant is the least possible. "
         f"For this target, {enough_in_words(enough)}. Where "
