@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
+from tests.pages import ROOT, table_under
 from typer.testing import CliRunner
 
 from strongticket.bench.rules import digits, make, run_task, tasks_of
@@ -29,6 +31,21 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "time / sorting" in told.stdout
     assert all(rule in told.stdout for rule in RULES)
     return folder
+
+
+def test_the_documented_accuracies_are_those_of_the_rows() -> None:
+    found: dict[tuple[str, float], list[dict[str, float]]] = {}
+    for row in rows_of(ROOT / "results" / "rules", "rules"):
+        if row["network"] == "48-24":
+            found.setdefault((str(row["rule"]), float(str(row["density"]))), []).append(row)  # type: ignore[arg-type]
+    head, _, *lines = table_under(ROOT / "docs" / "rules.md", "What they reach")
+    assert [line[0].partition(" ")[0] for line in lines] == [*RULES]
+    for name, *numbers, size in lines:
+        for density, shown in zip(head[1:-1], numbers, strict=True):
+            accuracies = [row["accuracy"] for row in found[name.partition(" ")[0], float(density)]]
+            assert f"{100 * mean(accuracies):.1f}" == shown, (name, density)
+            assert len(accuracies) == 5
+        assert f"{mean(row['bytes'] for row in found[name.partition(' ')[0], 0.5]):,.0f}" == size
 
 
 def test_every_rule_has_a_row(done: Path) -> None:

@@ -1,6 +1,8 @@
 import inspect
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -272,13 +274,17 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
     np.save(tmp_path / "complex.npy", np.array([[0.6, 0.8j]]))
     save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
+    save_file({"x": samples.to(torch.complex64)}, tmp_path / "complex.safetensors")
     (tmp_path / "text.npy").write_text("0.6 0.8")
+    os.mkfifo(tmp_path / "pipe.npy")
     for arguments, code, message in (
         (("wide.npy",), 1, "samples must be (..., 2) with at least one input; got (2, 3)."),
         (("nan.npy",), 1, "samples must be finite; entry (0, 1) is nan."),
         (("words.npy",), 1, "samples must be a .npy file of numbers"),
         (("text.npy",), 1, "samples must be a .npy file of numbers"),
         (("complex.npy",), 1, "samples must be a .npy file of numbers"),
+        (("complex.safetensors",), 1, "samples must be real numbers; got torch.complex64."),
+        (("pipe.npy",), 1, "not a regular file: "),
         (("two.safetensors",), 1, "samples must be one tensor; the file has 2."),
         (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
     ):
@@ -288,6 +294,35 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
     assert "--samples is for --target" in run("verify", path, "--samples", tmp_path / "x.npy").stderr
     assert "--radius is for --samples" in run("verify", path, "--target", tmp_path, "--radius", 1).stderr
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "x"], ["report"], ["verify", "x", "--target"]])
+def test_names_in_complaints_about_arguments_cannot_drive_the_terminal(
+    run: Run, arguments: list[str], ticket_file: Path, tmp_path: Path
+) -> None:
+    """The complaints are printed by typer itself: here about a folder, one argument too many, and a missing file."""
+    hostile = tmp_path / "a\x1b]0;owned\x07\x9b31m\u202e\nforged"
+    if arguments[0] == "show":
+        hostile.mkdir()
+    done = run(*(ticket_file if word == "x" else word for word in arguments), hostile)
+    assert done.returncode == 2
+    assert not re.search("^forged", done.stdout + done.stderr, re.MULTILINE)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout + done.stderr)
+    assert "x1b]0;owned" in done.stderr
+
+
+def test_names_cannot_look_like_lines_of_a_command(run: Run, ticket_file: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "a.ticket: ok\nb.ticket"
+    shutil.copy(ticket_file, hostile)
+    folder = tmp_path / "out\nforged: ok"
+    for arguments in (("verify", hostile), ("show", hostile), ("export", hostile, "--out", folder)):
+        done = run(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert not re.search("^b.ticket|^forged", done.stdout + done.stderr, re.MULTILINE)
+        assert len(done.stdout.splitlines()) == 1 or arguments[0] == "show"
+    page = run("report", hostile, "--out", tmp_path / "page\nforged.html")
+    assert "forged" in page.stdout
+    assert not re.search("^b.ticket|^forged", page.stdout + page.stderr, re.MULTILINE)
 
 
 def test_export_writes_plain_weights(run: Run, ticket_file: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.pretrained.small_models import (
     output_of,
     randomize,
     small,
+    what,
 )
 from tests.waiting import wait_until
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -37,6 +38,7 @@ from transformers import (
     AutoModelForCausalLM,
     Dinov2Config,
     ElectraConfig,
+    FalconConfig,
     GPTJConfig,
     MixtralConfig,
     Phi3Config,
@@ -192,14 +194,14 @@ def test_bad_input_is_one_line_and_leaves_nothing(bert: Path, tmp_path: Path, mo
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     broken = copy.deepcopy(small("bert"))
     broken.encoder.layer[1].attention.self.value.weight.data[2, 3] = math.inf
-    unknown = tmp_path / "phi"
+    unknown = tmp_path / "nemotron"
     unknown.mkdir()
-    (unknown / "config.json").write_text(json.dumps({"model_type": "phi", "num_attention_heads": 2}))
+    (unknown / "config.json").write_text(json.dumps({"model_type": "nemotron", "num_attention_heads": 2}))
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     cases = [
         (tmp_path / "nowhere", "x.ticket", "cannot be loaded"),
-        (unknown, "x.ticket", "unknown family 'phi'; known are "),
+        (unknown, "x.ticket", "unknown family 'nemotron'; `strongticket construct --model "),
         (save(broken, tmp_path / "broken"), "x.ticket", "layer 1's value.weight must be finite; entry (2, 3) is inf"),
         (bert, "missing/x.ticket", f"missing/x.ticket cannot be written: there is no folder {tmp_path / 'missing'}."),
         (bert, "notes.txt", "exists and is not this model's ticket"),
@@ -283,6 +285,23 @@ def test_compare_measures_what_attach_gives(bert: Path, text: Path, tmp_path: Pa
         assert row["largest_input"] <= row["input_norm"]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Llama", "its tokenizer cannot be loaded ("),
+        # transformers makes one that knows no word.
+        ("BERT", "the tokenizer knows nothing of '"),
+    ],
+)
+def test_a_model_without_a_tokenizer_cannot_be_compared(name: str, said: str, text: Path, tmp_path: Path) -> None:
+    model = from_zoo(name)
+    construct_pretrained(model, items=4).save(tmp_path / "x.ticket")
+    model.save_pretrained(tmp_path / "model")
+    done = invoke("compare", "--model", tmp_path / "model", "--ticket", tmp_path / "x.ticket", "--text", text)
+    assert isinstance(done.exception, StrongTicketError)
+    assert said in str(done.exception)
+
+
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_certificates_hold_in_float64_for_every_part(family: str, request: pytest.FixtureRequest) -> None:
     """Many items, so that certificates are tight, and float64, so that rounding cannot hide a broken one."""
@@ -322,18 +341,26 @@ def test_compare_of_a_causal_model_gives_loss_and_kl(gpt2: Path, text: Path, tmp
 def test_compare_takes_every_family_that_reads_a_text(name: str) -> None:
     """OPT's MLP, for one, gets its tokens in one list."""
     model = from_zoo(name)
-    ticket = construct_pretrained(model, items=8, what="attention+mlp")
+    ticket = construct_pretrained(model, items=8, what=what(name))
     told = compare(model, ticket, [" ".join(WORDS[: 4 + i]) for i in range(3)], word_tokenizer())
     assert told["tokens"] == 4 + 5 + 6
-    assert {part["part"] for part in told["parts"]} == Target(model, "attention+mlp").parts.keys()
+    assert {part["part"] for part in told["parts"]} == Target(model, what(name)).parts.keys()
     assert all(part["error"] <= part["certified"] for part in told["parts"])
 
 
 def test_a_tokenizer_without_tokens_is_refused() -> None:
     model = small("bert")
     empty = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({"[PAD]": 0}, [])), pad_token="[PAD]")
-    with pytest.raises(StrongTicketError, match="the tokenizer makes no tokens of 'word1 word2'"):
+    with pytest.raises(StrongTicketError, match="the tokenizer knows nothing of 'word1 word2'"):
         compare(model, construct_pretrained(model, items=4), ["word1 word2"], empty)
+
+
+def test_tokens_that_the_model_does_not_have_are_one_line() -> None:
+    model, tokenizer = small("bert"), word_tokenizer()
+    tokenizer.add_tokens(["word99"])
+    with pytest.raises(StrongTicketError, match=r"cannot read what the tokenizer makes .*out of range") as told:
+        compare(model, construct_pretrained(model, items=4), ["word1 word2 word3 word99"], tokenizer)
+    assert "\n" not in str(told.value)
 
 
 def test_compare_refuses_what_does_not_belong_together(bert: Path, gpt2: Path, text: Path, tmp_path: Path) -> None:
@@ -437,7 +464,8 @@ def test_vit_from_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["phi3", "electra", "gptj", "mixtral", "dinov2"])
 def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is printed for a model that no family is known of, from running it without numbers."""
-    monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
+    unknown = {name: family for name, family in families._FAMILIES.items() if name != kind}
+    monkeypatch.setattr(families, "_FAMILIES", unknown)
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2}
     config = {
         "phi3": Phi3Config(**sizes, num_key_value_heads=2, intermediate_size=24, pad_token_id=0),
@@ -448,11 +476,13 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
         "mixtral": MixtralConfig(**sizes, num_key_value_heads=2, intermediate_size=24, num_local_experts=2),
     }[kind]
     reads = {"electra": "encoder", "dinov2": "image"}.get(kind, "causal")
+    made_of = "linear" if kind in ("phi3", "gptj", "mixtral") else "merged"
     model = randomize((AutoModelForCausalLM if reads == "causal" else AutoModel).from_config(config))
     save(model, tmp_path / "model")
     told = invoke("construct", "--model", tmp_path / "model", "--describe")
     assert told.exit_code == 0, told.output
-    assert told.stdout.startswith(f"# unknown family '{kind}'")
+    assert told.stdout.startswith("# A draft, made from what the model does")
+    assert (f"# Note that {kind} has " in told.stdout) == (made_of == "linear")
     (tmp_path / "own.py").write_text(told.stdout)
     assert "what bounds" not in told.stdout
     has_mlp = kind != "mixtral"
@@ -461,9 +491,15 @@ def test_a_skeleton_of_a_family_is_one_that_works(kind: str, tmp_path: Path, mon
     done = invoke("construct", "--model", tmp_path / "model", *what, *options)
     assert done.exit_code == 0, (done.output, done.exception)
     again = invoke("construct", "--model", tmp_path / "model", *what, "--describe").stdout
-    assert again.startswith(f"family {kind}, parts merged, {reads}\n")
+    assert again.startswith(f"family {kind}, parts {made_of}, {reads}\n")
     assert "  attention" in again
     assert ("  mlp.down" in again) == has_mlp
+
+
+def test_a_model_without_linear_maps_has_no_skeleton(tmp_path: Path) -> None:
+    FalconConfig(num_hidden_layers=1).save_pretrained(tmp_path)  # which has linear maps of its own
+    told = invoke("construct", "--model", tmp_path, "--describe")
+    assert str(told.exception).startswith("no draft can be made for a falcon: it has no list of layers")
 
 
 def test_a_dry_run_says_what_it_would_take(bert: Path, tmp_path: Path) -> None:
@@ -520,8 +556,10 @@ def test_a_part_too_large_for_the_memory_is_one_line(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predict, "_free_memory", lambda: 1 << 20)
-    done = invoke("construct", "--model", bert, "--workers", 2, "--out", tmp_path / "x.ticket")
-    assert re.match(
-        r"layer\.0\.attention\.head\.0 needs about .* or 1\.3 GB with 2 at work; 0\.0 GB are free\.",
-        str(done.exception),
-    )
+    for option in (("--out", tmp_path / "x.ticket"), ("--dry-run",)):
+        done = invoke("construct", "--model", bert, "--workers", 2, *option)
+        assert re.match(
+            r"layer\.0\.attention\.head\.0 needs about .* or 1\.3 GB with 2 at work; 0\.0 GB are free\.",
+            str(done.exception),
+        )
+    assert done.stdout.count("\n") == 4  # what it would take elsewhere

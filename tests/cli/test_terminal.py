@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table as RichTable
-from tests.narrow import check_whole
+from tests.narrow import check_whole, printed
 from tests.small_tickets import small_ticket
 
 from strongticket.bench import render as bench
@@ -20,7 +20,7 @@ from strongticket.charts.terminal import show as show_section
 from strongticket.charts.terminal import show_table
 from strongticket.cli import construct
 from strongticket.cli.show import render
-from strongticket.cli.terminal import bar, echo, print_json, print_parts
+from strongticket.cli.terminal import bar, echo, print_json, print_parts, print_wrapped, write
 from strongticket.report.decode import decode_section
 from strongticket.report.find import find
 from strongticket.report.rules import rules_section
@@ -84,21 +84,43 @@ def test_bench_and_compare_keep_their_digits_in_a_narrow_terminal(width: int) ->
         check_whole(show_table(table, width), width)
 
 
-HOSTILE = "a\x1b]0;owned\x07\x9b31m\x7f\r\u202eb"
+@NARROW
+def test_names_of_tensors_are_not_broken(width: int) -> None:
+    file = RESULTS / "fig8" / "mini-masked-scale2.83-seed1.ticket"
+    ticket = Ticket.load(file)
+    shown = printed(render(summarize(ticket, file), file.name, every=True, width=width), width)
+    assert all(f"│ {name} " in shown for name in ticket.tensors)
+    assert ("density" in shown.split("Random tensors")[1].splitlines()[2], "█" in shown) == (True, width >= 80)
+
+
+@NARROW
+def test_output_to_a_pipe_follows_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    print_wrapped("word " * 40)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == 119
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_wrapped("word " * 40)
+    assert max(map(len, capsys.readouterr().out.splitlines())) == width - 1
+
+
+HOSTILE = "a\x1b]0;owned\x07\x9b31m\x7f\r\u202eb\udcff"
 
 
 def test_what_is_printed_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"{HOSTILE}\tc\nd\n")
     echo(f"{HOSTILE}\tc\nd")
     echo(HOSTILE, err=True)
     print_json({HOSTILE: [HOSTILE]})
     out, err = capsys.readouterr()
-    assert out.startswith("a\\x1b]0;owned\\x07\\x9b31m\\x7f\\r\\u202eb\tc\nd\n")
+    escaped = "a\\x1b]0;owned\\x07\\x9b31m\\x7f\\r\\u202eb\\udcff\tc"
+    assert out.startswith(f"{escaped}\nd\n{escaped}\\nd\n")
     assert not re.search(r"[^\n\t -~]", out + err)
     assert json.loads(out[out.index("{") :]) == {HOSTILE: [HOSTILE]}
 
 
 def test_commands_print_in_one_place() -> None:
-    """Only `echo`, `print_json` and `tell` print text, so that no command can forget control characters."""
+    """Only `echo`, `write`, `print_json` and `tell` print text, so that no command can forget control characters."""
     files = [*(ROOT / "src/strongticket/cli").glob("*.py")]
     for file in files:
         tree = ast.parse(file.read_text())

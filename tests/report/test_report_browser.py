@@ -122,7 +122,10 @@ def test_slider_goes_through_the_widths_and_the_difference_vanishes(visit: Visit
     cells = section.locator(".trio svg").nth(1)
     first, targets = cells.inner_html(), section.locator(".trio svg").nth(0)
     shown = targets.inner_html()
-    assert "At width 8" in said.inner_text()
+    assert "At width 8" in said.inner_text(), "the narrowest, where the maps still differ"
+    assert first != shown.replace("Target:", "Ticket:")
+    shades = [float(shade) for shade in re.findall(r'fill-opacity="([.\d]+)"', shown + first)]
+    assert min(shades) < 0.1 < 0.9 < max(shades), "attention is seen against the least and the most of it"
     slider.focus()
     visit.page.keyboard.press("ArrowRight")
     assert "At width 16" in said.inner_text()
@@ -252,12 +255,19 @@ def test_pictures_for_the_docs(browser: Browser, tmp_path: Path, monkeypatch: py
     figure.locator(".plot").focus()
     for _ in range(5):
         visit.page.keyboard.press("ArrowRight")
-    # What the pointer reads stands below the plot, and may reach below the figure.
-    box, tip = figure.bounding_box(), figure.locator(".tip").bounding_box()
-    clip = {**box, "y": box["y"] + visit.page.evaluate("scrollY")}
-    clip["height"] = max(box["height"], tip["y"] + tip["height"] + 12 - box["y"])
+    # What the pointer reads stands below the plot, and may reach below the figure. Both places are read at once, since
+    # the page may still be scrolling to what has the focus.
+    box, tip = visit.page.evaluate(
+        """['#fig4 figure', '#fig4 .tip'].map(each => {
+            const { x, y, width, height } = document.querySelector(each).getBoundingClientRect();
+            return { x: x + scrollX, y: y + scrollY, width, height };
+        })"""
+    )
+    clip = {**box, "height": max(box["height"], tip["y"] + tip["height"] + 12 - box["y"])}
     visit.page.screenshot(path=folder / f"report-figure4{ending}", clip=clip, full_page=True)
-    visit.section("maps").locator("figure").screenshot(path=folder / f"report-maps{ending}")
+    maps = visit.section("maps").locator("figure")
+    maps.locator("input[type=range]").press("ArrowRight")  # the first width at which one sees no difference
+    maps.screenshot(path=folder / f"report-maps{ending}")
     visit.open(tmp_path / "hidden.html").section("ticket-0-hero").locator("canvas").screenshot(
         path=folder / f"report-product{ending}"
     )
@@ -323,6 +333,20 @@ def test_a_tap_shows_the_numbers_until_the_next_one(browser: Browser, full_page:
     box = slider.bounding_box()
     visit.page.touchscreen.tap(box["x"] + box["width"] - 3, box["y"] + box["height"] / 2)
     assert "At width 128" in visit.section("maps").locator(".said").inner_text()
+    # So are the switches, the names of lines, and what is folded.
+    section.get_by_role("button", name="Mean", exact=True).tap()
+    expect(section.locator(".plot > svg")).to_have_attribute("data-view", "Mean")
+    lines = section.locator(".plot > svg .line")
+    before = lines.count()
+    section.locator(".legend button", has_text="the paper’s fit").tap()
+    assert lines.count() == before - 1
+    section.locator("details.numbers summary").tap()
+    expect(section.locator("details.numbers table").first).to_be_visible()
+    narrow = visit.page.evaluate(
+        "[...document.querySelectorAll('button, summary, nav a, label, input[type=range]')]"
+        ".filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"
+    )
+    assert narrow == [], "a finger needs 24 pixels"
     assert visit.complaints == []
     context.close()
 
@@ -399,6 +423,9 @@ def test_formulas_are_typeset_and_hollow_means_one_run(visit: Visit, full_page: 
     shown = json.loads(section.locator("script[type='application/json']").text_content())["views"][0]["series"]
     single = sum(not values for series in shown for values in series["each"])
     assert section.locator(".plot .mark-dot.once").count() == single > 0
+    names = visit.section("frontier").locator(".legend")
+    assert names.locator(".mark-dot.once").count() == names.locator(".mark-dot").count() > 0, "one seed each"
+    assert section.locator(".legend .mark-dot.once").count() == 0, "some points are means"
     for figure in visit.page.locator("#fig7 .plot, #fig8 .plot, #inits .plot").all():
         assert figure.locator("xpath=ancestor::figure").get_by_role("button", name="Log", exact=True).count() == 0
 

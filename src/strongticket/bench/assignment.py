@@ -102,7 +102,7 @@ def products(seeds: int) -> Iterator[dict[str, Any]]:
 
 def shares(repeats: int) -> Iterator[dict[str, Any]]:
     """Construct, prune with units chosen, and prune with the same units given: the choice takes the difference."""
-    for d, items in ((32, 16), (32, 20), (128, 16), (128, 20), (384, 20)):
+    for d, items in ((16, 20), (32, 16), (32, 20), (128, 16), (128, 20), (384, 20)):
         torch.manual_seed(0)
         target = nn.Linear(d, d).weight.detach().double()
         matrices = plan_linear(target, items * d, "theory").products["product"].product.matrices()
@@ -114,16 +114,17 @@ def shares(repeats: int) -> Iterator[dict[str, Any]]:
             "given": partial(prune_product, target, *matrices, seed=0, assignment=owners),
         }
         times = time_alternating(runs, repeats=3 + repeats * D // d, clock=time.process_time)
-        seconds = {name: statistics.median(each) for name, each in times.items()}
-        choice = seconds["chosen"] - seconds["given"]
+        construct = statistics.median(times["construct"])
+        # In pairs, since other work on the machine slows both of a round.
+        choice = statistics.median(a - b for a, b in zip(times["chosen"], times["given"], strict=True))
         yield {
             "case": "time of the choice",
             "d": d,
             "units": items * d,
             "repeats": len(times["construct"]),
             "choice_ms": 1e3 * choice,
-            "construct_ms": 1e3 * seconds["construct"],
-            "share": choice / seconds["construct"],
+            "construct_ms": 1e3 * construct,
+            "share": choice / construct,
         }
 
 
@@ -142,7 +143,7 @@ def check(product: Product, target: Tensor, pruned: Pruned, seed: int) -> None:
 
 def measure(seeds: int) -> Iterator[dict[str, Any]]:
     """Measure errors, then times."""
-    return chain(products(seeds), shares(10 * seeds))
+    return chain(products(seeds), shares(30 * seeds))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@
     python -m strongticket.bench.gpu_pretrained --model llama-1b --layers 1 --device cpu --runs attention+mlp:16
 
 FOLDER is all-MiniLM-L6-v2: config.json, and layers.safetensors with only the layers' tensors; embeddings are not used.
-"llama" is a Llama of 100 million parameters, made from its configuration, and "llama-1b" one of 1.1 billion. First, one
-layer is constructed on the GPU and on the CPU, and the tickets must be equal. On the CPU, the peak is the process's.
-Every row is one construction: seconds until all parts are solved, until the ticket with its weights' digest is ready,
-and for writing the file. The first row of each kind is a warm-up that compiles. To see where the time goes, use `python
--m cProfile -s tottime -m` instead of `python -m`.
+"llama" is a Llama of 100 million parameters, made from its configuration, and "llama-1b" has the sizes of Llama 3.2 1B.
+First, one layer is constructed on the GPU and on the CPU, and the tickets must be equal. On the CPU, the peak is the
+process's. Every row is one construction: seconds until all parts are solved, until the ticket with its weights' digest
+is ready, and for writing the file. The first row of each kind is a warm-up that compiles. To see where the time goes,
+use `python -m cProfile -s tottime -m` instead of `python -m`.
 """
 
 import hashlib
@@ -43,11 +43,12 @@ LLAMAS: dict[str, dict[str, Any]] = {
     },
     "llama-1b": {
         "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 22,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
         "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "vocab_size": 32_000,
+        "num_key_value_heads": 8,
+        "vocab_size": 128_256,
+        "tie_word_embeddings": True,
     },
 }
 

@@ -34,15 +34,27 @@ def slow_rows(n: int, rows: int) -> dict[str, Tensor]:
     slow["equal, then random"] = torch.where(place < n // 2, 0.3, normal)
     slow["1, then tiny"] = torch.where(place < n // 2, 1.0, 1e-8 * normal)
     slow["one huge"] = torch.where(place == n // 2, 1e15, normal)
-    slow["two huge, cancelling"] = torch.where(place == 0, 1e12, torch.where(place == n - 1, -1e12, normal))
+    for huge in (1, 2):
+        ends = torch.where(place < huge, 1e13 * sign, torch.where(place >= n - huge, -1e13 * sign.flip(1), normal))
+        slow[f"{2 * huge} huge, cancelling"] = ends
+    slow["four huge, then equal"] = torch.where(place < 4, 1e15 * normal.half().double(), 0.3)
+    for start in (n // 2 + 1, n - 2):
+        huge_there = (place == start) | (place == start + 1)
+        slow[f"1 +- 1e-05, huge at {start}"] = torch.where(huge_there, 1e13 * (-1) ** place, 1 + 1e-5 * normal)
+    slow["pairs"] = normal.repeat_interleave(2, dim=1)[:, :n]
+    slow["cancelling pairs"] = slow["pairs"] * (-1) ** place
+    slow["float16"] = normal.half().double()
     return slow
 
 
 def targets_for(items: Tensor) -> Iterator[Tensor]:
-    """Targets (rows,): the sum of every other item, one just beside it, one a little farther, and half of all."""
+    """Targets (rows,): the sum of every other item, just beside, a little farther, half of all, near 0, all but one."""
+    largest = items.abs().amax(dim=1)
     for beside in (0.0, 1e-12, 1e-3):
-        yield items[:, ::2].sum(dim=1) + beside * items.abs().amax(dim=1)
+        yield items[:, ::2].sum(dim=1) + beside * largest
     yield items.sum(dim=1) / 2
+    yield 1e-9 * largest
+    yield items[:, 1:].sum(dim=1)
 
 
 def check(targets: Tensor, items: Tensor) -> None:
@@ -72,4 +84,4 @@ def measure(items: tuple[int, ...], repeats: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    run_script(__doc__, measure, op="worst_rows", out=None, items=tuple(range(12, 33, 2)), repeats=5)
+    run_script(__doc__, measure, op="worst_rows", out=None, items=tuple(range(12, 33)), repeats=5)

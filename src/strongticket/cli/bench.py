@@ -10,7 +10,16 @@ import typer
 from strongticket.bench.settings import DecodeSettings, PensiaSettings, RulesSettings, SearchSettings, SubsetSumSettings
 from strongticket.cli.help_page import Command, Group
 from strongticket.cli.options import AsJson, chosen_device, option, with_settings
-from strongticket.cli.terminal import bad_usage, echo, print_json, print_section, print_table, say_error, say_stopped
+from strongticket.cli.terminal import (
+    bad_usage,
+    echo,
+    print_json,
+    print_section,
+    print_table,
+    say_error,
+    say_stopped,
+    write,
+)
 from strongticket.environment import environment
 
 if TYPE_CHECKING:
@@ -72,7 +81,7 @@ def subset_sum_command(
             figure=str(drawn) if drawn else None,
         )
     elif as_markdown:
-        echo(render.comparison_markdown(comparisons))
+        write(f"{render.comparison_markdown(comparisons)}\n")
     else:
         print_table(render.comparison_table(comparisons, f"Subset sums, {settings.device}, {_threads(settings)}"))
         for comparison in comparisons:

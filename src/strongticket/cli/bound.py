@@ -9,7 +9,7 @@ import typer
 
 from strongticket.cli.help_page import Command, Group
 from strongticket.cli.options import NEEDED, AsJson, flag_of, option, set_signature
-from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_error
+from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, print_wrapped, say_error
 
 if TYPE_CHECKING:
     from strongticket.bounds import Bound, Stack
@@ -285,14 +285,15 @@ def _print_answer(stack: "Stack", variant: str | None, error: float, widths: lis
     failure = stack.failure(widths)
     echo(f"  {'error, at most':<18}{f'{error:.4g}':>12}   except with probability {failure:.2g}")
     sums = sum(line.sums for part in stack.parts for line in part.requirements)
-    echo(
+    print_wrapped(
         f"Note: the probability is over the draw of the random weights: exp(-items / C), added up over all {sums:,} "
         "subset sums."
     )
     for note in stack.notes:
-        echo(f"Note: {note}")
+        print_wrapped(f"Note: {note}")
     constants = ", ".join(f"{C:g} for {name}" for name, C in stack.constants.items())
-    echo(f"Note: the constant C is assumed: {constants}. Its true value is not known (docs/theory.md, section 6).")
+    unknown = "Its true value is not known (docs/theory.md, section 6)."
+    print_wrapped(f"Note: the constant C is assumed: {constants}. {unknown}")
 
 
 def _refuse_silent(stack: "Stack", widths: list[dict[str, int]]) -> NoReturn:

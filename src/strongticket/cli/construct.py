@@ -13,7 +13,7 @@ from strongticket.cli.options import (
     load_families,
     option,
 )
-from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_stopped, tell
+from strongticket.cli.terminal import bad_usage, echo, print_json, print_table, say_stopped, tell, write
 from strongticket.errors import StrongTicketError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from strongticket.charts.parts import Table
+    from strongticket.pretrained.compare import Compared
     from strongticket.tickets.ticket import Ticket
 
 
@@ -106,35 +107,31 @@ def construct(
 def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, device: str, workers: int) -> None:
     """Print the parts of a model, or the time and size of its construction, without loading its weights."""
     from strongticket.pretrained import describe as words
-    from strongticket.pretrained.families import family_of
+    from strongticket.pretrained.families import is_known
     from strongticket.pretrained.load import load_skeleton
     from strongticket.pretrained.predict import check_memory, predict, seconds_of
     from strongticket.pretrained.target import Target
 
     skeleton = load_skeleton(model)
-    try:
-        family_of(skeleton.config, parts)
-    except StrongTicketError as error:
-        if not describe:
-            raise
-        echo(f"# {error}\n# This is a draft, made from what the model does; check it against the model's source.")
-        echo(words.skeleton(skeleton), nl=False)
+    if describe and not is_known(skeleton.config):
+        write(words.skeleton(skeleton))
         return
     target = Target(skeleton, what, parts)
     if describe:
-        echo(f"family {target.model_type}, parts {parts}, {target.family.kind}")
+        made_of = "linear" if target.family.linear else parts
+        echo(f"family {target.model_type}, parts {made_of}, {target.family.kind}")
         for line in words.describe(target):
             echo(line)
         return
     pieces = [piece for part in target.pieces(items, 0, device=device).values() for piece in part]
     predicted = predict(pieces)
-    check_memory(predicted, device, workers)
     seconds = seconds_of(pieces) / workers
     echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
     echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
     echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
     piece = f"{predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
     echo(f"extra memory: {piece}, per worker, and the ticket's own size")
+    check_memory(predicted, device, workers)
 
 
 def _duration(seconds: float) -> str:
@@ -239,7 +236,7 @@ def compare(
         print_table(table)
 
 
-def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
+def _comparison_lines(result: "Compared") -> "Iterator[str]":
     yield f"{result['texts']:,} sentences, {result['tokens']:,} tokens; the ticket {result['mode']}"
     if result["cut"]:
         yield f"{result['cut']:,} of the sentences are longer than {result['most_tokens']} tokens and were cut to that"
@@ -255,7 +252,7 @@ def _comparison_lines(result: dict[str, Any]) -> "Iterator[str]":
     )
 
 
-def _comparison_tables(result: dict[str, Any]) -> "Iterator[Table]":
+def _comparison_tables(result: "Compared") -> "Iterator[Table]":
     from strongticket.charts.parts import table_of
 
     distances = {"layer": "{layer}", "mean": "{mean_distance:.2e}", "largest": "{largest_distance:.2e}"}

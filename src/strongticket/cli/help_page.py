@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from strongticket.cli.terminal import one_line
+
 _WORDS = {"int": "N", "float": "X", "str": "TEXT", "file": "FILE", "dir": "DIR", "path": "PATH"}
 # pydantic's words, which newer releases of typer show, and click's.
 _COMPLAINTS = {
@@ -48,12 +50,12 @@ class Command(TyperCommand):
             formatter.write_text("\b\n" + folded(self.epilog or "", formatter.width - formatter.current_indent))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; errors are reworded in plain English."""
+        """Read the arguments; errors are reworded in plain English, without control characters of file names."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             if isinstance(message := getattr(error, "message", None), str):
-                error.message = plain_complaint(message)  # type: ignore[attr-defined]
+                error.message = one_line(plain_complaint(message))  # type: ignore[attr-defined]
             raise
 
     def invoke(self, ctx: Any) -> Any:

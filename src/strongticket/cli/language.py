@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from strongticket.cli.options import AsJson, TicketFile, chosen_device, device_option, option
-from strongticket.cli.terminal import bad_usage, echo, print_json, tell
+from strongticket.cli.terminal import bad_usage, echo, print_json, tell, write
 
 if TYPE_CHECKING:
     from strongticket.learn.evaluate import Evaluation
@@ -154,9 +154,9 @@ def generate(
         memory = {"weight_bytes": weight_bytes(model), "peak_bytes": peak_memory(place)}
         print_json({**written, "run": chosen, **pace.as_json(), **memory})
         return
-    echo(prompt, nl=False)
+    write(prompt)
     for piece in pieces:
-        echo(piece, nl=False)
+        write(piece)
     echo()
     where = "GPU memory" if place == "cuda" else "the process"
     echo(

@@ -18,7 +18,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import console, echo, print_json, print_parts, say_error, tell
+from strongticket.cli.terminal import console, echo, print_json, print_parts, say_error, tell, write
 from strongticket.errors import StrongTicketError
 
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
@@ -42,8 +42,8 @@ def _print_version(asked: bool) -> None:
 
 # No line is longer than the narrowest terminal that people use.
 FIRST = """\
-Find the network already inside a random one:
-a seed and a bit per weight, no weight is trained.
+Find the network already inside a random one, stored as a
+seed and about one bit per weight; no weight is trained.
 
 Five things to do first (1 and 2 take a minute or two):
   1. See the paper's main result: pruned random attention
@@ -78,12 +78,12 @@ def options(
         option("Print the version and exit.", "--version", "-V", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Find the network already inside a random one: a seed and a bit per weight, no weight is trained.
+    """Find the network already inside a random one, stored as a seed and about one bit per weight.
 
     Run without a command, it shows five things to do first.
     """
     if context.invoked_subcommand is None:
-        echo(FIRST)
+        write(f"{FIRST}\n")
 
 
 def show(

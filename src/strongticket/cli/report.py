@@ -13,7 +13,9 @@ from strongticket.errors import StrongTicketError
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR", show_default=False, help="Folders with results or tickets, or single files."),
+        typer.Argument(
+            metavar="DIR", exists=True, show_default=False, help="Folders with results or tickets, or single files."
+        ),
     ],
     out: Annotated[Path, option("The page to write.", dir_okay=False)] = Path("report.html"),
     as_json: AsJson = False,
@@ -25,9 +27,6 @@ def report(
     from strongticket.progress import count_bar
     from strongticket.report import write_report
 
-    for path in paths:
-        if not path.exists():
-            raise typer.BadParameter(f"{path} does not exist.", param_hint="DIR")
     with count_bar("report") as progress:
         summary = write_report(paths, out, progress)
     sections = summary["sections"]

@@ -82,7 +82,7 @@ def reproduce(
     """Reproduce the paper's figures, or a variant of your own.
 
     Each figure gets result.json, run.json, a PNG and an SVG in OUT/FIGURE. fig4 to scans take minutes on two cores;
-    from fig7 on, a GPU is needed. --quick shows any of them at work.
+    from fig7 on, runs need a GPU. --quick shows any of them at work.
 
     Ctrl-C keeps what is done; the same command resumes. The numbers do not depend on --workers or --dask.
     """

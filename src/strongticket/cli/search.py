@@ -21,6 +21,7 @@ from strongticket.environment import command_line
 from strongticket.experiments.budget import config_of, known_tickets, recommend
 from strongticket.learn.config import EPOCHS, MACHINE, SCHEDULE, STEPS_PER_EPOCH, RunConfig
 from strongticket.learn.policy import Policy
+from strongticket.learn.result import RunResult
 from strongticket.learn.rules import RULES
 from strongticket.models.gpt2_sizes import gpt2_config
 
@@ -207,7 +208,7 @@ def _run_seeds(
             print_json({"runs": results})
 
 
-def _report(folder: Path, result: dict[str, Any]) -> None:
+def _report(folder: Path, result: RunResult) -> None:
     found, nonzero = result.get("found") or {}, result["nonzero"]
     echo(
         f"{folder}: best validation loss {result['best_validation_loss']:.4f} at step {result['best_step']}, "
@@ -221,7 +222,5 @@ def _report(folder: Path, result: dict[str, Any]) -> None:
     elif not (file := folder / name).exists():
         echo(f"{file}: no longer there; to run again, choose another --out.")
     else:
-        # Runs of earlier releases did not record this.
-        kind = found.get("strength") or ("strong" if found.get("strong") else "not strong: it has trained tensors")
-        more = f", {kind}, identity {found['identity']}" if "ticket" in found else ""
+        more = f", {found['strength']}, identity {found['identity']}" if "ticket" in found else ""
         echo(f"{file}: {file.stat().st_size:,} bytes{more}")

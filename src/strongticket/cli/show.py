@@ -17,6 +17,7 @@ from strongticket.tickets.summary import Summary, mask_words
 from strongticket.tickets.tensors import Certificate
 
 _ROWS_SHOWN = 20
+_BARS_FROM = 80  # columns of the terminal
 _VALUE_SHOWN = 60
 _NAME_SHOWN = 20
 _DIGEST_SHOWN = 16
@@ -30,7 +31,14 @@ def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only:
     yield from _facts(summary, every, width)
     yield ""
     tensors = [
-        (t.name, _shape(t.shape), t.distribution, mask_words(t.mask), f"{t.scale:.4g}", _density(t.density, ascii_only))
+        (
+            t.name,
+            _shape(t.shape),
+            t.distribution,
+            mask_words(t.mask),
+            f"{t.scale:.4g}",
+            _density(t.density, ascii_only, width),
+        )
         for t in summary.ticket.tensors.values()
     ]
     columns = ("name", "shape", "distribution", "mask", "scale", "density")
@@ -110,8 +118,9 @@ def _shape(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape)) or "scalar"
 
 
-def _density(value: float, ascii_only: bool) -> str:
-    return f"{bar(value, ascii_only=ascii_only)} {value:6.4f}"
+def _density(value: float, ascii_only: bool, width: int) -> str:
+    drawn = f"{bar(value, ascii_only=ascii_only)} " if width >= _BARS_FROM else ""  # names need the room more
+    return f"{drawn}{value:6.4f}"
 
 
 def _cell(value: object) -> str:

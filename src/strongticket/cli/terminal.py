@@ -1,6 +1,8 @@
 """Output shared by all commands: results on stdout, errors in one line on stderr."""
 
 import json
+import os
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,17 +18,25 @@ if TYPE_CHECKING:
 
 STOPPED = "Stopped; the same command resumes."
 # All control characters but tab and line end, and those that reorder the text around them.
-_HOSTILE = (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL = (*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+# Lone surrogates stand for the bytes of a file's name that are not UTF-8; most terminals' encodings refuse them.
+_HOSTILE = (*_CONTROL, *range(0xD800, 0xE000))
 _SPELLED = {code: chr(code).encode("unicode_escape").decode() for code in _HOSTILE}
 _SPELLED_IN_JSON = {code: f"\\u{code:04x}" for code in _HOSTILE}
 
 
-def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text with control characters spelled out: names come from files, and models may write any byte.
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print a line with control characters spelled out: names come from files, and models may write any byte.
 
-    Commands print with this alone; tables go through `print_parts`, whose cells are spelled out, too.
+    Line ends are spelled out, too, or the name of a file could look like lines of the command's own. Commands print
+    with this and `write` alone; tables go through `print_parts`, whose cells are spelled out, too.
     """
-    typer.echo(spelled_out(str(text)), err=err, nl=nl)
+    typer.echo(one_line(str(text)), err=err)
+
+
+def write(text: str) -> None:
+    """Print text of several lines, or a piece of one, as it is but for the characters that control a terminal."""
+    typer.echo(spelled_out(text), nl=False)
 
 
 def spelled_out(text: str) -> str:
@@ -34,13 +44,24 @@ def spelled_out(text: str) -> str:
     return text.translate(_SPELLED)
 
 
+def one_line(text: str) -> str:
+    """Escape line ends, too."""
+    return spelled_out(text).replace("\n", "\\n")
+
+
 def console() -> Console:
-    """Return stdout, wide enough for a whole table if it is not a terminal.
+    """Return stdout; if it is no terminal and COLUMNS is not set, wide enough for a whole table.
 
     Brackets are printed as they are, since names in files may contain them.
     """
     stdout = Console(highlight=False, markup=False)
-    return stdout if stdout.is_terminal else Console(width=120, highlight=False, markup=False)
+    known = stdout.is_terminal or "COLUMNS" in os.environ
+    return stdout if known else Console(width=120, highlight=False, markup=False)
+
+
+def print_wrapped(text: str) -> None:
+    """Print a paragraph in lines no longer than the terminal."""
+    write(f"{textwrap.fill(text, console().width, break_on_hyphens=False, break_long_words=False)}\n")
 
 
 def print_parts(parts: "Iterable[RichTable | str]") -> None:
@@ -48,7 +69,7 @@ def print_parts(parts: "Iterable[RichTable | str]") -> None:
     stdout = console()
     for part in parts:
         if isinstance(part, str):
-            echo(part)
+            write(f"{part}\n")
         else:
             stdout.print(part)
 

@@ -27,7 +27,7 @@ def watched_runs(title: str) -> Iterator[tuple[Begin, Watch, Callable[[str], Non
             bar.update(task, completed=done, total=total, description=name)
 
         def watch(moment: Moment) -> None:
-            step = f"step {moment.step} of {moment.steps}"
+            step = f"step {moment.step:,} of {moment.steps:,}"
             bar.update(task, description=f"{step}, {run}, {describe(moment)}")
             lines.note(*count, f"{run}, {step}, {describe(moment, densities=False)}")
             if bar.disable and moment.validated == moment.steps:

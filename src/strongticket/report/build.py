@@ -45,8 +45,8 @@ def build_sections(found: Found, progress: Progress = lambda done, total: None) 
         for other in twins_of(result, found.results[place + 1 :]) if made else ():
             repeated.add(other.path)
             apart = in_words(result, other)
-            found.leave_out(other.path, f"has the same settings as {result.path}, which is shown. {apart}")
-            made = [replace(section, origin={**section.origin, str(other.path): apart}) for section in made]
+            found.leave_out(other.path, f"has the same settings as {result.path}, which is shown: {apart}")
+            made = [replace(section, lead=f"{section.lead}\n\nCompared with {other.path}: {apart}") for section in made]
         sections += made
     certified = {result.path: result for result in shown if "widths" in result.content}
     sections += _joint_section(certified, found, certificate_section)

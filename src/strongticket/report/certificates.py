@@ -22,16 +22,16 @@ def certificate_section(results: Sequence[Result]) -> Section:
     for result, figure in zip(results, figures, strict=True):
         name, plan = _name(result), load_figure(str(result.config["figure"])).plan
         assert isinstance(plan, Constructions)
-        ways = {name: figure.widths} | ({f"{name}, adaptive": figure.adaptive.widths} if figure.adaptive else {})
-        for way, points in ways.items():
+        for way, points in ((name, figure.widths), (f"{name}, adaptive", figure.adaptive.widths)):
             groups = [(point.width, *plan.outcomes(point.sources)) for point in points]
             views.append(_view(way, groups))
             tables.append(_table(way, groups))
             total += sum(len(worst) for _, worst, _ in groups)
         violations += figure.violations
     none = "No measured error exceeds its certificate"
+    title = f"{violations} of {total:,} errors exceed their certificates" if violations else none
     chart = Chart(
-        title=f"{violations} of {total:,} errors exceed their certificates" if violations else none,
+        title=title,
         caption="Each dot is one source: the largest error of any token on any test input, against the error its "
         f"certificate allows. {violations} of {total:,} lie above the line by more than rounding can explain, "
         f"{number(max(figure.rounding for figure in figures))}.",
@@ -41,7 +41,7 @@ def certificate_section(results: Sequence[Result]) -> Section:
     return Section(
         anchor="certificate",
         name="Certificate",
-        title="Is the certificate kept?",
+        title=title,
         lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",

@@ -35,7 +35,7 @@ def decode_section(path: Path, rows: Rows) -> Section:
     return Section(
         anchor="decode",
         name="Run from bits",
-        title="Writing text from bits",
+        title="GPT-2 writes text from its bits",
         lead="A GPT-2 of signed constants, half of them dropped, run from its bits and as floats in torch. All compute "
         "the same network: their logits were checked against float64 before anything was timed.",
         finding=found,
@@ -91,7 +91,8 @@ def _says(place: Place, rows: Sequence[Decoding]) -> str:
     if not bits:
         return ""
     row = max(bits, key=lambda row: row.weights)
-    return f"{sentence(_words(place))}: {row.times_float32:.1f} times as many tokens from bits as from float32"
+    gain = f"GPT-2 {row.model} writes {row.times_float32:.1f} times as many tokens from bits as from float32"
+    return f"{sentence(_words(place))}: {gain}"
 
 
 def _millions(row: Decoding) -> float:

@@ -250,7 +250,7 @@ _KINDS: tuple[tuple[str, Any], ...] = (
 
 
 def _take_rows(path: Path, found: Found) -> None:
-    lines, rows = _lines(path), list[Json]()
+    lines, rows = _lines(path), list[dict[str, object]]()
     for line in lines:
         with suppress(UnreadableError):
             rows += [row] if isinstance(row := _parse(line), dict) else []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 from strongticket.charts.parts import (
     SERIES,
@@ -41,7 +41,7 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
     name, _, package = model.partition(" (")
     source = f"The weights are those of {package.rstrip(')')}. " if package else ""
     chart = Chart(
-        title=f"{name} and its tickets on the same text",
+        title=_message(name, runs),
         caption=f"{last.texts:,} texts, {last.tokens:,} tokens. Parts: the largest error of each on its inputs in the "
         "original, against its certificate, which holds for all inputs up to a norm.",
         views=(*_views(runs), _part_view(runs)),
@@ -58,6 +58,18 @@ def _section(model: str, runs: Sequence[Pretrained], where: Mapping[str, str]) -
         blocks=(chart,),
         origin=where,
     )
+
+
+def _message(name: str, runs: Sequence[Pretrained]) -> str:
+    """Say whether more items always bring the ticket closer."""
+    closer = all(
+        more.compare.largest_difference < few.compare.largest_difference
+        for few, more in pairwise(runs)
+        if few.what == more.what
+    )
+    if len({run.items for run in runs}) > 1 and closer:
+        return f"More items per entry bring the ticket closer to {name}"
+    return f"{name} and its tickets on the same text"
 
 
 # Values against items, by the view's name and axis and the line's name and dash; shown if every run has them.

@@ -17,7 +17,7 @@ def draw_product(ticket: Ticket) -> Matrix | None:
     d_out, d_in = product.shape
     rows = [(str(i + 1), *(number(value) for value in row)) for i, row in enumerate(product.tolist())]
     return Matrix(
-        title="What the ticket computes",
+        title="Two pruned random matrices multiply to this",
         caption=f"The product of the two masked matrices, {d_out} × {d_in}. Each entry is a sum of the products of "
         "random weights that the masks keep. Bluer cells are larger.",
         values=[[float(f"{value:.4g}") for value in row] for row in product.tolist()],

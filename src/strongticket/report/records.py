@@ -4,8 +4,6 @@ import functools
 import types
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from strongticket.files import Json
-
 T = TypeVar("T")
 _NONE: dict[str, Any] = {}
 _EMPTY: list[Any] = []
@@ -61,7 +59,7 @@ class Certified(NamedTuple):
     widths: list[Width]
     violations: int
     rounding: float  # how far rounding may lift an error above its certificate
-    adaptive: Adaptive | None = None  # missing in older files
+    adaptive: Adaptive
 
 
 class SearchConfig(NamedTuple):
@@ -216,7 +214,7 @@ class RuleStep(NamedTuple):
     dense_ms: float
     over_dense: float  # time relative to a dense step, median of turns
     over_published: float  # likewise, relative to a step that sorts all scores, as published scripts do
-    rule: str = "edge-popup"  # missing in rows of earlier releases
+    rule: str
     op: str = "rule-step"
 
 
@@ -252,7 +250,7 @@ class Timed(NamedTuple, Generic[T]):
     made: Made
 
 
-def typed(kind: type[T], value: Json) -> T:
+def typed(kind: type[T], value: object) -> T:
     """Read a JSON value as a type: a named tuple by its fields, ignoring others; lists, pairs, numbers.
 
     Example:
@@ -266,7 +264,7 @@ def typed(kind: type[T], value: Json) -> T:
     return read
 
 
-def _read(kind: Any, value: Json, name: str) -> Any:
+def _read(kind: Any, value: object, name: str) -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, types.UnionType):
         return None if value is None else _read(parts[0], value, name)

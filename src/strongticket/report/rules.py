@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, grouped, table_of
+from strongticket.charts.parts import SERIES, Chart, Dash, Section, Series, Table, View, grouped, sentence, table_of
 from strongticket.learn.rules import RULES
 from strongticket.report.origin import origin
 from strongticket.report.records import RuleRun, RuleStep, Timed
@@ -34,22 +34,26 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
         tables.append(_table(network, cases))
         if network == _PUBLISHED_NETWORK:
             tables.append(_published_table(cases))
-    caption = "Means over seeds; every seed is a small point. Bytes are those of the whole file, description included."
-    blocks: list[Chart | Table] = [
-        Chart(title="Wrong answers by the bytes of a ticket", caption=caption, views=tuple(views), tables=tuple(tables))
-    ]
+    caption = (
+        "Means over seeds; every seed is a small point. A density is left out if another gives the same rule a "
+        "smaller and better ticket; the table has all. Bytes are those of the whole file, description included."
+    )
+    first = _finding(networks[0], _cases(row for row in latest if row.network == networks[0]))
+    title = sentence(first) or "Wrong answers by bytes"
+    blocks: list[Chart | Table] = [Chart(title=title, caption=caption, views=tuple(views), tables=tuple(tables))]
     if steps:
         blocks.append(_steps_table([*{(s.row.network, s.row.rule): s.row for s in steps}.values()]))
     seeds = {row.seed for row in latest}
+    made = [timed.made for timed in rows] + [timed.made for timed in steps]
     return Section(
         anchor="rules",
         name="Rules",
-        title="Rules on handwritten digits",
+        title=_title([_cases(row for row in latest if row.network == network) for network in networks]),
         lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 × 8 "
         "pixels. Further left is a smaller file; further down, a better network.",
-        finding=_finding(networks[0], _cases(row for row in latest if row.network == networks[0])),
+        finding=first,
         blocks=tuple(blocks),
-        origin=origin([path], [timed.made for timed in rows], commands=["strongticket bench rules"]),
+        origin=origin([path], made, commands=["strongticket bench rules"]),
     )
 
 
@@ -65,8 +69,7 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
     styles = [(colour, dash) for dash in _DASHES for colour in SERIES]
     series = []
     for rule, (colour, dash) in zip(rules, styles, strict=False):
-        # A line joins neighbouring densities: 0.1 and 0.9 take the same bytes.
-        groups = [runs for (name, _), runs in cases.items() if name == rule]
+        groups = _best([runs for (name, _), runs in cases.items() if name == rule])
         series.append(
             Series(
                 name=rule,
@@ -84,7 +87,7 @@ def _view(network: str, cases: dict[Case, list[RuleRun]]) -> View:
         points = [(x, _errors(runs)) for x in (min(ends), max(ends))]
         series.append(Series(name=name, points=points, colour="ink", dash="dotted", marks=False))
     look: dict[str, Any] = {"x": "bytes of the file", "y": "wrong answers, %", "y_scales": ("log", "linear")}
-    return View(name=network, says=_finding(network, cases), series=series, **look)
+    return View(name=network, says=sentence(_finding(network, cases)), series=series, **look)
 
 
 def _table(network: str, cases: dict[Case, list[RuleRun]]) -> Table:
@@ -150,14 +153,39 @@ def _finding(network: str, cases: dict[Case, list[RuleRun]]) -> str:
         return ""
     (rule, density), runs = max(tickets.items(), key=lambda case: _accuracy(case[1]))
     trained = cases.get((_TRAINED, 1.0))
-    beside = f", trained {_accuracy(trained):.1%}" if trained else ""
-    return (
-        f"{network}: {rule} at density {density:g} reaches {_accuracy(runs):.1%} in {_bytes(runs):,.0f} bytes{beside}"
-    )
+    beside = f"; training reaches {_percent(trained)}" if trained else ""
+    ticket = f"{rule} (density {density:g}) reaches {_percent(runs)} in {_bytes(runs):,.0f} bytes"
+    return f"in the {network} network, {ticket}{beside}"
+
+
+def _title(networks: Sequence[dict[Case, list[RuleRun]]]) -> str:
+    """Say how far the best ticket is from training, in the network where it is furthest."""
+    gaps = [
+        _accuracy(cases[_TRAINED, 1.0]) - max(_accuracy(runs) for case, runs in cases.items() if case[0] != _TRAINED)
+        for cases in networks
+        if (_TRAINED, 1.0) in cases and len(cases) > 1
+    ]
+    if not gaps:
+        return "Rules on handwritten digits"
+    behind = "as good as training" if max(gaps) <= 0 else f"at most {100 * max(gaps):.1f} points behind training"
+    return f"On handwritten digits, the best tickets are {behind}"
+
+
+def _best(groups: Iterable[list[RuleRun]]) -> list[list[RuleRun]]:
+    """Return the groups for which no other is both smaller and better, the smallest file first."""
+    best: list[list[RuleRun]] = []
+    for runs in sorted(groups, key=lambda runs: (_bytes(runs), _errors(runs))):
+        if not best or _errors(runs) < _errors(best[-1]):
+            best.append(runs)
+    return best
 
 
 def _accuracy(runs: Sequence[RuleRun]) -> float:
     return math.fsum(row.accuracy for row in runs) / len(runs)
+
+
+def _percent(runs: Sequence[RuleRun]) -> str:
+    return f"{100 * _accuracy(runs):.1f} %"
 
 
 def _kept(runs: Sequence[RuleRun]) -> float:

@@ -56,7 +56,10 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     if undrawn:
         caption += f" {undrawn} of {len(tensors)} tensors have no picture, but a reason in its place."
     inspector = Inspector(
-        title="Masks and kept weights", caption=caption, tensors=tensors, tables=(_tensor_table(tensors),)
+        title="Which random weights are kept, tensor by tensor",
+        caption=caption,
+        tensors=tensors,
+        tables=(_tensor_table(tensors),),
     )
     return Section(
         anchor=f"ticket-{place}",

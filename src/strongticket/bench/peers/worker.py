@@ -123,13 +123,13 @@ def main(arguments: Sequence[str]) -> None:
     with np.load(problems) as file, Path(answers).open("a", buffering=1) as out:
         end = time.perf_counter() + float(budget)
         for target, items in zip(file["targets"].tolist(), file["items"], strict=True):
-            if time.perf_counter() >= end:
-                break
             start = clock()
             chosen, timed_out = solve(target, items)
             seconds = clock() - start
             line = {"seconds": seconds, "chosen": np.flatnonzero(chosen).tolist(), "timed_out": timed_out}
             out.write(json.dumps(line) + "\n")
+            if time.perf_counter() >= end:
+                break
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ class Chart {
       });
       shape(group, "path", { class: "whisker", d: d.join("") });
     }
-    const once = series.points.map((_, k) => series.each !== null && !series.each[k]?.length);
+    const once = series.points.map((_, k) => isOnce(series, k));
     if (series.line && new Set(once).size > 1) {
       // A mean and a single run are not directly comparable, so the line between them is dotted.
       for (const mixed of [false, true]) {
@@ -416,7 +416,12 @@ function addSwatch(parent, series) {
   const group = shape(svg, "g", { class: styleOf(series) });
   group.style.setProperty("--colour", colourOf(series));
   if (series.line) shape(group, "path", { class: "line", d: "M1 6H25" });
-  if (series.marks) addMark(group, series, 13, 6, false);
+  if (series.marks) addMark(group, series, 13, 6, series.points.length > 0 && series.points.every((_, k) => isOnce(series, k)));
+}
+
+// Whether a point is a single run among means of several.
+function isOnce(series, k) {
+  return series.each !== null && !series.each[k]?.length;
 }
 
 // Circles on solid lines, squares on dashed ones, triangles on dotted ones; single runs are hollow.
