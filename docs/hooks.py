@@ -108,7 +108,7 @@ def _markdown(notebook: dict[str, Any], name: str, pictures: dict[str, bytes]) -
             if "image/png" in data:
                 picture = f"{name}-{len(pictures) + 1}.png"
                 pictures[picture] = base64.b64decode("".join(data["image/png"]))
-                yield f"![{source.partition(chr(10))[0].removeprefix('# ')}]({picture})"
+                yield f"![{source.partition(chr(10))[0].removeprefix('# ')}]({picture}#on-white)"
             elif "text/html" in data:
                 yield f"<div>{''.join(data['text/html'])}</div>"
             else:

@@ -17,6 +17,9 @@ from strongticket.cli import main as cli
 from tests.command import Done, Run
 from tests.waiting import wait_until
 
+# xdist tells its processes a width; what is tested is the output to a pipe.
+os.environ.pop("COLUMNS", None)
+
 # A case may take longer than Hypothesis' 200 ms on a machine that is shared.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")

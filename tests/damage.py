@@ -10,6 +10,7 @@ on a run have none; and handmade damages whose digest was made anew are forged, 
 
 import argparse
 import json
+import lzma
 import random
 import shutil
 import sys
@@ -28,21 +29,25 @@ import torch
 
 from strongticket.data.text import Text, load_text
 from strongticket.data.token_cache import open_entry
-from strongticket.data.tokenizer import find_tokenizer
 from strongticket.errors import StrongTicketError
 from strongticket.experiments import fig4, fig8
 from strongticket.experiments.figure import How
 from strongticket.experiments.language import Rows
 from strongticket.experiments.results import PARTIAL, ResultFolder, naming
 from strongticket.files import Json, as_json, sealed
+from strongticket.learn import rounded_file
 from strongticket.learn.config import RunConfig
 from strongticket.learn.folder import CHECKPOINT, RunFolder
+from strongticket.learn.rounded import Rounded
 from strongticket.learn.run import Means, Moment
 from strongticket.learn.shared import Share
 from strongticket.learn.text_run import run
+from strongticket.models.gpt2 import GPT2, gpt2_config
 from strongticket.pretrained.checkpoint import Checkpoint
 from strongticket.pretrained.target import Target
+from strongticket.pretrained.text import read_sentences
 from strongticket.report.find import Found, find
+from strongticket.tickets.content import digest_of_tensors
 from tests.experiments.runs import UNTRAINED
 from tests.experiments.text_results import QUICK, fill
 from tests.fuzz_ticket import flip_bits, splice, truncate
@@ -256,7 +261,7 @@ def _texts(folder: Path) -> Iterator[Kind]:
     text.mkdir(parents=True)
     tokenizer.mkdir()
     for split in ("train", "valid"):
-        (text / f"{split}.txt").write_text("the river runs through old towns. " * 20)
+        (text / f"{split}.txt").write_text("The river runs through old towns. " * 20)
     (tokenizer / "tokenizer.json").write_text(_little_bpe())
     made = load_text(str(text), tokenizer=str(tokenizer), cache=cache)
     (entry,) = (path for path in (cache / "tokens").iterdir() if path.is_dir())
@@ -270,7 +275,24 @@ def _texts(folder: Path) -> Iterator[Kind]:
     assert content(made) == opened()
     for name in ("tokens.json", "train.npy", "tokenizer.json"):
         yield Kind(f"{name} of a token cache", entry / name, opened, guarded=True)
-    yield Kind("tokenizer.json", tokenizer / "tokenizer.json", lambda: find_tokenizer(str(tokenizer)), guarded=False)
+    (folder / "packed").mkdir()
+    for split in ("train", "valid"):
+        (folder / "packed" / f"{split}.txt.xz").write_bytes(lzma.compress((text / f"{split}.txt").read_bytes()))
+
+    def read(data: Path, tokenizer: str = "bytes") -> object:
+        with tempfile.TemporaryDirectory() as fresh:
+            return content(load_text(str(data), tokenizer=tokenizer, cache=Path(fresh)))
+
+    for file in (text / "train.txt", folder / "packed" / "train.txt.xz"):
+        yield Kind(f"text in {file.suffix}", file, lambda file=file: read(file.parent), guarded=False)
+        yield Kind(f"sentences in {file.suffix}", file, lambda file=file: read_sentences(file, 9), guarded=False)
+    yield Kind("tokenizer.json", tokenizer / "tokenizer.json", lambda: read(text, str(tokenizer)), guarded=False)
+    (pair := folder / "pair").mkdir()
+    bpe = json.loads(_little_bpe())["model"]
+    (pair / "vocab.json").write_text(json.dumps(bpe["vocab"]))
+    (pair / "merges.txt").write_text("\n".join(" ".join(merge) for merge in bpe["merges"]))
+    for name in ("vocab.json", "merges.txt"):
+        yield Kind(name, pair / name, lambda: read(text, str(pair)), guarded=False)
 
 
 def _little_bpe() -> str:
@@ -287,13 +309,32 @@ def _inputs(folder: Path) -> Iterator[Kind]:
     from safetensors.torch import save_file
 
     from strongticket.construct.target import load_samples, load_target
-    from strongticket.pretrained.load import load_model
+    from strongticket.pretrained import construct_pretrained
+    from strongticket.pretrained.compare import compare
+    from strongticket.pretrained.load import load_model, load_tokenizer
 
     folder.mkdir()
     np.save(folder / "samples.npy", np.arange(24.0).reshape(2, 3, 4))
     save_file({"samples": torch.arange(24.0).reshape(2, 3, 4)}, folder / "samples.safetensors")
     save_file({"weight": torch.arange(12.0).reshape(3, 4)}, folder / "target.safetensors")
     small("bert").save_pretrained(folder / "bert")  # type: ignore[operator]
+    model, words = small("bert"), [f"word{number}" for number in range(20)]
+    model.save_pretrained(folder / "shards", max_shard_size="10KB")  # type: ignore[operator]
+    ticket = construct_pretrained(model, items=4)
+    (named := folder / "words").mkdir()
+    _write_tokenizer(named, words)
+
+    def compared() -> object:
+        found = compare(model, ticket, [" ".join(words[:9])], load_tokenizer(str(named)))
+        return found["tokens"], found["largest_difference"]
+
+    (folder / "compared").mkdir()
+    report = folder / "compared" / "bert.json"
+    report.write_text(json.dumps(compare(model, ticket, [" ".join(words[:9])], load_tokenizer(str(named)))))
+    few = folder / "few.safetensors"
+    few.write_bytes(
+        rounded_file.to_bytes(Rounded(GPT2(gpt2_config("2x32", vocabulary=50, context=16), seed=3), "int4"))
+    )
     rows = folder / "results.jsonl"
     rows.write_bytes(b"\n".join((ROOT / "results/bench/results.jsonl").read_bytes().splitlines()[:3]) + b"\n")
 
@@ -306,7 +347,29 @@ def _inputs(folder: Path) -> Iterator[Kind]:
     yield Kind("targets", folder / "target.safetensors", lambda: str(load_target(folder / "target.safetensors")), False)
     yield Kind("config.json of a model", folder / "bert" / "config.json", loaded, guarded=False)
     yield Kind("weights of a model", folder / "bert" / "model.safetensors", loaded, guarded=False)
+    index = folder / "shards" / "model.safetensors.index.json"
+    yield Kind("list of a model's files", index, lambda: Target(load_model(str(index.parent))).sha256(), guarded=False)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        yield Kind(f"{name} of a model", named / name, compared, guarded=False)
+    yield Kind("a comparison in a report", report, lambda: str(_in_report(report.parent).comparisons), guarded=False)
+    yield Kind("weights in few bits", few, lambda: _weights(rounded_file.from_bytes(few.read_bytes())), False)
     yield Kind("results.jsonl", rows, lambda: str(_in_report(rows)), guarded=False)
+
+
+def _weights(model: GPT2) -> str:
+    return digest_of_tensors(dict(model.named_parameters()))
+
+
+def _write_tokenizer(folder: Path, words: Sequence[str]) -> None:
+    """Write a tokenizer of whole words, as Hugging Face does."""
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = tokenizers.models.WordLevel({word: i for i, word in enumerate(["[PAD]", "[UNK]", *words])}, "[UNK]")
+    engine = tokenizers.Tokenizer(model)
+    engine.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made = PreTrainedTokenizerFast(tokenizer_object=engine, unk_token="[UNK]", pad_token="[PAD]")
+    made.save_pretrained(folder)
 
 
 # ---- trials ----

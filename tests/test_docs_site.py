@@ -109,7 +109,9 @@ def test_notebooks_are_pages_with_their_outputs_and_pictures(site: Path) -> None
         assert all(html.escape(text[0].strip(), quote=False) in page for text in printed)
         for alt, picture in re.findall(r'<img alt="([^"]*)" src="([^"]*)"', page):
             assert len(alt) > 20, "the comment that starts the cell describes its picture"
-            assert (site / "notebooks" / picture).read_bytes().startswith(b"\x89PNG")
+            name, _, look = picture.partition("#")
+            assert (site / "notebooks" / name).read_bytes().startswith(b"\x89PNG")
+            assert f'[data-md-color-scheme="slate"] img[src$="#{look}"]' in (site / "site.css").read_text("utf-8")
         assert '<img alt="' in page
         assert (site / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
 

@@ -93,6 +93,24 @@ def test_the_gap() -> None:
     assert f"{own / ticket:.0f} times smaller: {ticket / 1e6:.1f} MB against {own / 1e6:.0f} MB" in TEXT
 
 
+def test_the_frontier() -> None:
+    budget = 4_900_000
+    found: dict[str, float] = {}
+    for point in result_of("frontier")["points"]:
+        if max(point["bytes"]["values"]) <= budget:
+            loss = point["best_validation_loss"]["mean"]
+            found[point["kind"]] = min(loss, found.get(point["kind"], loss))
+    strong, scaled, ternary, int4 = (
+        f"{found[kind]:.3f}"
+        for kind in ("strong tickets", "tickets with learned scales", "trained ternary", "trained int4")
+    )
+    words = " ".join(TEXT.split())
+    assert f"a strong ticket reaches {strong} nats, a ticket with learned scales {scaled}" in words
+    assert f"a trained ternary model {ternary} and a trained 4-bit model {int4}" in words
+    page = (ROOT / "docs" / "frontier.md").read_text("utf-8")
+    assert all(f"| {loss} |" in page for loss in (strong, scaled, ternary, int4))
+
+
 def test_missing_runs_of_figure_7_would_be_named() -> None:
     assert result_of("fig7")["missing"] == [], "say on the page which runs are missing"
 
@@ -121,7 +139,7 @@ def test_running_from_bits() -> None:
     *_, floats = (line for line in lines if line["engine"] == "float32")
     assert f"writes {bits['median']:.0f} tokens per second on one core, {bits['times_float32']:.1f} times as" in TEXT
     assert (
-        f"from {bits['weight_bytes'] / 1e6:.0f} MB of weights in place of {floats['weight_bytes'] / 1e6:.0f} MB" in TEXT
+        f"from {bits['weight_bytes'] / 1e6:.0f} MB of weights instead of {floats['weight_bytes'] / 1e6:.0f} MB" in TEXT
     )
 
 

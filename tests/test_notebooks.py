@@ -44,7 +44,7 @@ def test_digits_are_read_as_well_as_by_a_trained_network(tmp_path: Path) -> None
     assert found["edge-popup"][0] >= 97, "the defaults of st.search"
     assert all(right > 95 for right, _ in found.values())
     assert 10 * found["signed"][1] < found["trained"][1]
-    assert curves["signed"][0] > curves["edge-popup"][0], "few weights: signs help"
+    assert curves["signed"][-1] > curves["edge-popup"][-1] + 20, "nearly all weights kept: signs are left to choose"
 
 
 def test_adaptive_assignment_has_no_outliers_in_figure_4(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_what_a_soak_notices(call: Callable[[Path], None], faults: list[str], sa
         run.round()
     if said is None:
         assert run.failures == []
-        assert run.struck.total() > 12
+        assert run.struck.total() > 6  # of 12 to 36; on a busy machine some come too late
     else:
         assert any(said in failure for failure in run.failures)
     assert list(tmp_path.iterdir()) == []
