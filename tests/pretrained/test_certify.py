@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import strongticket as st
 from strongticket.construct.places import Place
 from strongticket.errors import StrongTicketError
+from strongticket.pretrained import families
 from strongticket.pretrained.certify import Places, follow, run
 from strongticket.pretrained.target import Target
 from tests.command import Run
@@ -23,7 +25,10 @@ from tests.pretrained.small_models import VOCABULARY, from_zoo
 
 LAYERS = {"DistilBERT": "n_layers", "GPT-2": "n_layer"}
 FAMILIES = ("BERT", "RoBERTa", "DistilBERT", "GPT-2", "OPT", "ViT", "DeiT")
-FAMILIES += ("Llama", "Mistral", "Phi-3", "Qwen2", "Gemma")
+FAMILIES += ("Llama", "Mistral", "Phi-3", "Qwen2", "Qwen3", "Gemma", "Gemma 3")
+# How far tokens may move for a useful bound, and how many times the worst error found it then is at most. Norms of
+# queries and keys make scores large; Gemma 3 has norms in both ends of each branch, too.
+USEFUL = dict.fromkeys(FAMILIES, (1e-3, 600)) | {"Qwen3": (1e-4, 1200), "Gemma 3": (1e-6, 2800)}
 STARTS, STEPS = 12, 40  # of the search for the worst input of a ball
 
 
@@ -81,12 +86,12 @@ def test_at_the_samples_alone_the_bound_is_the_error(name: str) -> None:
         seen = apart(*both(ticket, model), vectors())
     assert found.errors.shape == seen.shape
     assert (seen <= found.errors).all()
-    assert found.error <= 1.001 * seen.max()
+    assert found.error <= 1.002 * seen.max()
     assert found.error == found.by_block[-1] < 1e-5 * found.output_norm
     assert len(found.by_block) == 2
 
 
-@pytest.mark.parametrize(("name", "radius"), [(name, r) for name in FAMILIES for r in (1e-3, 0.1)])
+@pytest.mark.parametrize(("name", "radius"), [(name, r) for name in FAMILIES for r in (USEFUL[name][0], 0.1)])
 def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -> None:
     """Twelve starts, forty steps each: all tokens of all sequences move, to make the error as large as they can."""
     ticket, model = made(name)
@@ -110,9 +115,10 @@ def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -
         assert worst.mean() > (1 + radius / 5) * apart(target, source, samples).mean()  # the ascent does find more
     if radius < 0.1:
         assert found.error < 1e-2 * found.output_norm
+        assert found.error < USEFUL[name][1] * worst.max()
 
 
-@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2"])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2", "Qwen3", "Gemma 3"])
 @pytest.mark.parametrize("radius", [1e-5, 1e-3])
 def test_neither_network_leaves_its_ball(name: str, radius: float) -> None:
     """Gradient ascent away from the outputs at the samples, in both networks."""
@@ -187,7 +193,7 @@ def test_tokens_are_embedded_by_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ModernBERT", "GPT-NeoX", "Qwen3", "Gemma 2", "Gemma 3", "T5", "CLIP", "Whisper", "nn.TransformerEncoder"]
+    "name", ["ModernBERT", "GPT-NeoX", "Gemma 2", "T5", "CLIP", "Whisper", "nn.TransformerEncoder"]
 )
 def test_families_without_a_proof_are_refused(name: str) -> None:
     model = from_zoo(name)
@@ -204,6 +210,18 @@ def test_what_the_family_does_not_describe_is_refused() -> None:
     model = from_zoo("BERT", hidden_act="gelu_fast")
     with pytest.raises(StrongTicketError, match=r"samples cannot be certified through activation 'gelu_fast'; covered"):
         st.certify(st.construct_pretrained(model, items=8), model, vectors())
+
+
+def test_norms_of_all_heads_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticket, model = made("Qwen3")
+    family = families.family_of(model.config)
+    (path, (attention, *rest)) = next(iter(family.layers.items()))
+    together = replace(attention, norms=("input_layernorm", "input_layernorm"))
+    monkeypatch.setitem(families._FAMILIES, "qwen3", replace(family, layers={path: [together, *rest]}))
+    with pytest.raises(
+        StrongTicketError, match=r"layer\.0\.attention has norms of queries and keys of all heads together"
+    ):
+        st.certify(ticket, model, vectors())
 
 
 def test_bad_samples_are_refused_in_one_line() -> None:

@@ -2,7 +2,9 @@
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from strongticket.construct import samples as constructed
 from strongticket.construct.certify import as_samples
 from strongticket.construct.given import Target as Given
 from strongticket.construct.norms import row_norms
-from strongticket.construct.places import Place, through_norm, up
+from strongticket.construct.places import Place, up
 from strongticket.construct.product import Pruned
 from strongticket.construct.samples import SampleCertificate
 from strongticket.errors import StrongTicketError
@@ -24,7 +26,7 @@ from strongticket.pretrained.attaching import attach, check_ticket
 from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.load import load_model
-from strongticket.pretrained.parts import Followed, Input, Norm, Part, Through
+from strongticket.pretrained.parts import Followed, Input, Norm, Part, Rotary, Through, through_norm_of
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket
@@ -145,17 +147,15 @@ class Places(NamedTuple):
 
     def norm(self, layer: Layer, path: str) -> "Places":
         """Pass a norm, which is the same in both networks."""
-        module, (weight, bias) = layer.module(path), layer.norm(path)
-        eps = next(getattr(module, name) for name in ("eps", "variance_epsilon") if hasattr(module, name))
-        centred = isinstance(module, nn.LayerNorm)
-        return Places(*(through_norm(place, weight, bias, eps, centred=centred) for place in self)).meet()
+        norm = through_norm_of(layer, path)
+        return Places(norm(self.target), norm(self.source)).meet()
 
 
 def follow(
     target: Target,
     ticket: Ticket,
     places: Places,
-    rotary: tuple[Tensor, Tensor] | None = None,
+    rotary: Mapping[str, Rotary] | None = None,
     attends: Tensor | None = None,
 ) -> Iterator[tuple[Layer, Part, Places]]:
     """Yield the place behind each part with its residual and norm; the last one is behind the norm that ends the model.
@@ -164,7 +164,7 @@ def follow(
         target: the model.
         ticket: made from it.
         places: what the first layer reads.
-        rotary: cosines and sines that turn queries and keys.
+        rotary: cosines and sines that turn queries and keys, by the layer's name.
         attends: as in `certify`; by default what the family does.
     """
     ((path, _),) = target.family.layers.items()
@@ -179,10 +179,13 @@ def follow(
 
     layers = {layer.index: layer for layer, _ in target.parts.values()}
     branches = list(_branches(listed))
+    added_norms = target.family.branch_norms or [""] * len(branches)
     for index, layer in layers.items():
-        for part, norm, behind in branches:
+        for (part, norm, behind), added in zip(branches, added_norms, strict=True):
+            followed = Followed(errors, attends, (rotary or {}).get(layer.name))
             inside = places if behind else places.norm(layer, norm)
-            places = places.plus(inside.through(part.through(layer, Followed(errors, attends, rotary))))
+            inside = inside.through(part.through(layer, followed))
+            places = places.plus(inside.norm(layer, added) if added else inside)
             if behind:
                 places = places.norm(layer, norm)
             if index == max(layers) and part is branches[-1][0] and target.family.ends:
@@ -240,21 +243,25 @@ def _as_inputs(target: Target, samples: Array) -> Tensor:
 class _Run(NamedTuple):
     read: Tensor  # by the first layer, (..., T, d)
     output: Tensor  # the last hidden state, in the same shape
-    rotary: tuple[Tensor, Tensor] | None
+    rotary: Mapping[str, Rotary]  # by the layer's name; empty where queries and keys are not turned
 
 
 def run(target: Target, inputs: Tensor) -> _Run:
     """Run a model on tokens, or on vectors in place of what its first layer would read."""
     tokens = not inputs.is_floating_point()
     batch = inputs if tokens else inputs.view(-1, *inputs.shape[-2:])
-    (path,) = target.family.layers
-    seen: dict[str, Any] = {}
+    layers = {layer.index: layer for layer, _ in target.parts.values()}
+    read: list[Any] = []
+    rotary: dict[str, Rotary] = {}
 
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        seen["rotary"] = kwargs.get("position_embeddings")
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Layer) -> Any:
+        if kwargs.get("position_embeddings") is not None:
+            rotary[layer.name] = kwargs["position_embeddings"]
+        if layer.index:
+            return None
         name = "hidden_states"
-        seen["read"] = kwargs.get(name, args[0] if args else None) if tokens else batch
-        return ((seen["read"], *args[1:]), kwargs) if args else ((), {**kwargs, name: seen["read"]})
+        read.append(kwargs.get(name, args[0] if args else None) if tokens else batch)
+        return ((read[0], *args[1:]), kwargs) if args else ((), {**kwargs, name: read[0]})
 
     backbone: Any = target.backbone
     made = inputs_for(backbone, target.config)
@@ -263,11 +270,11 @@ def run(target: Target, inputs: Tensor) -> _Run:
             made[name] = batch if tokens else torch.zeros(batch.shape[:2], dtype=torch.int64)
         elif isinstance(tensor, Tensor):
             made[name] = tensor[:1].double().expand(len(batch), *tensor.shape[1:])
-    hook = backbone.get_submodule(f"{path}.0").register_forward_pre_hook(before, with_kwargs=True)
-    try:
+    with ExitStack() as hooks:
+        for layer in layers.values():
+            hook = layer.module("").register_forward_pre_hook(partial(before, layer=layer), with_kwargs=True)
+            hooks.callback(hook.remove)
         output = backbone(**made)[0]
-    finally:
-        hook.remove()
     if tokens:
-        return _Run(seen["read"], output, seen["rotary"])
-    return _Run(inputs, output.view(*inputs.shape[:-2], *output.shape[1:]), seen["rotary"])
+        return _Run(read[0], output, rotary)
+    return _Run(inputs, output.view(*inputs.shape[:-2], *output.shape[1:]), rotary)

@@ -3,7 +3,7 @@
 import runpy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,8 @@ class Family:
         ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's.
             Parts then follow each other, each with a residual around it and with its norm before or after it. None if
             layers are joined in another way: their samples cannot be certified.
+        branch_norms: for the same certificates, the norms that the outputs of attention and MLP pass before they are
+            added to the residual, if there are any.
     """
 
     layers: Mapping[str, Sequence[Part]]
@@ -38,6 +40,7 @@ class Family:
     positions: str = ""
     linear: bool = False
     ends: str | None = None
+    branch_norms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for parts in self.layers.values():
@@ -173,16 +176,25 @@ def _gpt_neox(config: Any) -> Family:
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
 
 
-def _llama(config: Any, before_mlp: str = "post_attention_layernorm") -> Family:
-    attention = _heads("self_attn", "input_layernorm", output="o_proj")
+def _llama(config: Any, before_mlp: str = "post_attention_layernorm", **more: Any) -> Family:
+    attention = _heads("self_attn", "input_layernorm", output="o_proj", **more)
     rest = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm(before_mlp))
-    # The others have norms of queries and keys or behind their parts, other residuals, or parts side by side.
-    ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "gemma") else None
+    # The others have capped scores, other residuals, parts side by side, or layers that do not turn.
+    ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text") else None
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends=ends)
 
 
 def _gemma2(config: Any) -> Family:
     return _llama(config, before_mlp="pre_feedforward_layernorm")
+
+
+def _qwen3(config: Any, **more: Any) -> Family:
+    return _llama(config, norms=("self_attn.q_norm", "self_attn.k_norm"), **more)
+
+
+def _gemma3(config: Any) -> Family:
+    behind = ("post_attention_layernorm", "post_feedforward_layernorm")
+    return replace(_qwen3(config, before_mlp="pre_feedforward_layernorm"), branch_norms=behind)
 
 
 def _cohere(config: Any) -> Family:
@@ -285,9 +297,11 @@ _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
     "gpt_neox": _gpt_neox,
     "phi": _phi,
     "phi3": _phi3,
-    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma"), _llama),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "gemma"), _llama),
     **dict.fromkeys(("smollm3", "granite", "stablelm"), _llama),
-    **dict.fromkeys(("gemma2", "gemma3_text"), _gemma2),
+    "qwen3": _qwen3,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
     **dict.fromkeys(("cohere", "cohere2"), _cohere),
     **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), _experts),
     **dict.fromkeys(("t5", "mt5", "umt5"), _t5),

@@ -42,6 +42,7 @@ from strongticket.pretrained.parts import (
     PartSettings,
     Through,
     largest_output,
+    through_norm_of,
 )
 from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import (
@@ -70,12 +71,14 @@ class Heads(Part):
             three times; the last is inside the attention or next to it.
         memory: the source of the inputs of keys and values, if it is not that of the queries.
         by_head: the fused map has query, key and value of the first head first, then those of the next.
+        norms: the norms that each head's queries and keys pass before they are turned or multiplied, if there are any.
     """
 
     name: str = "attention"
     maps: tuple[str, str, str, str]
     memory: Input | None = None
     by_head: bool = False
+    norms: tuple[str, str] | tuple[()] = ()
 
     @property
     def fused(self) -> bool:
@@ -358,12 +361,18 @@ class Mixed(Input):
         turned = [table.chunk(2, dim=-1) for table in followed.rotary or ()]
         if any(first.shape[-1] * 2 != size or not torch.equal(first, second) for first, second in turned):
             raise StrongTicketError(f"{layer.name}.{self.heads.name} has rotary positions that are no rotations.")
+        if any(len(layer.norm(path).weight) != size for path in self.heads.norms):
+            raise StrongTicketError(
+                f"{layer.name}.{self.heads.name} has norms of queries and keys of all heads together."
+            )
+        normed = [through_norm_of(layer, path) for path in self.heads.norms]
         cut = [[map.columns(slice(j * size, (j + 1) * size)) for j in at] for map, at in zip(maps, places, strict=True)]
 
         def through(place: Place, network: Network) -> Place:
             def head(which: int, j: int) -> Place:
                 map = cut[which][j * len(cut[which]) // n]
                 made = through_linear(place, map if network == "target" else map.source())
+                made = normed[which](made) if which < len(normed) else made
                 return rotated(made, *followed.rotary) if followed.rotary is not None and which < 2 else made
 
             mixed = [through_head(head(0, j), head(1, j), head(2, j), scale, followed.attends) for j in range(n)]
