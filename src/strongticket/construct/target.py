@@ -29,13 +29,13 @@ def load_target(path: Path) -> dict[str, Tensor]:
         raise StrongTicketError(f"{file}: not a safetensors file ({error}). Save one with {_SAVE}.") from error
 
 
-def load_samples(path: Path) -> Tensor:
-    """Read inputs from a `.npy` file, or from a safetensors file with one tensor."""
+def load_samples(path: Path) -> Tensor | dict[str, Tensor]:
+    """Read inputs from a `.npy` file, or from a safetensors file; if it has several tensors, they keep their names."""
     if path.suffix == ".safetensors":
         tensors = load_target(path)
-        if len(tensors) != 1:
-            raise StrongTicketError(f"{path}: samples must be one tensor; the file has {len(tensors)}.")
-        return next(iter(tensors.values()))
+        if not tensors:
+            raise StrongTicketError(f"{path}: samples must be one tensor or more; the file has none.")
+        return tensors if len(tensors) > 1 else next(iter(tensors.values()))
     try:
         array = load_npy(path)
         if np.iscomplexobj(array):

@@ -3,17 +3,13 @@
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import samples as constructed
-from strongticket.construct.certify import as_samples
 from strongticket.construct.given import Target as Given
 from strongticket.construct.norms import row_norms
 from strongticket.construct.places import Place, up
@@ -21,12 +17,13 @@ from strongticket.construct.product import Pruned
 from strongticket.construct.samples import SampleCertificate
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import causal_mask
-from strongticket.ops.arrays import Array, as_tensor
+from strongticket.ops.arrays import Array
 from strongticket.pretrained.attaching import attach, check_ticket
-from strongticket.pretrained.check import inputs_for
+from strongticket.pretrained.heads import Heads
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.load import load_model
-from strongticket.pretrained.parts import Followed, Input, Norm, Part, Rotary, Through, through_norm_of
+from strongticket.pretrained.parts import Followed, Input, Network, Norm, Part, Rotary, Through, through_norm_of
+from strongticket.pretrained.samples import Samples, as_inputs, run, sides
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket
@@ -36,7 +33,7 @@ _ROUNDING = 1e-4
 
 
 def certify(
-    ticket: Ticket, target: Given, samples: Array, *, radius: float = 0.0, attends: Array | None = None
+    ticket: Ticket, target: Given, samples: Samples, *, radius: float = 0.0, attends: Array | None = None
 ) -> SampleCertificate:
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
@@ -51,14 +48,14 @@ def certify(
             target.
         samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
             a tensor, an array or a list. For a pretrained model, the vectors that its first layer reads, or integers:
-            tokens (..., T), which the model embeds.
+            tokens (..., T), which the model embeds; of a model with an encoder and a decoder both, in a dict.
         radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
         attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all. Pretrained
             models have their own.
 
     Returns:
         `error` for all samples, `errors` for each, and what they are relative to. A pretrained model's output is its
-        last hidden state.
+        last hidden state, or its decoder's.
 
     Example:
         >>> from strongticket.construct import construct_linear
@@ -69,6 +66,10 @@ def certify(
     """
     check_is_ticket(ticket)
     if ticket.architecture.get("family") != FAMILY:
+        if isinstance(samples, Mapping):
+            raise ValueError(
+                f"samples must be one tensor; got {len(samples)} by name. Pretrained models may have several."
+            )
         return constructed.certify(ticket, target, samples, radius=radius, attends=attends)
     r = constructed.as_radius(radius)
     if attends is not None:
@@ -80,16 +81,19 @@ def certify(
 
 
 @torch.no_grad()
-def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) -> SampleCertificate:
+def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) -> SampleCertificate:
     target = check_ticket(model, ticket)
     check_family(target)
     exact = Target(copy.deepcopy(model).cpu().double().eval(), target.what, target.asked)
-    given = run(exact, _as_inputs(exact, samples))
-    sure = torch.zeros(given.read.shape[:-1], dtype=torch.float64)
-    start = Place(given.read, sure + radius, sure)
-    by_layer: dict[int, float] = {}
-    for layer, _, last in follow(target, ticket, Places(start, start), given.rotary):
-        by_layer[layer.index] = float(last.target.error.max())
+    given = run(exact, as_inputs(exact, samples))
+    by_layer: dict[str, float] = {}
+    last: Places | None = None
+    for side, read in given.read.items():
+        sure = torch.zeros(read.shape[:-1], dtype=torch.float64)
+        start, memory = Place(read, sure + radius, sure), last
+        for layer, _, last in follow(target, ticket, Places(start, start), given.rotary, side=side, memory=memory):
+            by_layer[layer.name] = float(last.target.error.max())
+    assert last is not None
     source = Target(attach(exact.model, ticket), target.what, target.asked)
     # The certificate is about what was followed, so that must be what the model computes.
     for name, place, seen in (
@@ -117,7 +121,8 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) ->
 def check_family(target: Target) -> None:
     """Refuse a model whose layers join their parts in a way that nothing is proved about."""
     norms = [isinstance(input, Norm) for parts in target.family.layers.values() for _, input in _ends(parts)]
-    if target.family.ends is None or len(target.family.layers) > 1 or not all(norms):
+    across = any(isinstance(part, Heads) and part.memory for parts in target.family.layers.values() for part in parts)
+    if target.family.ends is None or (len(target.family.layers) > 1 and not across) or not all(norms):
         raise StrongTicketError(
             f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
             "their parts. Leave samples out, or run both on them with strongticket.attach."
@@ -157,8 +162,10 @@ def follow(
     places: Places,
     rotary: Mapping[str, Rotary] | None = None,
     attends: Tensor | None = None,
+    side: str = "",
+    memory: Places | None = None,
 ) -> Iterator[tuple[Layer, Part, Places]]:
-    """Yield the place behind each part with its residual and norm; the last one is behind the norm that ends the model.
+    """Yield the place behind each part with its residual and norm; the last is behind the norm that ends the layers.
 
     Args:
         target: the model.
@@ -166,8 +173,11 @@ def follow(
         places: what the first layer reads.
         rotary: cosines and sines that turn queries and keys, by the layer's name.
         attends: as in `certify`; by default what the family does.
+        side: which list of layers is followed, by the name that `sides` gives.
+        memory: the outputs of the encoder, for a decoder.
     """
-    ((path, _),) = target.family.layers.items()
+    path = sides(target)[side]
+    end = target.family.end_of(path)
     listed = target.family.chosen("attention+mlp", target.asked)[path]
     if attends is None and target.family.kind == "causal":
         attends = causal_mask(places.target.centre.shape[-2])
@@ -177,19 +187,20 @@ def follow(
             return []
         return [piece.errors(ticket) for piece in target.pieces_of(name, ticket.architecture["items"], ticket.seed)]
 
-    layers = {layer.index: layer for layer, _ in target.parts.values()}
+    layers = {layer.index: layer for layer, _ in target.parts.values() if layer.layers == path}
+    encoded: Mapping[Network, Place] = {"target": memory.target, "source": memory.source} if memory else {}
     branches = list(_branches(listed))
     added_norms = target.family.branch_norms or [""] * len(branches)
     for index, layer in layers.items():
         for (part, norm, behind), added in zip(branches, added_norms, strict=True):
-            followed = Followed(errors, attends, (rotary or {}).get(layer.name))
+            followed = Followed(errors, attends, (rotary or {}).get(layer.name), encoded)
             inside = places if behind else places.norm(layer, norm)
             inside = inside.through(part.through(layer, followed))
             places = places.plus(inside.norm(layer, added) if added else inside)
             if behind:
                 places = places.norm(layer, norm)
-            if index == max(layers) and part is branches[-1][0] and target.family.ends:
-                places = places.norm(layer, f"/{target.family.ends}")
+            if index == max(layers) and part is branches[-1][0] and end:
+                places = places.norm(layer, f"/{end}")
             yield layer, part, places
 
 
@@ -207,74 +218,3 @@ def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, str, bool]]:
     after = [*norms[1:], norms[0].removeprefix("../")] if behind else norms
     for (part, _), norm in zip(ends, after, strict=True):
         yield part, norm, behind
-
-
-def _as_inputs(target: Target, samples: Array) -> Tensor:
-    """Check samples: tokens (sequences, T), or vectors (sequences, T, d) for the first layer."""
-    values = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    if isinstance(values, Tensor):
-        tokens = not (values.is_floating_point() or values.is_complex())
-    else:
-        tokens = values.dtype.kind in "iu"
-    if tokens:
-        ids = torch.as_tensor(values).long().cpu()
-        most = getattr(target.config, "vocab_size", None)
-        if most is None:
-            raise ValueError(f"samples must be vectors: this {target.model_type} has no tokens; got integers.")
-        if not ids.numel() or not ids.dim():
-            raise ValueError(f"samples must have at least one token; their shape is {tuple(ids.shape)}.")
-        if len(wrong := ids[(ids < 0) | (ids >= most)]):
-            raise ValueError(f"samples must be tokens from 0 to {most - 1}; got {wrong[0].item()}.")
-        rows = ids.view(-1, ids.shape[-1])
-    else:
-        width, shape = target.config.hidden_size, tuple(as_tensor("samples", values).shape)
-        if len(shape) < 2 or shape[-1] != width:
-            raise ValueError(
-                f"samples must be what the first layer of this {target.model_type} reads, (..., tokens, {width}); "
-                f"got {shape}."
-            )
-        rows = as_samples(values, width)
-    length, longest = rows.shape[1 if tokens else -2], target.most_tokens()
-    if longest is not None and length > longest:
-        raise ValueError(f"samples have {length} tokens; this {target.model_type} takes at most {longest}.")
-    return rows
-
-
-class _Run(NamedTuple):
-    read: Tensor  # by the first layer, (..., T, d)
-    output: Tensor  # the last hidden state, in the same shape
-    rotary: Mapping[str, Rotary]  # by the layer's name; empty where queries and keys are not turned
-
-
-def run(target: Target, inputs: Tensor) -> _Run:
-    """Run a model on tokens, or on vectors in place of what its first layer would read."""
-    tokens = not inputs.is_floating_point()
-    batch = inputs if tokens else inputs.view(-1, *inputs.shape[-2:])
-    layers = {layer.index: layer for layer, _ in target.parts.values()}
-    read: list[Any] = []
-    rotary: dict[str, Rotary] = {}
-
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Layer) -> Any:
-        if kwargs.get("position_embeddings") is not None:
-            rotary[layer.name] = kwargs["position_embeddings"]
-        if layer.index:
-            return None
-        name = "hidden_states"
-        read.append(kwargs.get(name, args[0] if args else None) if tokens else batch)
-        return ((read[0], *args[1:]), kwargs) if args else ((), {**kwargs, name: read[0]})
-
-    backbone: Any = target.backbone
-    made = inputs_for(backbone, target.config)
-    for name, tensor in made.items():
-        if name == "input_ids":
-            made[name] = batch if tokens else torch.zeros(batch.shape[:2], dtype=torch.int64)
-        elif isinstance(tensor, Tensor):
-            made[name] = tensor[:1].double().expand(len(batch), *tensor.shape[1:])
-    with ExitStack() as hooks:
-        for layer in layers.values():
-            hook = layer.module("").register_forward_pre_hook(partial(before, layer=layer), with_kwargs=True)
-            hooks.callback(hook.remove)
-        output = backbone(**made)[0]
-    if tokens:
-        return _Run(read[0], output, rotary)
-    return _Run(inputs, output.view(*inputs.shape[:-2], *output.shape[1:]), rotary)

@@ -28,9 +28,9 @@ class Family:
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
         linear: heads cannot be merged, because rotary positions or norms come between queries and keys, or because
             heads share their keys: each linear map is a separate part.
-        ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's.
-            Parts then follow each other, each with a residual around it and with its norm before or after it. None if
-            layers are joined in another way: their samples cannot be certified.
+        ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's; one
+            for each list of layers. Parts then follow each other, each with a residual around it and with its norm
+            before or after it. None if layers are joined in another way: their samples cannot be certified.
         branch_norms: for the same certificates, the norms that the outputs of attention and MLP pass before they are
             added to the residual, if there are any.
     """
@@ -39,7 +39,7 @@ class Family:
     kind: Kind = "encoder"
     positions: str = ""
     linear: bool = False
-    ends: str | None = None
+    ends: str | Sequence[str] | None = None
     branch_norms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -60,6 +60,12 @@ class Family:
             for at, times in Counter(each.at for part in parts for each in part.linear()).items():
                 if times > 1:
                     raise ValueError(f"{times} parts of a layer stand for the map at {at}; only one can.")
+
+    def end_of(self, path: str) -> str:
+        """Return the norm after the last layer of a list."""
+        assert self.ends is not None
+        ends = [self.ends] if isinstance(self.ends, str) else self.ends
+        return dict(zip(self.layers, ends, strict=True))[path]
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Return the parts that a ticket stands for."""
@@ -207,18 +213,23 @@ def _experts(config: Any) -> Family:
 
 
 def _t5(config: Any) -> Family:
-    def heads(at: str, **more: Any) -> Heads:
-        return Heads(at=at, maps=maps(at, "q", "k", "v", "o"), input=Norm(f"{at[:7]}.layer_norm"), **more)
-
-    def layer(across: bool) -> list[Part]:
-        cross = heads("layer.1.EncDecAttention", name="cross", memory=Norm("/encoder.final_layer_norm"))
+    def layer(side: str, across: bool) -> list[Part]:
+        # Only UMT5's layers have positions of their own.
+        positions = f"{'' if config.model_type == 'umt5' else f'/{side}.block.0.'}layer.0.SelfAttention"
+        attention = _t5_heads("layer.0.SelfAttention", causal=across, positions=positions)
+        cross = _t5_heads("layer.1.EncDecAttention", name="cross", memory=Norm("/encoder.final_layer_norm"))
         at, norm = f"layer.{1 + across}.DenseReluDense", Norm(f"layer.{1 + across}.layer_norm")
         gated = gated_mlp(f"{at}.wi_0", f"{at}.wi_1", f"{at}.wo", norm)
         rest = gated if config.is_gated_act else mlp(f"{at}.wi", f"{at}.wo", norm)
-        return [heads("layer.0.SelfAttention"), *([cross] if across else []), *rest]
+        return [attention, *([cross] if across else []), *rest]
 
-    layers = {"encoder.block": layer(False)} | ({"decoder.block": layer(True)} if config.is_encoder_decoder else {})
-    return Family(layers, kind="text and text")
+    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
+    layers = {f"{side}.block": layer(side, side == "decoder") for side in sides}
+    return Family(layers, kind="text and text", ends=[f"{side}.final_layer_norm" for side in sides])
+
+
+def _t5_heads(at: str, **more: Any) -> Heads:
+    return Heads(at=at, maps=maps(at, "q", "k", "v", "o"), input=Norm(f"{at[:7]}.layer_norm"), **more)
 
 
 def _vit(config: Any) -> Family:
@@ -244,24 +255,26 @@ def _bart(config: Any) -> Family:
     memory = Norm(f"/encoder.layers.{config.encoder_layers - 1}.final_layer_norm")
 
     def layer(side: str, across: bool) -> list[Part]:
-        attention = _heads("self_attn", Norm("../final_layer_norm", first=f"{side}.layernorm_embedding"))
+        before = Norm("../final_layer_norm", first=f"{side}.layernorm_embedding")
+        attention = _heads("self_attn", before, causal=across)
         cross = _heads("encoder_attn", "self_attn_layer_norm", name="cross", memory=memory)
         norm = Norm("encoder_attn_layer_norm" if across else "self_attn_layer_norm")
         return [attention, *([cross] if across else []), *mlp("fc1", "fc2", norm)]
 
     layers = {"encoder.layers": layer("encoder", False), "decoder.layers": layer("decoder", True)}
-    return Family(layers, kind="text and text")
+    return Family(layers, kind="text and text", ends=("", ""))
 
 
 def _mbart(config: Any) -> Family:
-    return Family(_whisper(config).layers, kind="text and text")
+    return replace(_whisper(config), kind="text and text")
 
 
 def _whisper(config: Any) -> Family:
     attention, rest = _heads("self_attn", "self_attn_layer_norm"), mlp("fc1", "fc2", Norm("final_layer_norm"))
     cross = _heads("encoder_attn", "encoder_attn_layer_norm", name="cross", memory=Norm("/encoder.layer_norm"))
-    layers = {"encoder.layers": [attention, *rest], "decoder.layers": [attention, cross, *rest]}
-    return Family(layers, kind="audio and text")
+    decoder = [replace(attention, causal=True), cross, *rest]
+    layers = {"encoder.layers": [attention, *rest], "decoder.layers": decoder}
+    return Family(layers, kind="audio and text", ends=("encoder.layer_norm", "decoder.layer_norm"))
 
 
 def _torch(config: Any) -> Family:

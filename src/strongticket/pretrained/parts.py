@@ -4,7 +4,7 @@ A part's `input` bounds its inputs from the model's own numbers; the certificate
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypedDict
 
@@ -57,13 +57,15 @@ class Followed:
 
     Args:
         errors: from a part's name in the ticket to the errors of its pieces, by product; none for parts without any.
-        attends: whether token i attends to token j, (T, T); None for all.
+        attends: whether token i attends to token j, (T, T), where keys come from the same sequence; None for all.
         rotary: what turns queries and keys; None if they are not turned.
+        memory: the outputs of the encoder in both networks, which keys and values of cross attention are made of.
     """
 
     errors: Callable[[str], Sequence[Mapping[str, Pruned]]]
     attends: Tensor | None
-    rotary: Rotary | None
+    rotary: Rotary | None = None
+    memory: Mapping[Network, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
