@@ -310,6 +310,29 @@ def test_one_head_of_several_sequences_is_followed_as_each_alone() -> None:
             torch.testing.assert_close(getattr(together, part)[n], getattr(alone, part), rtol=1e-12, atol=0)
 
 
+def test_one_head_holds_where_queries_keys_and_values_move() -> None:
+    """Four queries look at six tokens of another sequence, with positions in their scores."""
+    centres, added = [draw(n, 3, seed=i) for i, n in enumerate((4, 6, 6))], draw(4, 6, seed=3)
+    off = torch.full((6,), 0.02).double()
+    query, key, value = (Place(c, off[: len(c)], 2 * off[: len(c)]) for c in centres)
+    found = through_head(query, key, value, 0.5, None, added)
+
+    def output(places: Sequence[Tensor]) -> Tensor:
+        q, k, v = places
+        return (q @ k.mT * 0.5 + added).softmax(dim=-1) @ v
+
+    radius = error = torch.zeros(4).double()
+    for seed in range(300):
+        target = [shaken(c, 0.02, 3 * seed + i) for i, c in enumerate(centres)]
+        source = [shaken(t, 0.04, 1000 + 3 * seed + i) for i, t in enumerate(target)]
+        radius = radius.maximum((output(target) - output(centres)).norm(dim=-1))
+        error = error.maximum((output(source) - output(target)).norm(dim=-1))
+    torch.testing.assert_close(found.centre, output(centres), rtol=0, atol=1e-14)
+    for seen, bound in ((radius, found.radius), (error, found.error)):
+        assert (seen <= bound).all()
+        assert (bound <= 10 * seen).all()
+
+
 def test_a_softmax_rounds_scores_of_either_sign_alike_and_more_with_more_to_add_up() -> None:
     scores = draw(2, 7, 7, seed=0, scale=1e4).abs()
     assert torch.equal(_softmax_roundings(-scores, 3), _softmax_roundings(scores, 3))

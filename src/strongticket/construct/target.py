@@ -30,12 +30,9 @@ def load_target(path: Path) -> dict[str, Tensor]:
 
 
 def load_samples(path: Path) -> Tensor | dict[str, Tensor]:
-    """Read inputs from a `.npy` file, or from a safetensors file; if it has several tensors, they keep their names."""
+    """Read inputs from a `.npy` file, or inputs by name from a safetensors file."""
     if path.suffix == ".safetensors":
-        tensors = load_target(path)
-        if not tensors:
-            raise StrongTicketError(f"{path}: samples must be one tensor or more; the file has none.")
-        return tensors if len(tensors) > 1 else next(iter(tensors.values()))
+        return load_target(path)
     try:
         array = load_npy(path)
         if np.iscomplexobj(array):

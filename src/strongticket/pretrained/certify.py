@@ -19,17 +19,29 @@ from strongticket.errors import StrongTicketError
 from strongticket.models.attention import causal_mask
 from strongticket.ops.arrays import Array
 from strongticket.pretrained.attaching import attach, check_ticket
-from strongticket.pretrained.heads import Heads
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.load import load_model
 from strongticket.pretrained.parts import Followed, Input, Network, Norm, Part, Rotary, Through, through_norm_of
-from strongticket.pretrained.samples import Samples, as_inputs, run, sides
+from strongticket.pretrained.samples import Samples, as_inputs, run, sides, unnamed
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket
 
 # Some models compute softmax, norms and rotary positions in float32 whatever their dtype.
 _ROUNDING = 1e-4
+# What stands in the way of families by name; of others it is how they join their parts.
+_UNPROVED = {
+    **dict.fromkeys(("gptj", "phi", "gpt_neox", "cohere", "cohere2"), "parts side by side"),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), "experts"),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers", "granite"), "factors on what a part adds"),
+    "gemma2": "scores that are capped",
+    "gpt_neo": "attention within windows",
+    "stablelm": "positions that turn a part of each head",
+    "ministral3": "queries that are scaled by position",
+    "smollm3": "layers without positions",
+    "mpnet": "positions that are added to scores outside of the attention",
+    "modernbert": "a first layer without a norm",
+}
 
 
 def certify(
@@ -48,14 +60,15 @@ def certify(
             target.
         samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
             a tensor, an array or a list. For a pretrained model, the vectors that its first layer reads, or integers:
-            tokens (..., T), which the model embeds; of a model with an encoder and a decoder both, in a dict.
+            tokens (..., T), which the model embeds. Of an encoder and a decoder a dict of both; of two towers a dict of
+            one.
         radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
         attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all. Pretrained
             models have their own.
 
     Returns:
         `error` for all samples, `errors` for each, and what they are relative to. A pretrained model's output is its
-        last hidden state, or its decoder's.
+        last hidden state, or that of its decoder or tower.
 
     Example:
         >>> from strongticket.construct import construct_linear
@@ -66,11 +79,7 @@ def certify(
     """
     check_is_ticket(ticket)
     if ticket.architecture.get("family") != FAMILY:
-        if isinstance(samples, Mapping):
-            raise ValueError(
-                f"samples must be one tensor; got {len(samples)} by name. Pretrained models may have several."
-            )
-        return constructed.certify(ticket, target, samples, radius=radius, attends=attends)
+        return constructed.certify(ticket, target, unnamed(samples), radius=radius, attends=attends)
     r = constructed.as_radius(radius)
     if attends is not None:
         raise ValueError("attends is not for pretrained models: they decide themselves which token attends to which.")
@@ -121,11 +130,11 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) 
 def check_family(target: Target) -> None:
     """Refuse a model whose layers join their parts in a way that nothing is proved about."""
     norms = [isinstance(input, Norm) for parts in target.family.layers.values() for _, input in _ends(parts)]
-    across = any(isinstance(part, Heads) and part.memory for parts in target.family.layers.values() for part in parts)
-    if target.family.ends is None or (len(target.family.layers) > 1 and not across) or not all(norms):
+    if target.family.ends is None or not all(norms):
+        unproved = _UNPROVED.get(target.model_type, "how its layers join their parts")
         raise StrongTicketError(
-            f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
-            "their parts. Leave samples out, or run both on them with strongticket.attach."
+            f"this {target.model_type} cannot be certified for samples: nothing is proved about {unproved}. "
+            "Leave samples out, or run both on them with strongticket.attach."
         )
 
 

@@ -245,10 +245,18 @@ def _dinov2(config: Any) -> Family:
 
 
 def _clip(config: Any) -> Family:
-    layer = [_heads("self_attn", "layer_norm1"), *mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))]
-    if not hasattr(config, "text_config"):  # one of the towers by itself
-        return Family({"encoder.layers": layer}, kind="image" if hasattr(config, "patch_size") else "encoder")
-    return Family({f"{tower}_model.encoder.layers": layer for tower in ("text", "vision")}, kind="text and image")
+    attention, rest = _heads("self_attn", "layer_norm1"), mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))
+    clip = config.model_type.startswith("clip")
+    text, vision = [replace(attention, causal=clip), *rest], [attention, *rest]
+    # CLIP's last norm of images is for the pooled output only.
+    ends = ("final_layer_norm", "" if clip else "post_layernorm")
+    if hasattr(config, "text_config"):
+        layers = {"text_model.encoder.layers": text, "vision_model.encoder.layers": vision}
+        inside = [f"{tower}_model.{end}" if end else "" for tower, end in zip(("text", "vision"), ends, strict=True)]
+        return Family(layers, kind="text and image", ends=inside)
+    if hasattr(config, "patch_size"):
+        return Family({"encoder.layers": vision}, kind="image", ends=ends[1])
+    return Family({"encoder.layers": text}, ends=ends[0])
 
 
 def _bart(config: Any) -> Family:

@@ -14,6 +14,7 @@ from strongticket.construct.certify import as_samples
 from strongticket.errors import first_line
 from strongticket.ops.arrays import Array, as_tensor
 from strongticket.pretrained.check import inputs_for
+from strongticket.pretrained.heads import Heads
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.parts import Rotary
 from strongticket.pretrained.target import Target
@@ -28,18 +29,34 @@ def sides(target: Target) -> dict[str, str]:
     return {"": paths[0]} if len(paths) == 1 else {path.partition(".")[0]: path for path in paths}
 
 
+def unnamed(samples: Samples) -> Array:
+    """Return the samples of a model that reads one thing only, under whatever name."""
+    if not isinstance(samples, Mapping):
+        return samples
+    if len(samples) != 1:
+        raise ValueError(f"samples must be one tensor; got {len(samples)} by name.")
+    return next(iter(samples.values()))
+
+
+def _is_joined(target: Target) -> bool:
+    """Whether one side reads the outputs of the other; two towers do not."""
+    parts = [part for listed in target.family.layers.values() for part in listed]
+    return any(isinstance(part, Heads) and part.memory is not None for part in parts)
+
+
 def as_inputs(target: Target, samples: Samples) -> dict[str, Tensor]:
     """Check samples of each side: tokens (sequences, T), or vectors (sequences, T, d) for the first layer."""
     names = [*sides(target)]
     if names == [""]:
-        if isinstance(samples, Mapping):
-            raise ValueError(f"samples of this {target.model_type} must be tokens or vectors, without names.")
-        return {"": _as_rows(target, "", samples)}
-    if not isinstance(samples, Mapping) or {*samples} != {*names}:
-        got = f"those of {', '.join(map(str, samples))}" if isinstance(samples, Mapping) else "one array"
-        raise ValueError(f"samples of this {target.model_type} must be a dict of {' and '.join(names)}; got {got}.")
-    rows = {name: _as_rows(target, name, samples[name]) for name in names}
-    rows = {name: x.flatten(0, -3) if x.is_floating_point() and x.dim() > 3 else x for name, x in rows.items()}
+        return {"": _as_rows(target, "", unnamed(samples))}
+    # An encoder and a decoder are followed together, but of two towers only one.
+    needed = [names] if _is_joined(target) else [[name] for name in names]
+    if not isinstance(samples, Mapping) or {*samples} not in [{*each} for each in needed]:
+        got = f"those of {', '.join(map(str, samples))}" if isinstance(samples, Mapping) else "no dict"
+        dicts = " or ".join(" and ".join(each) for each in needed)
+        raise ValueError(f"samples of this {target.model_type} must be a dict of those of {dicts}; got {got}.")
+    rows = {name: _as_rows(target, name, samples[name]) for name in names if name in samples}
+    rows = {name: x if _are_tokens(x) else x.reshape(-1, *x.shape[-2:]) for name, x in rows.items()}
     if len({len(x) for x in rows.values()}) > 1:
         raise ValueError(f"samples must be as many for each side; got {', '.join(f'{len(x)}' for x in rows.values())}.")
     return rows
@@ -86,10 +103,10 @@ class Run(NamedTuple):
 
 def run(target: Target, inputs: Mapping[str, Tensor]) -> Run:
     """Run a model on tokens, or on vectors in place of what the first layer of a side would read."""
-    side_of = {path: side for side, path in sides(target).items()}
+    side_of = {path: side for side, path in sides(target).items() if side in inputs}
     inputs = {side: inputs[side] for side in side_of.values()}
     batches = {side: x if _are_tokens(x) else x.view(-1, *x.shape[-2:]) for side, x in inputs.items()}
-    layers = {layer.name: layer for layer, _ in target.parts.values()}
+    layers = {layer.name: layer for layer, _ in target.parts.values() if layer.layers in side_of}
     read: dict[str, Any] = {}
     rotary: dict[str, Rotary] = {}
     outputs: list[Tensor] = []
@@ -107,16 +124,19 @@ def run(target: Target, inputs: Mapping[str, Tensor]) -> Run:
     def behind(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         outputs.append(output[0])
 
-    backbone, (*_, last) = target.backbone, inputs
+    *_, last = inputs
+    gives = target.backbone.get_submodule(last)
+    # An encoder runs with its decoder, a tower by itself.
+    runs = target.backbone if len(inputs) == len(sides(target)) else gives
     with ExitStack() as hooks:
         for layer in layers.values():
             hook = layer.module("").register_forward_pre_hook(partial(before, layer=layer), with_kwargs=True)
             hooks.callback(hook.remove)
         # Some backbones have a head on top of their decoder.
-        hooks.callback(backbone.get_submodule(last).register_forward_hook(behind).remove)
+        hooks.callback(gives.register_forward_hook(behind).remove)
         try:
-            backbone(**_arguments(backbone, target.config, batches))
-        except (RuntimeError, IndexError) as error:
+            runs(**_arguments(runs, getattr(runs, "config", target.config), batches))
+        except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(f"this {target.model_type} cannot read these samples ({first_line(error)}).") from error
     # Each in the shape in which it came.
     shaped = {side: read[side] if _are_tokens(x) else x for side, x in inputs.items()}
