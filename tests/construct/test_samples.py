@@ -340,9 +340,9 @@ def test_a_softmax_rounds_scores_of_either_sign_alike_and_more_with_more_to_add_
     assert (_softmax_roundings(scores, 4) > _softmax_roundings(scores, 3)).all()
     assert (_softmax_roundings(scores, 3) > _softmax_roundings(scores[:, :, :6], 3)).all()
     # Added to what positions say, scores are rounded once more.
-    (weights, plain), (shifted, added) = (_softmax(scores, None, bias, 3) for bias in (None, scores.new_tensor(1e4)))
-    torch.testing.assert_close(weights, shifted, rtol=1e-9, atol=0)
-    assert (added > plain + 2**-53 * (scores + 1e4).amax(dim=(1, 2))).all()
+    weights, rounding = _softmax(scores, None, torch.tensor(1e4).double(), 3)
+    torch.testing.assert_close(weights, scores.softmax(dim=-1), rtol=1e-9, atol=0)
+    assert (rounding > _softmax_roundings(scores + 1e4, 3) + 2**-53 * (scores + 1e4).amax(dim=(1, 2))).all()
 
 
 def test_samples_so_short_that_squares_vanish() -> None:
