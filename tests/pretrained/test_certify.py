@@ -312,6 +312,15 @@ def test_norms_of_all_heads_together_are_refused(monkeypatch: pytest.MonkeyPatch
         st.certify(ticket, model, vectors())
 
 
+def test_a_decoder_before_its_encoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticket, model = made("T5")
+    family = families.family_of(model.config)
+    turned = replace(family, layers=dict(reversed(family.layers.items())), ends=[*family.ends][::-1])
+    monkeypatch.setitem(families._FAMILIES, "t5", turned)
+    with pytest.raises(StrongTicketError, match=r"decoder\.block\.0\.cross reads an encoder, but none comes"):
+        st.certify(ticket, model, samples_of("T5"))
+
+
 def test_bad_samples_are_refused_in_one_line() -> None:
     ticket, model = made("GPT-2")
     bad = vectors()

@@ -43,6 +43,8 @@ class Family:
     branch_norms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if len(ends := self._ends()) not in (0, len(self.layers)):
+            raise ValueError(f"ends must have one norm for each of {', '.join(self.layers)}; got {', '.join(ends)}.")
         for parts in self.layers.values():
             names = [part.name for part in parts]
             if len(set(names)) < len(names):
@@ -63,9 +65,10 @@ class Family:
 
     def end_of(self, path: str) -> str:
         """Return the norm after the last layer of a list."""
-        assert self.ends is not None
-        ends = [self.ends] if isinstance(self.ends, str) else self.ends
-        return dict(zip(self.layers, ends, strict=True))[path]
+        return dict(zip(self.layers, self._ends(), strict=True))[path]
+
+    def _ends(self) -> Sequence[str]:
+        return [self.ends] if isinstance(self.ends, str) else self.ends or []
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Return the parts that a ticket stands for."""

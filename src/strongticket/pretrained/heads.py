@@ -237,6 +237,8 @@ class Heads(Part):
     ) -> tuple[Tensor | None, Place | None, Tensor | None]:
         """Return who attends to whom, the place of keys and values if it is another, and what is added to scores."""
         if self.memory is not None:
+            if not followed.memory:
+                raise StrongTicketError(f"{layer.name}.{self.name} reads an encoder, but none comes before it.")
             return None, followed.memory[network], None
         tokens, added = place.centre.shape[-2], None
         if self.positions:
