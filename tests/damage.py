@@ -343,7 +343,7 @@ def _inputs(folder: Path) -> Iterator[Kind]:
 
     for name in ("samples.npy", "samples.safetensors"):
         file = folder / name
-        yield Kind(f"{name[8:]} samples", file, lambda file=file: load_samples(file).tolist(), guarded=False)
+        yield Kind(f"{name[8:]} samples", file, lambda file=file: str(load_samples(file)), guarded=False)
     yield Kind("targets", folder / "target.safetensors", lambda: str(load_target(folder / "target.safetensors")), False)
     yield Kind("config.json of a model", folder / "bert" / "config.json", loaded, guarded=False)
     yield Kind("weights of a model", folder / "bert" / "model.safetensors", loaded, guarded=False)

@@ -285,7 +285,7 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
         (("complex.npy",), 1, "samples must be a .npy file of numbers"),
         (("complex.safetensors",), 1, "samples must be real numbers; got torch.complex64."),
         (("pipe.npy",), 1, "not a regular file: "),
-        (("two.safetensors",), 1, "samples must be one tensor; the file has 2."),
+        (("two.safetensors",), 1, "samples must be one tensor; got 2 by name."),
         (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
     ):
         done = run(*verify, tmp_path / arguments[0], *arguments[1:])

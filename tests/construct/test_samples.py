@@ -15,12 +15,14 @@ from torch import Tensor, nn
 import strongticket as st
 from strongticket.construct.places import (
     Place,
+    _softmax,
     _softmax_roundings,
     through_attention,
     through_head,
     through_network,
     through_norm,
 )
+from strongticket.construct.product import Pruned
 from strongticket.construct.recertify import examine
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import Attention, MergedAttention, causal_mask
@@ -179,6 +181,47 @@ def test_the_recursion_by_other_code() -> None:
     assert found.output_norm == pytest.approx(length(c + z, axis=1).max())
 
 
+def test_cross_attention_by_other_code() -> None:
+    """One head with a query bias, positions in its scores, and other balls around queries than around keys."""
+    W, V = draw(4, 3, seed=0).numpy(), draw(3, 3, seed=1).numpy()
+    E, F = draw(4, 3, seed=2, scale=0.01).numpy(), draw(3, 3, seed=3, scale=0.01).numpy()
+    x, memory, added = draw(4, 3, seed=4).numpy(), draw(6, 3, seed=5).numpy(), draw(4, 6, seed=6).numpy()
+    r_x, d_x, r, d = (draw(n, seed=i, scale=0.01).abs().numpy() for i, n in ((7, 4), (8, 4), (9, 6), (10, 6)))
+    pruned = {
+        f"head.0.{name}": Pruned((), torch.tensor(error), torch.zeros(error.shape).double(), (), 0.0, "given")
+        for name, error in (("qk", E), ("vo", F))
+    }
+    merged = MergedAttention(torch.tensor(W)[None], torch.tensor(V)[None])
+    queries, keys = (Place(*(torch.tensor(part) for part in parts)) for parts in ((x, r_x, d_x), (memory, r, d)))
+    found = through_attention(queries, merged, pruned, None, keys, torch.tensor(added)[None])
+
+    size, length, tokens = lambda m: np.linalg.norm(m, 2), np.linalg.norm, range(6)
+    k, values = memory - memory.mean(axis=0), memory @ V
+    diameter = max(length(one - other) for one in values for other in values)
+    for i in range(4):
+        q = np.append(x[i], 1.0)
+        p = np.exp(q @ W @ memory.T + added[i])
+        p = p / p.sum()
+        around = [length(values[n] - p @ values) for n in tokens]
+        drifts = [r_x[i] * length(W[:3] @ k[n]) + (length(q @ W) + r_x[i] * size(W[:3])) * r[n] for n in tokens]
+        radius = moved_by(p, drifts, 0.0, diameter, around, [r[n] * size(V) for n in tokens])
+        off = r_x[i] + d_x[i]
+        scores = [
+            d_x[i] * (length(W[:3] @ k[n]) + r[n] * size(W[:3]))
+            + (length(q @ W) + off * size(W[:3])) * d[n]
+            + abs(q @ E @ k[n])
+            + off * length(E[:3] @ k[n])
+            + (length(q @ E) + off * size(E[:3])) * (r[n] + d[n])
+            for n in tokens
+        ]
+        spread = [r[n] * size(V) for n in tokens]
+        own = [d[n] * size(V) + length(memory[n] @ F) + (r[n] + d[n]) * size(F) for n in tokens]
+        error = moved_by(p, scores, max(drifts), diameter + 2 * max(spread), np.add(around, spread), own)
+        np.testing.assert_allclose(found.centre[i], p @ values, rtol=1e-12)
+        assert found.radius[i].item() == pytest.approx(radius, rel=1e-9)
+        assert found.error[i].item() == pytest.approx(error, rel=1e-9)
+
+
 @pytest.mark.parametrize("radius", [0.02, 0.3])
 def test_gradient_ascent_inside_the_ball_stays_below(radius: float) -> None:
     target, ticket, samples = four_blocks()
@@ -267,12 +310,39 @@ def test_one_head_of_several_sequences_is_followed_as_each_alone() -> None:
             torch.testing.assert_close(getattr(together, part)[n], getattr(alone, part), rtol=1e-12, atol=0)
 
 
+def test_one_head_holds_where_queries_keys_and_values_move() -> None:
+    """Four queries look at six tokens of another sequence, with positions in their scores."""
+    centres, added = [draw(n, 3, seed=i) for i, n in enumerate((4, 6, 6))], draw(4, 6, seed=3)
+    off = torch.full((6,), 0.02).double()
+    query, key, value = (Place(c, off[: len(c)], 2 * off[: len(c)]) for c in centres)
+    found = through_head(query, key, value, 0.5, None, added)
+
+    def output(places: Sequence[Tensor]) -> Tensor:
+        q, k, v = places
+        return (q @ k.mT * 0.5 + added).softmax(dim=-1) @ v
+
+    radius = error = torch.zeros(4).double()
+    for seed in range(300):
+        target = [shaken(c, 0.02, 3 * seed + i) for i, c in enumerate(centres)]
+        source = [shaken(t, 0.04, 1000 + 3 * seed + i) for i, t in enumerate(target)]
+        radius = radius.maximum((output(target) - output(centres)).norm(dim=-1))
+        error = error.maximum((output(source) - output(target)).norm(dim=-1))
+    torch.testing.assert_close(found.centre, output(centres), rtol=0, atol=1e-14)
+    for seen, bound in ((radius, found.radius), (error, found.error)):
+        assert (seen <= bound).all()
+        assert (bound <= 10 * seen).all()
+
+
 def test_a_softmax_rounds_scores_of_either_sign_alike_and_more_with_more_to_add_up() -> None:
     scores = draw(2, 7, 7, seed=0, scale=1e4).abs()
     assert torch.equal(_softmax_roundings(-scores, 3), _softmax_roundings(scores, 3))
     assert (_softmax_roundings(scores, 3) > 2**-53 * 2 * scores.amax(dim=(1, 2))).all()
     assert (_softmax_roundings(scores, 4) > _softmax_roundings(scores, 3)).all()
     assert (_softmax_roundings(scores, 3) > _softmax_roundings(scores[:, :, :6], 3)).all()
+    # Added to what positions say, scores are rounded once more.
+    weights, rounding = _softmax(scores, None, torch.tensor(1e4).double(), 3)
+    torch.testing.assert_close(weights, scores.softmax(dim=-1), rtol=1e-9, atol=0)
+    assert (rounding > _softmax_roundings(scores + 1e4, 3) + 2**-53 * (scores + 1e4).amax(dim=(1, 2))).all()
 
 
 def test_samples_so_short_that_squares_vanish() -> None:

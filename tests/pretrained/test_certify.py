@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,26 +12,47 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import T5Config, T5EncoderModel
 
 import strongticket as st
 from strongticket.construct.places import Place
 from strongticket.errors import StrongTicketError
-from strongticket.pretrained.certify import Places, follow, run
+from strongticket.models.attention import causal_mask
+from strongticket.pretrained import families
+from strongticket.pretrained.certify import _UNPROVED, Places, follow
+from strongticket.pretrained.parts import Followed
+from strongticket.pretrained.samples import run
 from strongticket.pretrained.target import Target
 from tests.command import Run
-from tests.pretrained.small_models import VOCABULARY, from_zoo
+from tests.pretrained.small_models import VOCABULARY, ZOO, from_zoo, randomize
 
-LAYERS = {"DistilBERT": "n_layers", "GPT-2": "n_layer"}
+T5S, BARTS = ("T5", "T5 1.1", "mT5", "UMT5"), ("BART", "mBART", "Pegasus", "M2M100", "Whisper")
+CLIPS, SIGLIPS = ("CLIP", "CLIP, texts", "CLIP, images"), ("SigLIP", "SigLIP, images")
+SIDES = dict.fromkeys((*T5S, *BARTS), ("encoder", "decoder"))
+TOWERS = {"CLIP": ("text_model",), "SigLIP": ("vision_model",)}  # of two, this one is followed
+LAYERS = {"DistilBERT": ("n_layers",), "GPT-2": ("n_layer",), **dict.fromkeys(T5S, ("num_layers",))}
+LAYERS |= dict.fromkeys(BARTS, ("encoder_layers", "decoder_layers"))
 FAMILIES = ("BERT", "RoBERTa", "DistilBERT", "GPT-2", "OPT", "ViT", "DeiT")
-FAMILIES += ("Llama", "Mistral", "Phi-3", "Qwen2", "Gemma")
+FAMILIES += ("Llama", "Mistral", "Phi-3", "Qwen2", "Qwen3", "Gemma", "Gemma 3")
+FAMILIES += (*T5S, *BARTS, *CLIPS, *SIGLIPS)
+# How far tokens may move for a useful bound, and how many times the worst error found it then is at most. Norms of
+# queries and keys make scores large, and so does T5, which has no factor on them; Gemma 3 has norms behind parts, too.
+USEFUL = dict.fromkeys(FAMILIES, (1e-3, 600)) | {"Qwen3": (1e-4, 1200), "Gemma 3": (1e-6, 2800)}
+USEFUL |= dict.fromkeys(T5S, (1e-5, 1800)) | dict.fromkeys(CLIPS, (1e-4, 600)) | dict.fromkeys(SIGLIPS, (1e-6, 600))
 STARTS, STEPS = 12, 40  # of the search for the worst input of a ball
 
 
 @cache
 def made(name: str, layers: int = 2, **settings: Any) -> tuple[st.Ticket, nn.Module]:
-    """Make a small model of the family and a ticket of 24 items for all of its parts."""
-    model = from_zoo(name, **{LAYERS.get(name, "num_hidden_layers"): layers})
+    """Make a small model of the family and a ticket of 24 items for all of its parts; both sides share the layers."""
+    layers //= len(SIDES.get(name, [""]))
+    sizes: dict[str, Any] = dict.fromkeys(LAYERS.get(name, ("num_hidden_layers",)), layers)
+    if name in TOWERS:
+        towers = ("text_config", "vision_config")
+        sizes = {tower: ZOO[name][1][tower] | sizes for tower in towers}
+    model = from_zoo(name, **sizes)
     return st.construct_pretrained(model, items=24, **{"what": "attention+mlp", **settings}), model
 
 
@@ -56,7 +78,7 @@ class InFloat64(nn.Module):
 def in_float64(model: nn.Module) -> Target:
     model = copy.deepcopy(model).double()
     for place, module in [*model.named_modules()]:
-        if type(module).__name__.endswith("RMSNorm"):
+        if type(module).__name__.endswith(("RMSNorm", "T5LayerNorm")):
             model.set_submodule(place, InFloat64(module))
     return Target(model, parts="linear")
 
@@ -69,38 +91,65 @@ def vectors(n: int = 4, tokens: int = 5, seed: int = 1) -> Tensor:
     return torch.randn(n, tokens, 16, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def apart(target: Target, source: Target, x: Tensor) -> Tensor:
+def samples_of(name: str, n: int = 4, seed: int = 1) -> dict[str, Tensor]:
+    """Give vectors for each side of a model; encoder and decoder have as many sequences, of different lengths."""
+    return {side: vectors(n, 5 + i, seed + 10 * i) for i, side in enumerate((SIDES | TOWERS).get(name, [""]))}
+
+
+def plain(samples: dict[str, Tensor]) -> Any:
+    return samples.get("", samples)
+
+
+def apart(target: Target, source: Target, x: dict[str, Tensor]) -> Tensor:
     return (run(source, x).output - run(target, x).output).norm(dim=-1)
+
+
+def shortened(steps: dict[str, Tensor], radius: float, always: bool) -> None:
+    """Put every token's step back into the ball, or onto the sphere around it."""
+    with torch.no_grad():
+        for step in steps.values():
+            size = radius / step.norm(dim=-1, keepdim=True)
+            step.mul_((size if always else size.clamp(max=1)) * (1 - 1e-9))
+
+
+def moved(samples: dict[str, Tensor], steps: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {side: x + steps[side] for side, x in samples.items()}
+
+
+def test_every_family_is_certified_or_refused_by_name() -> None:
+    built_in = {Target(from_zoo(name)).model_type for name in ZOO}
+    certified = {Target(from_zoo(name)).model_type for name in FAMILIES}
+    assert certified.isdisjoint(_UNPROVED)
+    assert built_in - certified - _UNPROVED.keys() == {"xlm-roberta", "camembert"}  # described as RoBERTa is
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_at_the_samples_alone_the_bound_is_the_error(name: str) -> None:
     ticket, model = made(name)
-    found = st.certify(ticket, model, vectors())
+    found = st.certify(ticket, model, plain(samples_of(name)))
     with torch.no_grad():
-        seen = apart(*both(ticket, model), vectors())
+        seen = apart(*both(ticket, model), samples_of(name))
     assert found.errors.shape == seen.shape
     assert (seen <= found.errors).all()
-    assert found.error <= 1.001 * seen.max()
+    assert found.error <= 1.002 * seen.max()
     assert found.error == found.by_block[-1] < 1e-5 * found.output_norm
     assert len(found.by_block) == 2
 
 
-@pytest.mark.parametrize(("name", "radius"), [(name, r) for name in FAMILIES for r in (1e-3, 0.1)])
+@pytest.mark.parametrize(("name", "radius"), [(name, r) for name in FAMILIES for r in (USEFUL[name][0], 0.1)])
 def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -> None:
     """Twelve starts, forty steps each: all tokens of all sequences move, to make the error as large as they can."""
     ticket, model = made(name)
     target, source = both(ticket, model)
     for each in (target, source):
         each.model.requires_grad_(False)
-    samples = vectors(STARTS)
-    found = st.certify(ticket, model, samples, radius=radius)
-    step = vectors(STARTS, seed=2).mul_(radius).requires_grad_()
-    optimizer, worst = torch.optim.Adam([step], lr=radius / 10), torch.zeros(samples.shape[:-1]).double()
+    samples = samples_of(name, STARTS)
+    found = st.certify(ticket, model, plain(samples), radius=radius)
+    steps = {side: x.mul_(radius).requires_grad_() for side, x in samples_of(name, STARTS, seed=2).items()}
+    optimizer, worst = torch.optim.Adam(steps.values(), lr=radius / 10), torch.zeros_like(found.errors)
     for _ in range(STEPS):
-        with torch.no_grad():
-            step.mul_((radius / step.norm(dim=-1, keepdim=True)).clamp(max=1) * (1 - 1e-9))
-        seen = apart(target, source, samples + step)
+        shortened(steps, radius, always=False)
+        seen = apart(target, source, moved(samples, steps))
         worst = worst.maximum(seen.detach())
         optimizer.zero_grad()
         (-seen.log().sum()).backward()
@@ -110,35 +159,69 @@ def test_gradient_ascent_inside_the_ball_stays_below(name: str, radius: float) -
         assert worst.mean() > (1 + radius / 5) * apart(target, source, samples).mean()  # the ascent does find more
     if radius < 0.1:
         assert found.error < 1e-2 * found.output_norm
+        assert found.error < USEFUL[name][1] * worst.max()
 
 
-@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2"])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "OPT", "ViT", "Llama", "Qwen2", "Qwen3", "Gemma 3", "T5", "BART"])
 @pytest.mark.parametrize("radius", [1e-5, 1e-3])
 def test_neither_network_leaves_its_ball(name: str, radius: float) -> None:
     """Gradient ascent away from the outputs at the samples, in both networks."""
     ticket, model = made(name)
-    exact = Target(copy.deepcopy(model).double())
-    samples = vectors(STARTS)
-    off = torch.zeros(samples.shape[:-1]).double()
-    start = Place(samples, off + radius, off)
-    with torch.no_grad():
-        *_, (_, _, last) = follow(
-            Target(model, "attention+mlp"), ticket, Places(start, start), run(exact, samples).rotary
-        )
+    samples = samples_of(name, STARTS)
+    rotary = run(Target(copy.deepcopy(model).double()), samples).rotary
+    last = None
+    for side, x in samples.items():
+        off = torch.zeros(x.shape[:-1]).double()
+        start, memory = Place(x, off + radius, off), last
+        with torch.no_grad():
+            *_, (_, _, last) = follow(
+                Target(model, "attention+mlp"), ticket, Places(start, start), rotary, side=side, memory=memory
+            )
     for network, place in zip(both(ticket, model), last, strict=True):
         network.model.requires_grad_(False)
-        step = vectors(STARTS, seed=2).mul_(radius).requires_grad_()
-        optimizer, worst = torch.optim.Adam([step], lr=radius / 5), off
+        steps = {side: x.mul_(radius).requires_grad_() for side, x in samples_of(name, STARTS, seed=2).items()}
+        optimizer, worst = torch.optim.Adam(steps.values(), lr=radius / 5), off
         for _ in range(STEPS):
-            with torch.no_grad():
-                step.mul_((1 - 1e-9) * radius / step.norm(dim=-1, keepdim=True))
-            moved = (run(network, samples + step).output - place.centre).norm(dim=-1)
-            worst = worst.maximum(moved.detach())
+            shortened(steps, radius, always=True)
+            away = (run(network, moved(samples, steps)).output - place.centre).norm(dim=-1)
+            worst = worst.maximum(away.detach())
             optimizer.zero_grad()
-            (-moved.log().sum()).backward()
+            (-away.log().sum()).backward()
             optimizer.step()
         assert (worst <= place.radius).all()
         assert (worst > 1e-3 * place.radius).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), [("Qwen3", "layer.0.attention.output"), ("T5", "decoder.block.0.cross.output")]
+)
+def test_one_branch_holds_where_scores_or_the_memory_move(name: str, at: str) -> None:
+    """By itself a bound is close: with large gains Qwen3's scores move most; of T5, only what the encoder gives."""
+    model, distance = from_zoo(name), 1e-4
+    for place, parameter in model.named_parameters():
+        parameter.data *= 4 if place.endswith(("q_norm.weight", "k_norm.weight")) else 1
+    layer, part = Target(model, "attention+mlp", "linear").parts[at]
+    rotary = run(Target(copy.deepcopy(model).double()), samples_of(name, STARTS)).rotary.get(layer.name)
+    x, y = vectors(STARTS), vectors(STARTS, seed=3)
+
+    def output(x: Tensor, radius: float = 0.0, error: float = 0.0) -> Place:
+        sure = torch.zeros(x.shape[:-1]).double()
+        moves, stays = Place(x, sure + radius, sure + error), Place(y, sure, sure)
+        followed = Followed(lambda _: [], causal_mask(x.shape[-2]), rotary, {"target": moves})
+        return part.through(layer, followed)(stays if name == "T5" else moves, "target")
+
+    steps = {"": vectors(STARTS, seed=2).requires_grad_()}
+    optimizer, worst = torch.optim.Adam(steps.values(), lr=distance / 5), torch.zeros(x.shape[:-1]).double()
+    for _ in range(STEPS):
+        shortened(steps, distance, always=True)
+        away = (output(x + steps[""]).centre - output(x).centre).norm(dim=-1)
+        worst = worst.maximum(away.detach())
+        optimizer.zero_grad()
+        (-away.log().sum()).backward()
+        optimizer.step()
+    for bound in (output(x, radius=distance).radius, output(x, error=distance).error):
+        assert (worst <= bound).all()
+        assert (bound < 40 * worst).all()
 
 
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])
@@ -151,24 +234,25 @@ def test_larger_balls_have_larger_bounds(name: str) -> None:
     assert errors[-1].isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["BERT", "GPT-2"])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "T5", "Whisper"])
 @pytest.mark.parametrize("settings", [{"what": "attention"}, {"parts": "linear"}])
 def test_other_parts_of_the_same_model(name: str, settings: dict[str, str]) -> None:
     ticket, model = made(name, **settings)
+    samples = samples_of(name)
     for radius in (0.0, 1e-4):
-        found = st.certify(ticket, model, vectors(), radius=radius)
+        found = st.certify(ticket, model, plain(samples), radius=radius)
         with torch.no_grad():
-            seen = apart(*both(ticket, model), vectors() + radius / 4)
+            seen = apart(*both(ticket, model), {side: x + radius / 4 for side, x in samples.items()})
         assert (seen <= found.errors).all()
         assert found.error < 1e-2 * found.output_norm
 
 
-@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama", "T5", "UMT5", "BART"])
 def test_four_layers(name: str) -> None:
     ticket, model = made(name, 4)
-    found = st.certify(ticket, model, vectors(), radius=0.0)
+    found = st.certify(ticket, model, plain(samples_of(name)), radius=0.0)
     with torch.no_grad():
-        seen = apart(*both(ticket, model), vectors())
+        seen = apart(*both(ticket, model), samples_of(name))
     assert (seen <= found.errors).all()
     assert found.error < 1e-3 * found.output_norm
     assert len(found.by_block) == 4
@@ -178,7 +262,7 @@ def test_tokens_are_embedded_by_the_model() -> None:
     ticket, model = made("BERT")
     ids = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
     found = st.certify(ticket, model, ids)
-    read = run(Target(copy.deepcopy(model).double()), ids).read
+    read = run(Target(copy.deepcopy(model).double()), {"": ids}).read[""]
     assert torch.equal(st.certify(ticket, model, read).errors, found.errors)
     assert torch.equal(st.certify(ticket, model, ids.tolist()).errors, found.errors)
     assert found.target_sha256 == ticket.certificate.target_sha256
@@ -187,12 +271,22 @@ def test_tokens_are_embedded_by_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ModernBERT", "GPT-NeoX", "Qwen3", "Gemma 2", "Gemma 3", "T5", "CLIP", "Whisper", "nn.TransformerEncoder"]
+    ("name", "unproved"),
+    [
+        ("ModernBERT", "a first layer without a norm"),
+        ("GPT-NeoX", "parts side by side"),
+        ("Gemma 2", "scores that are capped"),
+        ("Qwen3-MoE", "experts"),
+        ("DINOv2", "factors on what a part adds"),
+        ("nn.TransformerEncoder", "how its layers join their parts"),
+        ("nn.Transformer", "how its layers join their parts"),
+    ],
 )
-def test_families_without_a_proof_are_refused(name: str) -> None:
+def test_families_without_a_proof_are_refused(name: str, unproved: str) -> None:
     model = from_zoo(name)
     ticket = st.construct_pretrained(model, items=8)
-    with pytest.raises(StrongTicketError, match=r"this \w+ cannot be certified for samples: nothing is proved about"):
+    refused = rf"this \w+ cannot be certified for samples: nothing is proved about {unproved}\. Leave"
+    with pytest.raises(StrongTicketError, match=refused):
         st.certify(ticket, model, vectors())
 
 
@@ -204,6 +298,27 @@ def test_what_the_family_does_not_describe_is_refused() -> None:
     model = from_zoo("BERT", hidden_act="gelu_fast")
     with pytest.raises(StrongTicketError, match=r"samples cannot be certified through activation 'gelu_fast'; covered"):
         st.certify(st.construct_pretrained(model, items=8), model, vectors())
+
+
+def test_norms_of_all_heads_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticket, model = made("Qwen3")
+    family = families.family_of(model.config)
+    (path, (attention, *rest)) = next(iter(family.layers.items()))
+    together = replace(attention, norms=("input_layernorm", "input_layernorm"))
+    monkeypatch.setitem(families._FAMILIES, "qwen3", replace(family, layers={path: [together, *rest]}))
+    with pytest.raises(
+        StrongTicketError, match=r"layer\.0\.attention has norms of queries and keys of all heads together"
+    ):
+        st.certify(ticket, model, vectors())
+
+
+def test_a_decoder_before_its_encoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticket, model = made("T5")
+    family = families.family_of(model.config)
+    turned = replace(family, layers=dict(reversed(family.layers.items())), ends=[*family.ends][::-1])
+    monkeypatch.setitem(families._FAMILIES, "t5", turned)
+    with pytest.raises(StrongTicketError, match=r"decoder\.block\.0\.cross reads an encoder, but none comes"):
+        st.certify(ticket, model, samples_of("T5"))
 
 
 def test_bad_samples_are_refused_in_one_line() -> None:
@@ -223,6 +338,7 @@ def test_bad_samples_are_refused_in_one_line() -> None:
         ({"samples": np.empty((0, 3, 16))}, "samples must be .* with at least one input"),
         ({"samples": vectors().to(torch.complex128)}, "samples must be real numbers; got torch.complex128"),
         ({"samples": [["a"]]}, "samples must be a tensor, an array or a list of numbers"),
+        ({"samples": {"encoder": vectors(), "decoder": vectors()}}, "samples must be one tensor; got 2 by name"),
         ({"radius": -1.0}, "radius must be a finite number of at least 0; got -1"),
         ({"attends": torch.ones(5, 5).bool()}, "attends is not for pretrained models"),
         ({"target": [[1.0]]}, "the ticket is for a pretrained model; pass it or its folder, not a list"),
@@ -235,6 +351,48 @@ def test_bad_samples_are_refused_in_one_line() -> None:
     ticket, model = made("ViT")
     with pytest.raises(ValueError, match="samples must be vectors: this vit has no tokens"):
         st.certify(ticket, model, [[1, 2]])
+
+
+def test_samples_for_both_sides_are_tokens_or_vectors() -> None:
+    ticket, model = made("T5")
+    texts = {"encoder": [[1, 2, 3, 4], [5, 6, 7, 8]], "decoder": [[9, 8, 7], [6, 5, 4]]}
+    found = st.certify(ticket, model, texts)
+    read = run(Target(copy.deepcopy(model).double()), {side: torch.tensor(ids) for side, ids in texts.items()}).read
+    assert torch.equal(st.certify(ticket, model, read).errors, found.errors)
+    assert torch.equal(st.certify(ticket, model, read | {"encoder": texts["encoder"]}).errors, found.errors)
+    alone = randomize(T5EncoderModel(T5Config(**ZOO["T5"][1])))
+    assert len(st.certify(st.construct_pretrained(alone, items=16), alone, texts["encoder"]).by_block) == 1
+    ticket, model = made("Whisper")
+    sound = vectors(2)
+    found = st.certify(ticket, model, {"decoder": texts["decoder"], "encoder": sound})
+    assert found.errors.shape == (2, 3)
+    # The same sounds for other tokens: the bound is of the decoder's outputs.
+    other = st.certify(ticket, model, {"encoder": sound, "decoder": [[9, 8, 7], [6, 5, 3]]})
+    torch.testing.assert_close(other.errors[0], found.errors[0], rtol=1e-6, atol=0)
+    assert not torch.isclose(other.errors[1, 2], found.errors[1, 2], rtol=1e-3)
+    torch.testing.assert_close(other.errors[1, :2], found.errors[1, :2], rtol=1e-6, atol=0)
+    refused: list[tuple[Any, str]] = [
+        (sound, "samples of this whisper must be a dict of those of encoder and decoder; got no dict"),
+        ({"encoder": sound}, "must be a dict of those of encoder and decoder; got those of encoder"),
+        ({"encoder": sound, "decoder": [[1]]}, "samples must be as many for each side; got 2, 1"),
+        (
+            {"encoder": [[1], [2]], "decoder": [[1], [2]]},
+            "samples must be vectors: this whisper's encoder has no tokens",
+        ),
+        ({"encoder": sound[..., 1:], "decoder": [[1], [2]]}, r"the first layer of this whisper's encoder reads, \("),
+        ({"encoder": sound, "decoder": torch.ones(2, 21).long()}, "this whisper cannot read these samples"),
+    ]
+    for samples, message in refused:
+        with pytest.raises(ValueError, match=message):
+            st.certify(ticket, model, samples)
+    ticket, model = made("CLIP")
+    found = st.certify(ticket, model, {"text_model": texts["encoder"]})
+    assert found.errors.shape == (2, 4)
+    joined = "samples of this clip must be a dict of those of text_model or vision_model; got those of"
+    with pytest.raises(ValueError, match=f"{joined} text_model, vision_model"):
+        st.certify(ticket, model, {"text_model": texts["encoder"], "vision_model": vectors(2)})
+    with pytest.raises(ValueError, match=r"this clip cannot read these samples .*max_position_embeddings"):
+        st.certify(ticket, model, {"text_model": torch.ones(1, 600).long()})
 
 
 def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
@@ -251,6 +409,14 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     assert told["samples"]["error"] == pytest.approx(expected.error)
     assert told["samples"]["target_sha256"] == expected.target_sha256
     assert "output error at most" in run(*verify, tmp_path / "tokens.npy").stdout
+    texts = {side: torch.arange(6).view(2, 3) for side in ("encoder", "decoder")}
+    t5, translator = made("T5")
+    t5.save(tmp_path / "t5.ticket")
+    translator.save_pretrained(tmp_path / "t5")
+    save_file(texts, tmp_path / "texts.safetensors")
+    both_sides = ("--target", tmp_path / "t5", "--samples", tmp_path / "texts.safetensors", "--json")
+    told = json.loads(run("verify", tmp_path / "t5.ticket", *both_sides).stdout)
+    assert told["samples"]["error"] == pytest.approx(st.certify(t5, translator, texts).error)
     refused = run(*verify, tmp_path / "long.npy")
     assert refused.returncode == 1
     assert "samples have 600 tokens; this bert takes at most 512" in refused.stderr

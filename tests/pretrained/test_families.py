@@ -243,6 +243,8 @@ def test_a_family_that_makes_no_sense_is_refused() -> None:
     # The bound of a gated MLP would be made of one map twice.
     with pytest.raises(ValueError, match=r"2 parts of a layer stand for the map at mlp.gate; only one can"):
         Family({"layers": gated_mlp("mlp.gate", "mlp.gate", "mlp.down", Norm("norm"))})
+    with pytest.raises(ValueError, match=r"ends must have one norm for each of encoder, decoder; got norm"):
+        Family({"encoder": [up], "decoder": [up]}, ends="norm")
     # As a skeleton has it where nothing was found.
     with pytest.raises(ValueError, match=r"mlp.up needs the source of its inputs: Norm, Behind or Given; got Ellipsis"):
         Family({"layers": [ReluPair("mlp.up", "mlp.fc1", ...)]})  # type: ignore[arg-type]

@@ -112,9 +112,7 @@ def verify(
     ] = None,
     samples: Annotated[
         Path | None,
-        option(
-            "Inputs to bound the error on, or tokens: .npy, or one tensor as .safetensors.", exists=True, dir_okay=False
-        ),
+        option("Inputs to bound the error on, or tokens: .npy, or .safetensors.", exists=True, dir_okay=False),
     ] = None,
     radius: Annotated[float | None, option("How far each token of the samples may move.", shown="0")] = None,
     families: Families = None,

@@ -188,10 +188,25 @@ def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, 
 
 
 def through_attention(
-    place: Place, merged: MergedAttention, heads: Mapping[str, Pruned], attends: Tensor | None
+    place: Place,
+    merged: MergedAttention,
+    heads: Mapping[str, Pruned],
+    attends: Tensor | None,
+    memory: Place | None = None,
+    added: Tensor | None = None,
 ) -> Place:
-    """Follow the samples through an attention, head by head."""
-    c = place.centre
+    """Follow the samples through an attention, head by head.
+
+    Args:
+        place: the inputs, which make queries.
+        merged: the target's heads.
+        heads: the source's errors on them.
+        attends: whether token i attends to token j, (..., T, T); None for all.
+        memory: what keys and values are made of, if it is not the inputs.
+        added: what both networks add to the scores, (H, T, T).
+    """
+    memory = place if memory is None else memory
+    c, keys = place.centre, memory.centre
     n_heads, d, d_out = merged.vo.shape
     q = c if merged.qk.shape[1] == d else torch.cat([c, torch.ones_like(c[..., :1])], dim=-1)
     bias = torch.zeros(d_out).double() if merged.output_bias is None else merged.output_bias.detach().double().cpu()
@@ -199,36 +214,35 @@ def through_attention(
     centre = bias.expand(*c.shape[:-1], d_out)
     radius = torch.zeros_like(place.radius) + bias_error + (n_heads + 2) * UNIT_ROUNDOFF * row_norms(bias)
     error = torch.zeros_like(place.error) + bias_error
-    exact = torch.zeros_like(place.radius)
+    exact, radii = (torch.zeros_like(place.radius), torch.zeros_like(memory.radius)), (place.radius, memory.radius)
     for j in range(n_heads):
         qk, vo = Matrix(merged.qk[j], merged.qk_rounding[j]), Matrix(merged.vo[j], merged.vo_rounding[j])
         qk_error, vo_error = (Matrix(p.error, p.rounding) for p in (heads[f"head.{j}.qk"], heads[f"head.{j}.vo"]))
-        scores, values = q @ qk.matrix @ c.mT, c @ vo.matrix
-        weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)  # masks expect an axis of heads
+        scores, values = q @ qk.matrix @ keys.mT, keys @ vo.matrix
+        weights, roundings = _softmax(scores, attends, None if added is None else added[j], n_heads)
         outputs = weights @ values
-        roundings = _softmax_roundings(scores, n_heads)
         softmax = (roundings * row_norms(values).amax(dim=-1))[..., None]
-        head = _Head(q, c, qk, vo, values, outputs, weights * (1 + roundings[..., None, None]))
-        drift, moved = _moves(head, exact, place.radius, exact, _Rounding(qk), _Rounding(vo))
-        _, apart = _moves(head, place.radius, place.error, drift, qk_error, vo_error)
+        head = _Head(q, keys, qk, vo, values, outputs, weights * (1 + roundings[..., None, None]))
+        drift, moved = _moves(head, exact, radii, exact[0], _Rounding(qk), _Rounding(vo))
+        _, apart = _moves(head, radii, (place.error, memory.error), drift, qk_error, vo_error)
         centre, radius, error = centre + outputs, up(radius + moved + softmax), up(error + apart)
     return Place(centre, radius, error)
 
 
-def through_head(query: Place, key: Place, value: Place, scale: float, attends: Tensor | None) -> Place:
+def through_head(
+    query: Place, key: Place, value: Place, scale: float, attends: Tensor | None, added: Tensor | None = None
+) -> Place:
     """Follow the samples through the softmax of one head, from its queries, keys and values to its outputs."""
     q, k, v = query.centre, key.centre, value.centre
-    scores = q @ k.mT * scale
-    weights = attention_weights(scores.unsqueeze(-3), attends).squeeze(-3)
+    weights, roundings = _softmax(q @ k.mT * scale, attends, added, 1)
     outputs = weights @ v
-    roundings = _softmax_roundings(scores, 1)
     above = weights * (1 + roundings[..., None, None])
     # As in `_moves`, keys are measured from their mean.
     short, size = row_norms(k - k.mean(dim=-2, keepdim=True)), abs(scale)
     blur = (2 * q.shape[-1] + 8) * UNIT_ROUNDOFF * _outer(row_norms(q), row_norms(k) + short)
-    exact = torch.zeros_like(query.radius)
+    exact, sure = torch.zeros_like(query.radius), torch.zeros_like(value.radius)
     drifts = up(size * (_outer(query.radius, short) + _outer(row_norms(q) + query.radius, key.radius) + blur))
-    drift, moved = _mean_moves(above, v, outputs, drifts, exact, exact, value.radius)
+    drift, moved = _mean_moves(above, v, outputs, drifts, exact, sure, value.radius)
     longest = row_norms(q) + query.radius + query.error
     moves = up(size * (_outer(query.error, short + key.radius) + _outer(longest, key.error)))
     _, apart = _mean_moves(above, v, outputs, moves, drift, value.radius, value.error)
@@ -252,6 +266,15 @@ def side_by_side(places: Sequence[Place]) -> Place:
     return Place(torch.cat([p.centre for p in places], dim=-1), row_norms(radius), row_norms(error))
 
 
+def _softmax(scores: Tensor, attends: Tensor | None, added: Tensor | None, n_heads: int) -> tuple[Tensor, Tensor]:
+    """Return a head's weights, and what they round."""
+    added_up = scores if added is None else scores + added
+    weights = attention_weights(added_up.unsqueeze(-3), attends).squeeze(-3)  # masks expect an axis of heads
+    roundings = _softmax_roundings(added_up, n_heads)
+    # A sum rounds once more; a softmax turns that into a share of each weight.
+    return weights, roundings if added is None else roundings + UNIT_ROUNDOFF * added_up.abs().amax(dim=(-2, -1))
+
+
 def _softmax_roundings(scores: Tensor, n_heads: int) -> Tensor:
     """Bound what a softmax and a mean over T tokens round, with exp accurate to eight units in the last place."""
     return (2 * scores.abs().amax(dim=(-2, -1)) + 2 * scores.shape[-1] + n_heads + 32) * UNIT_ROUNDOFF
@@ -261,7 +284,7 @@ class _Head(NamedTuple):
     """A head of the target on the samples, as float64 computes it."""
 
     q: Tensor  # (..., T, d or d + 1), with a 1 appended for the query bias
-    c: Tensor  # (..., T, d)
+    c: Tensor  # (..., T, d): what keys and values are made of
     qk: Matrix
     vo: Matrix
     values: Tensor  # (..., T, d_out)
@@ -270,23 +293,29 @@ class _Head(NamedTuple):
 
 
 def _moves(
-    head: _Head, radius: Tensor, error: Tensor, drift: Tensor, qk_error: Matrix, vo_error: Matrix
+    head: _Head,
+    radii: tuple[Tensor, Tensor],
+    errors: tuple[Tensor, Tensor],
+    drift: Tensor,
+    qk_error: Matrix,
+    vo_error: Matrix,
 ) -> tuple[Tensor, Tensor]:
-    """Bound how far scores and outputs move if inputs are off by `error` and matrices by their own errors.
+    """Bound how far scores and outputs move if inputs are off by `errors` and matrices by their own errors.
 
-    They start within `radius` of the samples, where every score is within `drift` of the samples' score.
+    They start within `radii` of the samples, where every score is within `drift` of the samples' score. Both are given
+    for what makes queries, and for what makes keys and values.
     """
     q, c, qk, vo, *_ = head
-    d = c.shape[-1]
-    keys, keys_error, off = qk.keys(d), qk_error.keys(d), radius + error
+    d, (query_radius, radius), (query_error, error) = c.shape[-1], radii, errors
+    keys, keys_error, query_off, off = qk.keys(d), qk_error.keys(d), query_radius + query_error, radius + error
     # Scores move by the error of queries, of keys, and of the matrix itself. A softmax ignores what all scores of a
     # query have in common, so keys may be measured from any point; measured from their mean they are short.
     k = c - c.mean(dim=-2, keepdim=True)
-    query_side = qk.lengths(q) + off * keys.norm
+    query_side = qk.lengths(q) + query_off * keys.norm
     key_side = keys.lengths(k) + radius * keys.norm
     own = (q @ qk_error.matrix @ k.mT).abs() + _outer(row_norms(q), row_norms(c) + row_norms(k)) * qk_error.blur
-    own += _outer(off, keys_error.lengths(k)) + _outer(qk_error.lengths(q) + off * keys_error.norm, off)
-    scores = up(_outer(error, key_side) + _outer(query_side, error) + own)
+    own += _outer(query_off, keys_error.lengths(k)) + _outer(qk_error.lengths(q) + query_off * keys_error.norm, off)
+    scores = up(_outer(query_error, key_side) + _outer(query_side, error) + own)
     # Outputs move with the weights, by the diameter or the variance of the values, and then with the values.
     spread = radius * vo.norm + row_norms(c) * vo.blur
     values = error * vo.norm + vo_error.lengths(c) + off * vo_error.norm

@@ -29,13 +29,10 @@ def load_target(path: Path) -> dict[str, Tensor]:
         raise StrongTicketError(f"{file}: not a safetensors file ({error}). Save one with {_SAVE}.") from error
 
 
-def load_samples(path: Path) -> Tensor:
-    """Read inputs from a `.npy` file, or from a safetensors file with one tensor."""
+def load_samples(path: Path) -> Tensor | dict[str, Tensor]:
+    """Read inputs from a `.npy` file, or inputs by name from a safetensors file."""
     if path.suffix == ".safetensors":
-        tensors = load_target(path)
-        if len(tensors) != 1:
-            raise StrongTicketError(f"{path}: samples must be one tensor; the file has {len(tensors)}.")
-        return next(iter(tensors.values()))
+        return load_target(path)
     try:
         array = load_npy(path)
         if np.iscomplexobj(array):

@@ -2,39 +2,50 @@
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from strongticket.construct import samples as constructed
-from strongticket.construct.certify import as_samples
 from strongticket.construct.given import Target as Given
 from strongticket.construct.norms import row_norms
-from strongticket.construct.places import Place, through_norm, up
+from strongticket.construct.places import Place, up
 from strongticket.construct.product import Pruned
 from strongticket.construct.samples import SampleCertificate
 from strongticket.errors import StrongTicketError
 from strongticket.models.attention import causal_mask
-from strongticket.ops.arrays import Array, as_tensor
+from strongticket.ops.arrays import Array
 from strongticket.pretrained.attaching import attach, check_ticket
-from strongticket.pretrained.check import inputs_for
 from strongticket.pretrained.layer import Layer
 from strongticket.pretrained.load import load_model
-from strongticket.pretrained.parts import Followed, Input, Norm, Part, Through
+from strongticket.pretrained.parts import Followed, Input, Network, Norm, Part, Rotary, Through, through_norm_of
+from strongticket.pretrained.samples import Samples, as_inputs, run, sides, unnamed
 from strongticket.pretrained.target import FAMILY, Target
 from strongticket.tickets.restore import check_is_ticket
 from strongticket.tickets.ticket import Ticket
 
 # Some models compute softmax, norms and rotary positions in float32 whatever their dtype.
 _ROUNDING = 1e-4
+# What stands in the way of families by name; of others it is how they join their parts.
+_UNPROVED = {
+    **dict.fromkeys(("gptj", "phi", "gpt_neox", "cohere", "cohere2"), "parts side by side"),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), "experts"),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers", "granite"), "factors on what a part adds"),
+    "gemma2": "scores that are capped",
+    "gpt_neo": "attention within windows",
+    "stablelm": "positions that turn a part of each head",
+    "ministral3": "queries that are scaled by position",
+    "smollm3": "layers without positions",
+    "mpnet": "positions that are added to scores outside of the attention",
+    "modernbert": "a first layer without a norm",
+}
 
 
 def certify(
-    ticket: Ticket, target: Given, samples: Array, *, radius: float = 0.0, attends: Array | None = None
+    ticket: Ticket, target: Given, samples: Samples, *, radius: float = 0.0, attends: Array | None = None
 ) -> SampleCertificate:
     r"""Prove how far a constructed ticket is from its target on given inputs.
 
@@ -49,14 +60,15 @@ def certify(
             target.
         samples: inputs (..., d) of a map, or sequences of any length (..., T, d) for an attention or a transformer, as
             a tensor, an array or a list. For a pretrained model, the vectors that its first layer reads, or integers:
-            tokens (..., T), which the model embeds.
+            tokens (..., T), which the model embeds. Of an encoder and a decoder a dict of both; of two towers a dict of
+            one.
         radius: $r \ge 0$. The bound then holds for every input whose tokens are within $r$ of a sample's.
         attends: bool, broadcastable to (..., T, T): whether token i attends to token j. None: all to all. Pretrained
             models have their own.
 
     Returns:
         `error` for all samples, `errors` for each, and what they are relative to. A pretrained model's output is its
-        last hidden state.
+        last hidden state, or that of its decoder or tower.
 
     Example:
         >>> from strongticket.construct import construct_linear
@@ -67,7 +79,7 @@ def certify(
     """
     check_is_ticket(ticket)
     if ticket.architecture.get("family") != FAMILY:
-        return constructed.certify(ticket, target, samples, radius=radius, attends=attends)
+        return constructed.certify(ticket, target, unnamed(samples), radius=radius, attends=attends)
     r = constructed.as_radius(radius)
     if attends is not None:
         raise ValueError("attends is not for pretrained models: they decide themselves which token attends to which.")
@@ -78,16 +90,19 @@ def certify(
 
 
 @torch.no_grad()
-def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) -> SampleCertificate:
+def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) -> SampleCertificate:
     target = check_ticket(model, ticket)
     check_family(target)
     exact = Target(copy.deepcopy(model).cpu().double().eval(), target.what, target.asked)
-    given = run(exact, _as_inputs(exact, samples))
-    sure = torch.zeros(given.read.shape[:-1], dtype=torch.float64)
-    start = Place(given.read, sure + radius, sure)
-    by_layer: dict[int, float] = {}
-    for layer, _, last in follow(target, ticket, Places(start, start), given.rotary):
-        by_layer[layer.index] = float(last.target.error.max())
+    given = run(exact, as_inputs(exact, samples))
+    by_layer: dict[str, float] = {}
+    last: Places | None = None
+    for side, read in given.read.items():
+        sure = torch.zeros(read.shape[:-1], dtype=torch.float64)
+        start, memory = Place(read, sure + radius, sure), last
+        for layer, _, last in follow(target, ticket, Places(start, start), given.rotary, side=side, memory=memory):
+            by_layer[layer.name] = float(last.target.error.max())
+    assert last is not None
     source = Target(attach(exact.model, ticket), target.what, target.asked)
     # The certificate is about what was followed, so that must be what the model computes.
     for name, place, seen in (
@@ -115,10 +130,11 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Array, radius: float) ->
 def check_family(target: Target) -> None:
     """Refuse a model whose layers join their parts in a way that nothing is proved about."""
     norms = [isinstance(input, Norm) for parts in target.family.layers.values() for _, input in _ends(parts)]
-    if target.family.ends is None or len(target.family.layers) > 1 or not all(norms):
+    if target.family.ends is None or not all(norms):
+        unproved = _UNPROVED.get(target.model_type, "how its layers join their parts")
         raise StrongTicketError(
-            f"this {target.model_type} cannot be certified for samples: nothing is proved about how its layers join "
-            "their parts. Leave samples out, or run both on them with strongticket.attach."
+            f"this {target.model_type} cannot be certified for samples: nothing is proved about {unproved}. "
+            "Leave samples out, or run both on them with strongticket.attach."
         )
 
 
@@ -145,29 +161,32 @@ class Places(NamedTuple):
 
     def norm(self, layer: Layer, path: str) -> "Places":
         """Pass a norm, which is the same in both networks."""
-        module, (weight, bias) = layer.module(path), layer.norm(path)
-        eps = next(getattr(module, name) for name in ("eps", "variance_epsilon") if hasattr(module, name))
-        centred = isinstance(module, nn.LayerNorm)
-        return Places(*(through_norm(place, weight, bias, eps, centred=centred) for place in self)).meet()
+        norm = through_norm_of(layer, path)
+        return Places(norm(self.target), norm(self.source)).meet()
 
 
 def follow(
     target: Target,
     ticket: Ticket,
     places: Places,
-    rotary: tuple[Tensor, Tensor] | None = None,
+    rotary: Mapping[str, Rotary] | None = None,
     attends: Tensor | None = None,
+    side: str = "",
+    memory: Places | None = None,
 ) -> Iterator[tuple[Layer, Part, Places]]:
-    """Yield the place behind each part with its residual and norm; the last one is behind the norm that ends the model.
+    """Yield the place behind each part with its residual and norm; the last is behind the norm that ends the layers.
 
     Args:
         target: the model.
         ticket: made from it.
         places: what the first layer reads.
-        rotary: cosines and sines that turn queries and keys.
+        rotary: cosines and sines that turn queries and keys, by the layer's name.
         attends: as in `certify`; by default what the family does.
+        side: which list of layers is followed, by the name that `sides` gives.
+        memory: the outputs of the encoder, for a decoder.
     """
-    ((path, _),) = target.family.layers.items()
+    path = sides(target)[side]
+    end = target.family.end_of(path)
     listed = target.family.chosen("attention+mlp", target.asked)[path]
     if attends is None and target.family.kind == "causal":
         attends = causal_mask(places.target.centre.shape[-2])
@@ -177,16 +196,20 @@ def follow(
             return []
         return [piece.errors(ticket) for piece in target.pieces_of(name, ticket.architecture["items"], ticket.seed)]
 
-    layers = {layer.index: layer for layer, _ in target.parts.values()}
+    layers = {layer.index: layer for layer, _ in target.parts.values() if layer.layers == path}
+    encoded: Mapping[Network, Place] = {"target": memory.target, "source": memory.source} if memory else {}
     branches = list(_branches(listed))
+    added_norms = target.family.branch_norms or [""] * len(branches)
     for index, layer in layers.items():
-        for part, norm, behind in branches:
+        for (part, norm, behind), added in zip(branches, added_norms, strict=True):
+            followed = Followed(errors, attends, (rotary or {}).get(layer.name), encoded)
             inside = places if behind else places.norm(layer, norm)
-            places = places.plus(inside.through(part.through(layer, Followed(errors, attends, rotary))))
+            inside = inside.through(part.through(layer, followed))
+            places = places.plus(inside.norm(layer, added) if added else inside)
             if behind:
                 places = places.norm(layer, norm)
-            if index == max(layers) and part is branches[-1][0] and target.family.ends:
-                places = places.norm(layer, f"/{target.family.ends}")
+            if index == max(layers) and part is branches[-1][0] and end:
+                places = places.norm(layer, f"/{end}")
             yield layer, part, places
 
 
@@ -204,70 +227,3 @@ def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, str, bool]]:
     after = [*norms[1:], norms[0].removeprefix("../")] if behind else norms
     for (part, _), norm in zip(ends, after, strict=True):
         yield part, norm, behind
-
-
-def _as_inputs(target: Target, samples: Array) -> Tensor:
-    """Check samples: tokens (sequences, T), or vectors (sequences, T, d) for the first layer."""
-    values = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    if isinstance(values, Tensor):
-        tokens = not (values.is_floating_point() or values.is_complex())
-    else:
-        tokens = values.dtype.kind in "iu"
-    if tokens:
-        ids = torch.as_tensor(values).long().cpu()
-        most = getattr(target.config, "vocab_size", None)
-        if most is None:
-            raise ValueError(f"samples must be vectors: this {target.model_type} has no tokens; got integers.")
-        if not ids.numel() or not ids.dim():
-            raise ValueError(f"samples must have at least one token; their shape is {tuple(ids.shape)}.")
-        if len(wrong := ids[(ids < 0) | (ids >= most)]):
-            raise ValueError(f"samples must be tokens from 0 to {most - 1}; got {wrong[0].item()}.")
-        rows = ids.view(-1, ids.shape[-1])
-    else:
-        width, shape = target.config.hidden_size, tuple(as_tensor("samples", values).shape)
-        if len(shape) < 2 or shape[-1] != width:
-            raise ValueError(
-                f"samples must be what the first layer of this {target.model_type} reads, (..., tokens, {width}); "
-                f"got {shape}."
-            )
-        rows = as_samples(values, width)
-    length, longest = rows.shape[1 if tokens else -2], target.most_tokens()
-    if longest is not None and length > longest:
-        raise ValueError(f"samples have {length} tokens; this {target.model_type} takes at most {longest}.")
-    return rows
-
-
-class _Run(NamedTuple):
-    read: Tensor  # by the first layer, (..., T, d)
-    output: Tensor  # the last hidden state, in the same shape
-    rotary: tuple[Tensor, Tensor] | None
-
-
-def run(target: Target, inputs: Tensor) -> _Run:
-    """Run a model on tokens, or on vectors in place of what its first layer would read."""
-    tokens = not inputs.is_floating_point()
-    batch = inputs if tokens else inputs.view(-1, *inputs.shape[-2:])
-    (path,) = target.family.layers
-    seen: dict[str, Any] = {}
-
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        seen["rotary"] = kwargs.get("position_embeddings")
-        name = "hidden_states"
-        seen["read"] = kwargs.get(name, args[0] if args else None) if tokens else batch
-        return ((seen["read"], *args[1:]), kwargs) if args else ((), {**kwargs, name: seen["read"]})
-
-    backbone: Any = target.backbone
-    made = inputs_for(backbone, target.config)
-    for name, tensor in made.items():
-        if name == "input_ids":
-            made[name] = batch if tokens else torch.zeros(batch.shape[:2], dtype=torch.int64)
-        elif isinstance(tensor, Tensor):
-            made[name] = tensor[:1].double().expand(len(batch), *tensor.shape[1:])
-    hook = backbone.get_submodule(f"{path}.0").register_forward_pre_hook(before, with_kwargs=True)
-    try:
-        output = backbone(**made)[0]
-    finally:
-        hook.remove()
-    if tokens:
-        return _Run(seen["read"], output, seen["rotary"])
-    return _Run(inputs, output.view(*inputs.shape[:-2], *output.shape[1:]), seen["rotary"])

@@ -3,7 +3,7 @@
 import runpy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,18 +28,23 @@ class Family:
         positions: the table of position embeddings, which limits how long a text may be, or "" if there is no limit.
         linear: heads cannot be merged, because rotary positions or norms come between queries and keys, or because
             heads share their keys: each linear map is a separate part.
-        ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's.
-            Parts then follow each other, each with a residual around it and with its norm before or after it. None if
-            layers are joined in another way: their samples cannot be certified.
+        ends: for certificates of given samples, the norm after the last layer, or "" if the output is that layer's; one
+            for each list of layers. Parts then follow each other, each with a residual around it and with its norm
+            before or after it. None if layers are joined in another way: their samples cannot be certified.
+        branch_norms: for the same certificates, the norms that the outputs of attention and MLP pass before they are
+            added to the residual, if there are any.
     """
 
     layers: Mapping[str, Sequence[Part]]
     kind: Kind = "encoder"
     positions: str = ""
     linear: bool = False
-    ends: str | None = None
+    ends: str | Sequence[str] | None = None
+    branch_norms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if len(ends := self._ends()) not in (0, len(self.layers)):
+            raise ValueError(f"ends must have one norm for each of {', '.join(self.layers)}; got {', '.join(ends)}.")
         for parts in self.layers.values():
             names = [part.name for part in parts]
             if len(set(names)) < len(names):
@@ -57,6 +62,13 @@ class Family:
             for at, times in Counter(each.at for part in parts for each in part.linear()).items():
                 if times > 1:
                     raise ValueError(f"{times} parts of a layer stand for the map at {at}; only one can.")
+
+    def end_of(self, path: str) -> str:
+        """Return the norm after the last layer of a list."""
+        return dict(zip(self.layers, self._ends(), strict=True))[path]
+
+    def _ends(self) -> Sequence[str]:
+        return [self.ends] if isinstance(self.ends, str) else self.ends or []
 
     def chosen(self, what: What, parts: Parts = "merged") -> dict[str, list[Part]]:
         """Return the parts that a ticket stands for."""
@@ -173,16 +185,25 @@ def _gpt_neox(config: Any) -> Family:
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
 
 
-def _llama(config: Any, before_mlp: str = "post_attention_layernorm") -> Family:
-    attention = _heads("self_attn", "input_layernorm", output="o_proj")
+def _llama(config: Any, before_mlp: str = "post_attention_layernorm", **more: Any) -> Family:
+    attention = _heads("self_attn", "input_layernorm", output="o_proj", **more)
     rest = gated_mlp("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Norm(before_mlp))
-    # The others have norms of queries and keys or behind their parts, other residuals, or parts side by side.
-    ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "gemma") else None
+    # The others have capped scores, other residuals, parts side by side, or layers that do not turn.
+    ends = "norm" if config.model_type in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text") else None
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends=ends)
 
 
 def _gemma2(config: Any) -> Family:
     return _llama(config, before_mlp="pre_feedforward_layernorm")
+
+
+def _qwen3(config: Any, **more: Any) -> Family:
+    return _llama(config, norms=("self_attn.q_norm", "self_attn.k_norm"), **more)
+
+
+def _gemma3(config: Any) -> Family:
+    behind = ("post_attention_layernorm", "post_feedforward_layernorm")
+    return replace(_qwen3(config, before_mlp="pre_feedforward_layernorm"), branch_norms=behind)
 
 
 def _cohere(config: Any) -> Family:
@@ -195,18 +216,23 @@ def _experts(config: Any) -> Family:
 
 
 def _t5(config: Any) -> Family:
-    def heads(at: str, **more: Any) -> Heads:
-        return Heads(at=at, maps=maps(at, "q", "k", "v", "o"), input=Norm(f"{at[:7]}.layer_norm"), **more)
-
-    def layer(across: bool) -> list[Part]:
-        cross = heads("layer.1.EncDecAttention", name="cross", memory=Norm("/encoder.final_layer_norm"))
+    def layer(side: str, across: bool) -> list[Part]:
+        # Only UMT5's layers have positions of their own.
+        positions = f"{'' if config.model_type == 'umt5' else f'/{side}.block.0.'}layer.0.SelfAttention"
+        attention = _t5_heads("layer.0.SelfAttention", causal=across, positions=positions)
+        cross = _t5_heads("layer.1.EncDecAttention", name="cross", memory=Norm("/encoder.final_layer_norm"))
         at, norm = f"layer.{1 + across}.DenseReluDense", Norm(f"layer.{1 + across}.layer_norm")
         gated = gated_mlp(f"{at}.wi_0", f"{at}.wi_1", f"{at}.wo", norm)
         rest = gated if config.is_gated_act else mlp(f"{at}.wi", f"{at}.wo", norm)
-        return [heads("layer.0.SelfAttention"), *([cross] if across else []), *rest]
+        return [attention, *([cross] if across else []), *rest]
 
-    layers = {"encoder.block": layer(False)} | ({"decoder.block": layer(True)} if config.is_encoder_decoder else {})
-    return Family(layers, kind="text and text")
+    sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
+    layers = {f"{side}.block": layer(side, side == "decoder") for side in sides}
+    return Family(layers, kind="text and text", ends=[f"{side}.final_layer_norm" for side in sides])
+
+
+def _t5_heads(at: str, **more: Any) -> Heads:
+    return Heads(at=at, maps=maps(at, "q", "k", "v", "o"), input=Norm(f"{at[:7]}.layer_norm"), **more)
 
 
 def _vit(config: Any) -> Family:
@@ -222,34 +248,44 @@ def _dinov2(config: Any) -> Family:
 
 
 def _clip(config: Any) -> Family:
-    layer = [_heads("self_attn", "layer_norm1"), *mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))]
-    if not hasattr(config, "text_config"):  # one of the towers by itself
-        return Family({"encoder.layers": layer}, kind="image" if hasattr(config, "patch_size") else "encoder")
-    return Family({f"{tower}_model.encoder.layers": layer for tower in ("text", "vision")}, kind="text and image")
+    attention, rest = _heads("self_attn", "layer_norm1"), mlp("mlp.fc1", "mlp.fc2", Norm("layer_norm2"))
+    clip = config.model_type.startswith("clip")
+    text, vision = [replace(attention, causal=clip), *rest], [attention, *rest]
+    # CLIP's last norm of images is for the pooled output only.
+    ends = ("final_layer_norm", "" if clip else "post_layernorm")
+    if hasattr(config, "text_config"):
+        layers = {"text_model.encoder.layers": text, "vision_model.encoder.layers": vision}
+        inside = [f"{tower}_model.{end}" if end else "" for tower, end in zip(("text", "vision"), ends, strict=True)]
+        return Family(layers, kind="text and image", ends=inside)
+    if hasattr(config, "patch_size"):
+        return Family({"encoder.layers": vision}, kind="image", ends=ends[1])
+    return Family({"encoder.layers": text}, ends=ends[0])
 
 
 def _bart(config: Any) -> Family:
     memory = Norm(f"/encoder.layers.{config.encoder_layers - 1}.final_layer_norm")
 
     def layer(side: str, across: bool) -> list[Part]:
-        attention = _heads("self_attn", Norm("../final_layer_norm", first=f"{side}.layernorm_embedding"))
+        before = Norm("../final_layer_norm", first=f"{side}.layernorm_embedding")
+        attention = _heads("self_attn", before, causal=across)
         cross = _heads("encoder_attn", "self_attn_layer_norm", name="cross", memory=memory)
         norm = Norm("encoder_attn_layer_norm" if across else "self_attn_layer_norm")
         return [attention, *([cross] if across else []), *mlp("fc1", "fc2", norm)]
 
     layers = {"encoder.layers": layer("encoder", False), "decoder.layers": layer("decoder", True)}
-    return Family(layers, kind="text and text")
+    return Family(layers, kind="text and text", ends=("", ""))
 
 
 def _mbart(config: Any) -> Family:
-    return Family(_whisper(config).layers, kind="text and text")
+    return replace(_whisper(config), kind="text and text")
 
 
 def _whisper(config: Any) -> Family:
     attention, rest = _heads("self_attn", "self_attn_layer_norm"), mlp("fc1", "fc2", Norm("final_layer_norm"))
     cross = _heads("encoder_attn", "encoder_attn_layer_norm", name="cross", memory=Norm("/encoder.layer_norm"))
-    layers = {"encoder.layers": [attention, *rest], "decoder.layers": [attention, cross, *rest]}
-    return Family(layers, kind="audio and text")
+    decoder = [replace(attention, causal=True), cross, *rest]
+    layers = {"encoder.layers": [attention, *rest], "decoder.layers": decoder}
+    return Family(layers, kind="audio and text", ends=("encoder.layer_norm", "decoder.layer_norm"))
 
 
 def _torch(config: Any) -> Family:
@@ -285,9 +321,11 @@ _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
     "gpt_neox": _gpt_neox,
     "phi": _phi,
     "phi3": _phi3,
-    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma"), _llama),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "gemma"), _llama),
     **dict.fromkeys(("smollm3", "granite", "stablelm"), _llama),
-    **dict.fromkeys(("gemma2", "gemma3_text"), _gemma2),
+    "qwen3": _qwen3,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
     **dict.fromkeys(("cohere", "cohere2"), _cohere),
     **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), _experts),
     **dict.fromkeys(("t5", "mt5", "umt5"), _t5),

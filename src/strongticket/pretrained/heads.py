@@ -28,7 +28,7 @@ from strongticket.construct.places import (
 )
 from strongticket.construct.product import Pruned, PrunedHead
 from strongticket.errors import StrongTicketError
-from strongticket.models.attention import MergedAttention
+from strongticket.models.attention import MergedAttention, causal_mask
 from strongticket.ops.ordered import ordered_product
 from strongticket.pretrained.layer import Affine, Layer, numbers
 from strongticket.pretrained.parts import (
@@ -42,6 +42,7 @@ from strongticket.pretrained.parts import (
     PartSettings,
     Through,
     largest_output,
+    through_norm_of,
 )
 from strongticket.pretrained.pieces import Factors, Piece, Solved
 from strongticket.pretrained.random_maps import (
@@ -70,12 +71,18 @@ class Heads(Part):
             three times; the last is inside the attention or next to it.
         memory: the source of the inputs of keys and values, if it is not that of the queries.
         by_head: the fused map has query, key and value of the first head first, then those of the next.
+        norms: the norms that each head's queries and keys pass before they are turned or multiplied, if there are any.
+        causal: each token attends to itself and those before it, though not all attentions of the model are like that.
+        positions: the module whose `compute_bias` gives what is added to the scores for two positions, or "".
     """
 
     name: str = "attention"
     maps: tuple[str, str, str, str]
     memory: Input | None = None
     by_head: bool = False
+    norms: tuple[str, str] | tuple[()] = ()
+    causal: bool = False
+    positions: str = ""
 
     @property
     def fused(self) -> bool:
@@ -220,11 +227,24 @@ class Heads(Part):
                 roundings[j] = pruned[f"head.{j}.{name}"].rounding
 
         def through(place: Place, network: Network) -> Place:
-            if network == "target":
-                return through_attention(place, target, pruned, followed.attends)
-            return through_attention(place, source, exact, followed.attends)
+            merged, own = (target, pruned) if network == "target" else (source, exact)
+            return through_attention(place, merged, own, *self.scored(layer, place, followed, network))
 
         return through
+
+    def scored(
+        self, layer: Layer, place: Place, followed: Followed, network: Network
+    ) -> tuple[Tensor | None, Place | None, Tensor | None]:
+        """Return who attends to whom, the place of keys and values if it is another, and what is added to scores."""
+        if self.memory is not None:
+            if not followed.memory:
+                raise StrongTicketError(f"{layer.name}.{self.name} reads an encoder, but none comes before it.")
+            return None, followed.memory[network], None
+        tokens, added = place.centre.shape[-2], None
+        if self.positions:
+            bias: Any = layer.module(self.positions)
+            added = bias.compute_bias(tokens, tokens)[0].double()  # (H, T, T)
+        return (causal_mask(tokens) if self.causal else followed.attends), None, added
 
     def _merged(self, pieces: Sequence[Piece], bias: Tensor | None) -> MergedAttention:
         """Return the heads by their merged matrices."""
@@ -358,15 +378,26 @@ class Mixed(Input):
         turned = [table.chunk(2, dim=-1) for table in followed.rotary or ()]
         if any(first.shape[-1] * 2 != size or not torch.equal(first, second) for first, second in turned):
             raise StrongTicketError(f"{layer.name}.{self.heads.name} has rotary positions that are no rotations.")
+        if any(len(layer.norm(path).weight) != size for path in self.heads.norms):
+            raise StrongTicketError(
+                f"{layer.name}.{self.heads.name} has norms of queries and keys of all heads together."
+            )
+        normed = [through_norm_of(layer, path) for path in self.heads.norms]
         cut = [[map.columns(slice(j * size, (j + 1) * size)) for j in at] for map, at in zip(maps, places, strict=True)]
 
         def through(place: Place, network: Network) -> Place:
+            attends, memory, added = self.heads.scored(layer, place, followed, network)
+
             def head(which: int, j: int) -> Place:
-                map = cut[which][j * len(cut[which]) // n]
-                made = through_linear(place, map if network == "target" else map.source())
+                map, read = cut[which][j * len(cut[which]) // n], memory if which and memory is not None else place
+                made = through_linear(read, map if network == "target" else map.source())
+                made = normed[which](made) if which < len(normed) else made
                 return rotated(made, *followed.rotary) if followed.rotary is not None and which < 2 else made
 
-            mixed = [through_head(head(0, j), head(1, j), head(2, j), scale, followed.attends) for j in range(n)]
+            mixed = [
+                through_head(head(0, j), head(1, j), head(2, j), scale, attends, None if added is None else added[j])
+                for j in range(n)
+            ]
             return through_linear(side_by_side(mixed), output if network == "target" else output.source())
 
         return through

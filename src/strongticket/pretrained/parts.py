@@ -4,7 +4,8 @@ A part's `input` bounds its inputs from the model's own numbers; the certificate
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 import torch
@@ -16,7 +17,7 @@ from strongticket.construct.feedforward import relu_product
 from strongticket.construct.linear import layer_matrices
 from strongticket.construct.mlp import ACTIVATIONS, through_mlp
 from strongticket.construct.norms import largest_row_norm, spectral_norm
-from strongticket.construct.places import Map, Place, map_of
+from strongticket.construct.places import Map, Place, map_of, through_norm
 from strongticket.construct.plan import Product
 from strongticket.construct.product import Pruned
 from strongticket.construct.source import Init
@@ -40,6 +41,8 @@ Network = Literal["target", "source"]
 INIT: Init = "theory"
 # From a place before a branch to the one after it, in the target or in the source.
 Through = Callable[[Place, Network], Place]
+# Cosines and sines that turn queries and keys, (1, T, head size).
+Rotary = tuple[Tensor, Tensor]
 
 # Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.
 _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "quick_gelu")
@@ -54,13 +57,15 @@ class Followed:
 
     Args:
         errors: from a part's name in the ticket to the errors of its pieces, by product; none for parts without any.
-        attends: whether token i attends to token j, (T, T); None for all.
-        rotary: cosines and sines that turn queries and keys, (1, T, head size); None if they are not turned.
+        attends: whether token i attends to token j, (T, T), where keys come from the same sequence; None for all.
+        rotary: what turns queries and keys; None if they are not turned.
+        memory: the outputs of the encoder in both networks, which keys and values of cross attention are made of.
     """
 
     errors: Callable[[str], Sequence[Mapping[str, Pruned]]]
     attends: Tensor | None
-    rotary: tuple[Tensor, Tensor] | None
+    rotary: Rotary | None = None
+    memory: Mapping[Network, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,13 @@ class Behind(Input):
             return through_mlp(place, ACTIVATIONS[name], first, second, *times)
 
         return through
+
+
+def through_norm_of(layer: Layer, path: str) -> Callable[[Place], Place]:
+    """Follow given samples through a norm of the model, which is the same in both networks."""
+    module, (weight, bias) = layer.module(path), layer.norm(path)
+    eps = next(getattr(module, name) for name in ("eps", "variance_epsilon") if hasattr(module, name))
+    return partial(through_norm, weight=weight, bias=bias, eps=eps, centred=isinstance(module, nn.LayerNorm))
 
 
 def largest_output(map: Affine, input_norm: float) -> Up:
