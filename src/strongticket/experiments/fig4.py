@@ -24,9 +24,11 @@ from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.maps import Mapped, Maps, describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.targets import D_MODEL, D_OUT, Made, Target, TargetConfig, TargetSettings, make_target
+from strongticket.experiments.targets import D_MODEL, D_OUT, Made, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
+from strongticket.settings import read_settings
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 rounding shows
@@ -84,12 +86,6 @@ class Fits(TypedDict):
     median_slope: Slope
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    target: TargetSettings
-
-
 class Found(curves.Found[Point]):
     """What is found with one assignment of units."""
 
@@ -100,7 +96,7 @@ class Found(curves.Found[Point]):
 class Result(Found):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: Found
 
@@ -193,13 +189,13 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
 
 def describe(result: Result) -> Section:
     """Show errors as in the paper and on a log scale, the slope of the median, and the effect of misses."""
-    config = result["config"]
+    config: Config = read_settings(result["config"], Config)
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
     widths = [point["width"] for point in points]
     adaptive = curves.of_target(result["adaptive"]["widths"], first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
-    heads = config["target"].get("n_heads", 1)  # missing in older files
+    heads = config.target.n_heads
     ours = [
         _line("mean, adaptive units", adaptive, "mean", colour="s1"),
         _line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False),
@@ -249,9 +245,9 @@ def describe(result: Result) -> Section:
     carried = "Sources that miss an entry dominate the mean" if any(missed) else "The mean error and the paper’s fit"
     chart = Chart(
         title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
-        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
-        f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
-        f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
+        caption=f"{curves.target_in_words(config.target)}; {curves.sources_in_words(config, config.length)}. An error "
+        f"is the largest error norm of a token, averaged over {config.inputs:,} test inputs."
+        f"{f' Thin: {len(others)} more targets.' if others else ''}"
         f"{f' The halving holds {where}.' if halves else ''}{curves.ADAPTIVE}",
         views=(
             View(name="Median", says=falls, x=curves.WIDTH, y="error", series=medians),
@@ -301,7 +297,7 @@ def describe_halving(result: Result) -> Section:
     start = next(point for point in points if point["width"] >= low)
     halved = [(n, start["error"]["median"] * 2.0 ** (start["items"] - n)) for n in items if n >= start["items"]]
     errors = [point["error"] for point in points]
-    config = result["config"]
+    config: Config = read_settings(result["config"], Config)
     view = View(
         name="Halving",
         x="random numbers to choose from, for each weight",
@@ -315,8 +311,8 @@ def describe_halving(result: Result) -> Section:
         y_scales=("log",),
     )
     caption = (
-        f"A random attention, pruned and not trained, against its target: {config['sources']} random "
-        f"networks per point, {config['inputs']:,} inputs. The halving holds from {start['items']} on."
+        f"A random attention, pruned and not trained, against its target: {config.sources} random "
+        f"networks per point, {config.inputs:,} inputs. The halving holds from {start['items']} on."
     )
     chart = Chart(title="", caption=caption, views=(view,), tables=())
     title = "Each extra random number halves the error" if _halves(found["median_slope"]) else "The error falls"

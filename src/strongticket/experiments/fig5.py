@@ -21,17 +21,11 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import (
-    D_MODEL,
-    Made,
-    Target,
-    TargetConfig,
-    TargetSettings,
-    make_target,
-    token_output,
-)
+from strongticket.experiments.targets import D_MODEL, Made, Target, TargetConfig, make_target, token_output
 from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
+from strongticket.settings import read_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +57,10 @@ class Line(curves.Width):
     unreachable_sources: float
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    target: TargetSettings
-    all_tokens_inputs: int
-
-
 class Result(curves.Found[Line]):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: curves.Found[Line]
 
@@ -169,7 +156,7 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Rows
 
 def describe(result: Result) -> Section:
     """Show error against length for the mean and the median source, with certificates."""
-    config = result["config"]
+    config: Config = read_settings(result["config"], Config)
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines, adaptive = targets[0], curves.of_target(result["adaptive"]["widths"], result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
@@ -183,9 +170,9 @@ def describe(result: Result) -> Section:
     gain = curves.gain_in_words(lines, adaptive, lambda line: line["token"][0]["mean"])
     chart = Chart(
         title="Error of tickets against the length of the input",
-        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
-        f"{curves.sources_in_words(config)}. The regression token on {config['inputs']:,} inputs, the worst of all "
-        f"tokens on {config['all_tokens_inputs']:,}; a certificate holds for every length.{curves.ADAPTIVE}",
+        caption=f"{curves.target_in_words(config.target)}; {curves.sources_in_words(config)}. The regression token on "
+        f"{config.inputs:,} inputs, the worst of all tokens on {config.all_tokens_inputs:,}; a certificate holds for "
+        f"every length.{curves.ADAPTIVE}",
         views=(
             _length_view(lines, adaptive, "median"),
             _length_view(lines, adaptive, "mean"),
