@@ -8,7 +8,7 @@ from strongticket.experiments import bootstrap
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.statistics import Decay, Summary, decay_at
 from strongticket.experiments.targets import TargetConfig
-from strongticket.experiments.tasks import SourceConfig, Sources
+from strongticket.experiments.tasks import Rows, SourceConfig
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
@@ -28,13 +28,10 @@ FitIntervals = dict[Literal["gamma", "delta"], bootstrap.Interval]
 Shares = Mapping[str, tuple[Colour | float, Sequence[float | None]]]
 
 
-class Width(TypedDict):
+class Width(Rows):
     """What every figure stores about the sources of one target and width."""
 
-    target: int
-    width: int
     violations: int  # of certificates
-    sources: Sources
 
 
 W = TypeVar("W", bound=Width)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, signed, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference, spread
@@ -28,14 +27,10 @@ class Length(Losses):
     gap: Pair | None  # to the trained model
 
 
-class Found(TypedDict):
-    """What the runs show."""
+class Result(TextResult):
+    """What `result.json` holds."""
 
     lengths: list[Length]
-
-
-class Result(TextResult, Found):
-    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -59,7 +54,7 @@ def _three(base: RunConfig) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> Found:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Length]]:
     """Compute losses of each kind at each length, and the gap between tickets and the trained model."""
     groups = grouped(rows, lambda row: (row["config"]["size"], tokens_of(row["config"]), _kind(row)))
     lengths: list[Length] = []
@@ -117,7 +112,7 @@ def describe(result: Result) -> Section:
         },
         words=2,
     )
-    found = "; ".join(f"{' '.join(words)}: {losses.difference(gap)} above trained" for words, gap, _ in gaps)
+    found = "; ".join(f"{' '.join(words)}: {signed(gap['mean'])} above trained" for words, gap, _ in gaps)
     chart = Chart(
         title=sentence(found) or "Losses by the amount of text",
         caption=f"{losses.setting(result)}.",
