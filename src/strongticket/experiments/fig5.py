@@ -198,15 +198,14 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
     for place, (line, ours) in enumerate(zip(lines, adaptive, strict=True)):
         ramp = ramp_of(place, len(lines))
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
-        series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp))
-        follows: dict[str, Any] = {"ramp": ramp, "marks": False, "follows": True}
-        series.append(
-            curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows)
-        )
         certified = [(length, float(bound)) for length in lengths]
-        series.append(Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows))
-        series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
-    ticks = lines[0]["lengths"][::2]
+        follows: dict[str, Any] = {"ramp": ramp, "marks": False, "follows": True}
+        series += [
+            curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp),
+            curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows),
+            Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows),
+            curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows),
+        ]
     look: dict[str, Any] = {"points": (), "marks": False}
     key = [
         Series(name="regression token", **look),
@@ -222,7 +221,7 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
         y="error",
         series=series,
         x_scale="log",
-        x_ticks=ticks,
+        x_ticks=lines[0]["lengths"][::2],
         key=key,
     )
 
