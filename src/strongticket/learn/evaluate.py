@@ -38,7 +38,6 @@ def validation_loss(
     length: int,
     sequences: int,
     device: torch.device | str,
-    limit: int | None = None,
     precision: Precision = "float32",
     progress: Progress | None = None,
 ) -> float:
@@ -50,16 +49,13 @@ def validation_loss(
         length: tokens per window.
         sequences: windows per forward pass. It affects memory, and the order of float32 sums.
         device: where the model is.
-        limit: use only this many windows, from the start.
         precision: "bfloat16" runs the model under autocast.
         progress: called after each pass.
     """
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be {' or '.join(get_args(Precision))}; got {precision!r}.")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1 window; got {limit}.")
     place = torch.device(device)
-    windows = min(window_count(tokens, length), limit or len(tokens))
+    windows = window_count(tokens, length)
     batches = validation_batches(tokens[: windows * length + 1], length=length, sequences=sequences)
     losses, counts = [], []
     with (
