@@ -15,12 +15,11 @@ from strongticket.experiments.paired import Spread, spread
 from strongticket.experiments.text_figure import Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
-    FINAL,
     Losses,
     RunRow,
     TextResult,
     at_best_settings,
-    on_other_texts,
+    losses_of,
     tokens_of,
 )
 from strongticket.files import canonical_json
@@ -275,10 +274,7 @@ def _point(rows: Sequence[RunRow]) -> Point:
         "kind": kind_of(config),
         "name": name_of_point(config),
         "bytes": spread([float(row["found"]["bytes"]) for row in best]),
-        "seeds": [row["config"]["seed"] for row in best],
-        "best_validation_loss": spread([row[BEST] for row in best]),
-        "final_validation_loss": spread([row[FINAL] for row in best]),
-        "also": on_other_texts(best),
+        **losses_of(best),
         "config": settings_that_count(config),
         "schedules": len({schedule(row) for row in rows}),
         "leads": False,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, signed, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import Pair, paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, FINAL, Losses, RunRow, TextResult, by_seed, tokens_of
+from strongticket.experiments.text_rows import BEST, Losses, RunRow, TextResult, by_seed, losses_of, tokens_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
 
@@ -61,17 +61,7 @@ def summarize(rows: Sequence[RunRow]) -> dict[str, list[Length]]:
     for (size, tokens, kind), members in groups.items():
         trained = groups.get((size, tokens, KINDS[2]), [])
         gap = None if kind == KINDS[2] else paired_difference(by_seed(trained, BEST), by_seed(members, BEST))
-        lengths.append(
-            {
-                "size": size,
-                "kind": kind,
-                "tokens": tokens,
-                "seeds": [row["config"]["seed"] for row in members],
-                "best_validation_loss": spread([row[BEST] for row in members]),
-                "final_validation_loss": spread([row[FINAL] for row in members]),
-                "gap": gap,
-            }
-        )
+        lengths.append({"size": size, "kind": kind, "tokens": tokens, **losses_of(members), "gap": gap})
     return {"lengths": lengths}
 
 
