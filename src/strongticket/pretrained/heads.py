@@ -232,9 +232,7 @@ class Heads(Part):
         merged = MergedAttention(qk, vo, None if bias is None else bias.double())
         for name, rounding in (("qk", merged.qk_rounding), ("vo", merged.vo_rounding)):
             for j, piece in enumerate(pieces):
-                found = piece.factors[name].rounding("cpu")
-                assert found is not None
-                rounding[j] = found
+                rounding[j] = piece.factors[name].rounding("cpu")
         return merged
 
     def output(self, layer: Layer) -> nn.Module:
