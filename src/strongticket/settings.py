@@ -73,7 +73,7 @@ def filled(found: object, kind: type[Any]) -> Json:
     return full
 
 
-def read_settings(found: object, kind: type[Any]) -> Any:
+def read_settings(found: object, kind: type[T]) -> T:
     """Make settings from those in a file: later ones are filled in, and what else the file has is left out.
 
     Args:
@@ -81,7 +81,7 @@ def read_settings(found: object, kind: type[Any]) -> Any:
         kind: the dataclass of the settings.
     """
     full, values = filled(found, kind), dict[str, Any]()
-    for own in fields(kind):
+    for own in fields(kind):  # type: ignore[arg-type]  # any dataclass
         before, value = value_before(own), full[own.name]
         nested = read_settings(value, type(before)) if is_dataclass(before) else value
         values[own.name] = tuple(nested) if isinstance(nested, list) else nested

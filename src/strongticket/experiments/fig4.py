@@ -189,7 +189,7 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
 
 def describe(result: Result) -> Section:
     """Show errors as in the paper and on a log scale, the slope of the median, and the effect of misses."""
-    config: Config = read_settings(result["config"], Config)
+    config = read_settings(result["config"], Config)
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
     widths = [point["width"] for point in points]

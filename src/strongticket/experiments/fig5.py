@@ -156,7 +156,7 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Rows
 
 def describe(result: Result) -> Section:
     """Show error against length for the mean and the median source, with certificates."""
-    config: Config = read_settings(result["config"], Config)
+    config = read_settings(result["config"], Config)
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines, adaptive = targets[0], curves.of_target(result["adaptive"]["widths"], result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]

@@ -258,7 +258,7 @@ def _blocks_of(network: Transformer) -> list[Block]:
 
 def describe(result: Result) -> Section:
     """Show means with one rate for all, as in the paper; means and medians in logs; misses; each depth's own rate."""
-    config: Config = read_settings(result["config"], Config)
+    config = read_settings(result["config"], Config)
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     found, points = targets[0]
     adaptive = curves.of_target(result["adaptive"]["widths"], found["target"])

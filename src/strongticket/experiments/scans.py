@@ -212,8 +212,7 @@ def promised(scan: Scan, value: float, units: int) -> float:
 
 def describe(result: Result) -> Section:
     """Show one view per varied setting."""
-    config: Config = read_settings(result["config"], Config)
-    adaptive = result["adaptive"]["cells"]
+    config, adaptive = read_settings(result["config"], Config), result["adaptive"]["cells"]
     views = [_view(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES]
     usual = ", ".join(f"{SYMBOLS.get(scan, scan)} = {value:g}" for scan, value in USUAL.items() if scan != "units")
     chart = Chart(

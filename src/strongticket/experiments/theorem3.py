@@ -170,8 +170,7 @@ def _count(config: Config, target: Made, width: int, rows: Sequence[Rows]) -> Po
 
 def describe(result: Result) -> Section:
     """Show the counted share of failures, the computed chance, and the width that the theorem requires."""
-    config: Config = read_settings(result["config"], Config)
-    theorem = result["theorem"]
+    config, theorem = read_settings(result["config"], Config), result["theorem"]
     found = {"equal blocks": result["chances"], "adaptive units": result["adaptive"]["chances"]}
     first = {name: curves.of_target(points, 0) for name, points in found.items()}
     series = [each for name, points in first.items() for each in _counted(name, points)]
