@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from strongticket.charts.colours import THEMES
-from strongticket.charts.parts import Chart, Section
+from strongticket.charts.parts import Chart, Section, Series, View
 from strongticket.charts.picture import draw
-from strongticket.experiments import fig4
+from strongticket.experiments import curves, fig4
 from strongticket.experiments.figure import load_figure
 from strongticket.report.find import find
 from strongticket.report.pretrained import collected_section
@@ -31,12 +31,41 @@ def sections() -> Iterator[tuple[str, Callable[[], Section]]]:
     """Name each picture, and say what it shows."""
     for name in FIGURES:
         yield name, lambda name=name: load_figure(name).describe(_result(name))  # type: ignore[misc]
-    yield "fig4-readme", lambda: fig4.describe_halving(_result("fig4"))
+    yield "fig4-readme", _halving
     yield "decode", _on_one_core
     yield "rules", lambda: _speed("rules", "rules")
     for device in ("cpu", "cuda"):
         yield f"subset-sum-{device}", lambda device=device: _speed("bench", "speed", device)  # type: ignore[misc]
     yield "pretrained", _pretrained
+
+
+def _halving() -> Section:
+    """Of Figure 4, the main message for the README, with the units a user gets: each extra item halves the error."""
+    result = _result("fig4")
+    config, found = result["config"], result["adaptive"]["fits"][0]
+    low, high = found["median_slope"]["widths"]
+    points = [p for p in curves.of_target(result["adaptive"]["widths"], found["target"]) if p["width"] <= high]
+    items = [point["items"] for point in points]
+    start = next(point for point in points if point["width"] >= low)
+    halved = [(n, start["error"]["median"] * 2.0 ** (start["items"] - n)) for n in items if n >= start["items"]]
+    errors, name = [point["error"] for point in points], "median of random networks, with quartiles"
+    view = View(
+        name="Halving",
+        x="random numbers to choose from, for each weight",
+        y="error of the pruned attention",
+        series=(
+            curves.errors(name, items, errors, "median", spread=True, colour="mean"),
+            Series(name="halved by each number", points=halved, colour="median", dash="dashed", marks=False),
+        ),
+        y_scales=("log",),
+    )
+    caption = (
+        f"A random attention, pruned and not trained, against its target: {config['sources']} random "
+        f"networks per point, {config['inputs']:,} inputs. The halving holds from {start['items']} on."
+    )
+    chart = Chart(title="", caption=caption, views=(view,), tables=())
+    title = "Each extra random number halves the error" if fig4.halves(found["median_slope"]) else "The error falls"
+    return Section(anchor="halving", name="Halving", title=title, lead="", blocks=(chart,))
 
 
 def _result(name: str) -> dict:  # type: ignore[type-arg]

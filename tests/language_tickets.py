@@ -21,5 +21,5 @@ def recorded_ticket(text: Text, init: Init = "own") -> Ticket:
     model = GPT2(gpt2_config("nano", vocabulary=text.tokenizer.vocabulary, bias=False))
     hidden = hide(model, Policy(init=init), seed=7)
     loss = validation_loss(hidden.model, text.valid, length=LENGTH, sequences=SEQUENCES, device="cpu")
-    measured = record(text, length=LENGTH, sequences=SEQUENCES, precision="float32", validation_loss=loss)
+    measured = record(text, loss, {"length": LENGTH, "sequences": SEQUENCES, "precision": "float32"})
     return hidden.to_ticket({"search": measured})

@@ -94,7 +94,8 @@ def _text_runs(text: Path, folder: Path) -> None:
     import torch
 
     from strongticket.data.text import load_text
-    from strongticket.experiments.language import Rows, Work, run_missing
+    from strongticket.experiments.figure import Work
+    from strongticket.experiments.language import Rows, run_missing
     from strongticket.learn.config import RunConfig
     from strongticket.learn.policy import Policy
     from strongticket.learn.run import Means

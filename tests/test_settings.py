@@ -23,7 +23,7 @@ from strongticket.learn.policy import Policy
 from strongticket.learn.run import Means, Moment
 from strongticket.learn.shared import Share
 from strongticket.learn.text_run import run
-from strongticket.settings import filled, setting, value_before
+from strongticket.settings import filled, read_settings, setting, value_before
 
 RESULTS = Path(__file__).parent.parent / "results"
 DRAWN = [name for name in TEXT_FIGURES if (RESULTS / name / RESULT).exists()]  # so far
@@ -207,6 +207,11 @@ class Outer:
 )
 def test_what_a_file_does_not_say_is_what_runs_did_then(found: Any, full: Any) -> None:
     assert filled(found, Outer) == full
+
+
+def test_settings_are_made_from_a_file_with_what_it_lacks_and_without_what_they_lack() -> None:
+    read = read_settings({"figure": "a", "name": "b", "inner": {"depth": 3}, "sizes": [4, 5]}, Outer)
+    assert read == Outer(name="b", inner=Inner(depth=3, width=2), sizes=(4, 5))
 
 
 def test_settings_in_full_stay_as_they_are() -> None:

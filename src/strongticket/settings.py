@@ -73,6 +73,21 @@ def filled(found: object, kind: type[Any]) -> Json:
     return full
 
 
+def read_settings(found: object, kind: type[T]) -> T:
+    """Make settings from those in a file: later ones are filled in, and what else the file has is left out.
+
+    Args:
+        found: settings read from a file.
+        kind: the dataclass of the settings.
+    """
+    full, values = filled(found, kind), dict[str, Any]()
+    for own in fields(kind):  # type: ignore[arg-type]  # any dataclass
+        before, value = value_before(own), full[own.name]
+        nested = read_settings(value, type(before)) if is_dataclass(before) else value
+        values[own.name] = tuple(nested) if isinstance(nested, list) else nested
+    return kind(**values)
+
+
 def other_settings(found: object, ours: object, kind: type[Any]) -> str | None:
     """Name the first setting in which a file's run differs from ours, or return None."""
     theirs = filled(found, kind)

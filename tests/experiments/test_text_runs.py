@@ -19,8 +19,8 @@ from strongticket.data.text import load_text
 from strongticket.environment import environment
 from strongticket.errors import MissingExtraError, StrongTicketError
 from strongticket.experiments import fig7, fig8, language, schedules
-from strongticket.experiments.figure import Figure, How, Options, reproduce_figure
-from strongticket.experiments.language import ROWS, Rows, Work, name_of, run_missing
+from strongticket.experiments.figure import Figure, How, Options, Work, reproduce_figure
+from strongticket.experiments.language import ROWS, Rows, name_of, run_missing
 from strongticket.experiments.text_figure import Choice
 from strongticket.files import Json, lock_file, unsealed
 from strongticket.learn.config import RunConfig

@@ -4,6 +4,7 @@ import copy
 import inspect
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -292,4 +293,5 @@ def test_fused_is_told_by_equal_paths() -> None:
 
 def test_each_family_takes_at_most_15_lines() -> None:
     for describe in families._FAMILIES.values():
-        assert len(inspect.getsource(describe).splitlines()) <= 15  # type: ignore[arg-type]
+        written: Any = getattr(describe, "func", describe)  # of a partial
+        assert len(inspect.getsource(written).splitlines()) <= 15

@@ -95,11 +95,10 @@ class _Picture:
         FigureCanvasAgg(figure)  # needs no display
         head, *bands = figure.subfigures(len(heights), 1, height_ratios=heights, facecolor=self.back)
         at_top = {"va": "top", "color": self.ink}
-        headline = "\n".join(map(_set, title))
-        head.text(0.012, 1 - 0.1 / heights[0], headline, fontsize=13, fontweight="bold", **at_top)
+        head.text(0.012, 1 - 0.1 / heights[0], _set_lines(title), fontsize=13, fontweight="bold", **at_top)
         for lines, colour, above in ((finding, self.ink, 0), (words, self.pale, len(finding))):
             place, look = 1 - (under + _LINE * above) / heights[0], {"va": "top", "linespacing": 1.35}
-            head.text(0.012, place, "\n".join(map(_set, lines)), fontsize=8.5, color=colour, **look)
+            head.text(0.012, place, _set_lines(lines), fontsize=8.5, color=colour, **look)
         for band, (row, legends) in zip(bands, rows, strict=True):
             panels = band.subplots(1, len(row), squeeze=False)[0]
             for axes, panel, names in zip(panels, row, legends, strict=True):
@@ -107,7 +106,7 @@ class _Picture:
                     self.draw_comparison(axes, panel)
                 else:
                     heading, view = panel
-                    self.draw_view(axes, "\n".join(_lines(heading, _HEADING // len(row))), view)
+                    self.draw_view(axes, _set_lines(_lines(heading, _HEADING // len(row))), view)
                 if _at_ends(row, names):
                     assert not isinstance(panel, Comparison)
                     self.name_at_ends(axes, panel[1])
@@ -142,16 +141,8 @@ class _Picture:
             where = {"transform": axes.transAxes, "clip_on": False}
             xs = [1.02, 1.045, 1.07] if series.marks else [1.02, 1.07]
             axes.plot(xs, [place] * len(xs), markevery=[1] if series.marks else [], **where, **look)
-            axes.text(
-                1.085,
-                place,
-                "\n".join(map(_set, text.splitlines())),
-                va="center",
-                fontsize=8,
-                color=self.ink,
-                linespacing=1.1,
-                **where,
-            )
+            beside = {"va": "center", "fontsize": 8, "color": self.ink, "linespacing": 1.1}
+            axes.text(1.085, place, _set_lines(text.splitlines()), **beside, **where)
 
     def look_of(self, series: Series) -> dict[str, Any]:
         points = {"marker": _POINTS[series.dash], "ms": 3 if series.thin else 4.5} if series.marks else {}
@@ -233,7 +224,7 @@ class _Picture:
 
     def draw_comparison(self, axes: Axes, block: Comparison) -> None:
         """Draw one line per thing compared, the first at the top, words on the left and numbers on the right."""
-        self.style(axes, block.title, block.axis, "")
+        self.style(axes, _set(block.title), block.axis, "")
         places = range(len(block.rows) - 1, -1, -1)
         for place, row in zip(places, block.rows, strict=True):
             colour, single = self.colours[row.colour], len(row.values) == 1
@@ -262,11 +253,9 @@ class _Picture:
             axes.plot([], [], "o", color=self.colours[colour], ms=5, label=name)
 
     def style(self, axes: Axes, heading: str, x: str, y: str) -> None:
-        """Apply the common look of axes."""
+        """Apply the common look of axes; the heading is typeset."""
         axes.set_facecolor(self.back)
-        axes.set_title(
-            "\n".join(map(_set, heading.splitlines())), loc="left", fontsize=10, fontweight="bold", color=self.ink
-        )
+        axes.set_title(heading, loc="left", fontsize=10, fontweight="bold", color=self.ink)
         axes.set_xlabel(_set(x), fontsize=9, color=self.ink)
         axes.set_ylabel(_set(y), fontsize=9, color=self.ink)
         axes.grid(color=self.colours["grid"], linewidth=0.7)
@@ -440,6 +429,10 @@ def _write_beside(axes: Axes, text: str, place: float, side: float, points: floa
     """Write at the height of a line, some points to the right of an end of the axis."""
     where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(_set(text), (side, place), (points, 0), va="center", fontsize=8, **where, **look)
+
+
+def _set_lines(lines: Iterable[str]) -> str:
+    return "\n".join(map(_set, lines))
 
 
 def _set(text: str) -> str:

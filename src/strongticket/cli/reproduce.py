@@ -28,8 +28,7 @@ from strongticket.experiments import FIGURES, TEXT_FIGURES
 from strongticket.experiments.options import ON_TEXT, VARIANT, Options
 
 if TYPE_CHECKING:
-    from strongticket.experiments.figure import Figure, How
-    from strongticket.experiments.language import Work
+    from strongticket.experiments.figure import Figure, How, Work
 
 _on_text = partial(option, panel=ON_TEXT)
 _RUN_OPTIONS = ("also", "tokenizer", "minutes", "only", "device", "keep")
@@ -209,7 +208,7 @@ def _work(
 
     from strongticket.data.text import load_text
     from strongticket.environment import command_line
-    from strongticket.experiments.language import Work
+    from strongticket.experiments.figure import Work
     from strongticket.learn.config import RunConfig
     from strongticket.learn.run import Means
     from strongticket.learn.shared import Share

@@ -1,14 +1,14 @@
 """Parts of the descriptions of Figures 4 to 6: errors over sources, shares of sources, and fitted curves."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from strongticket.charts.parts import SMALLEST, Colour, Dash, Series, View, above_zero, minus, number
 from strongticket.experiments import bootstrap
 from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.statistics import Decay, Summary, decay_at
-from strongticket.experiments.targets import TargetSettings
-from strongticket.experiments.tasks import Sources
+from strongticket.experiments.targets import TargetConfig
+from strongticket.experiments.tasks import Rows, SourceConfig
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "median")
 WIDTH = "hidden width n"
@@ -28,13 +28,10 @@ FitIntervals = dict[Literal["gamma", "delta"], bootstrap.Interval]
 Shares = Mapping[str, tuple[Colour | float, Sequence[float | None]]]
 
 
-class Width(TypedDict):
+class Width(Rows):
     """What every figure stores about the sources of one target and width."""
 
-    target: int
-    width: int
     violations: int  # of certificates
-    sources: Sources
 
 
 W = TypeVar("W", bound=Width)
@@ -47,15 +44,6 @@ class Found(TypedDict, Generic[W]):
     rounding: float
     violations: int
     widths: list[W]
-
-
-class Settings(TypedDict):
-    """The settings of a result file that captions name: of the sources and the test inputs."""
-
-    sources: int
-    init: str
-    inputs: int
-    length: NotRequired[int]  # in figures of one length
 
 
 def of_target(widths: Sequence[W], target: int) -> list[W]:
@@ -167,15 +155,15 @@ def in_words(found: bootstrap.Interval) -> str:
     return " to ".join(map(number, found))
 
 
-def norms_in_words(config: TargetSettings) -> str:
-    """Describe the norms of a target's matrices."""
-    return "norms at most 1" if config["normalize"] else "norms not rescaled"
+def target_in_words(config: TargetConfig) -> str:
+    """Describe a target and the norms of its matrices."""
+    return f"Target {config.kind}, norms {'at most 1' if config.normalize else 'not rescaled'}"
 
 
-def sources_in_words(config: Settings) -> str:
-    """Describe the sources and the test inputs."""
-    length = f"; {config['length']} points and the regression token" if "length" in config else ""
-    return f"{config['sources']} random networks per width, {drawn_in_words(config['init'])}{length}"
+def sources_in_words(config: SourceConfig, length: int | None = None) -> str:
+    """Describe the sources and, in figures of one length, the test inputs."""
+    points = "" if length is None else f"; {length} points and the regression token"
+    return f"{config.sources} random networks per width, {drawn_in_words(config.init)}{points}"
 
 
 def drawn_in_words(init: str) -> str:

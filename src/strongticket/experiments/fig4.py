@@ -24,9 +24,11 @@ from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.maps import Mapped, Maps, describe_maps, sample_maps
 from strongticket.experiments.statistics import PAPER, Decay, Summary, fit_decay, fit_decay_in_logs, summarize
-from strongticket.experiments.targets import D_MODEL, D_OUT, Made, Target, TargetConfig, TargetSettings, make_target
+from strongticket.experiments.targets import D_MODEL, D_OUT, Made, Target, TargetConfig, make_target
 from strongticket.experiments.tasks import SourceConfig, Task
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
+from strongticket.settings import read_settings
 
 ENTRIES = D_MODEL * D_MODEL + D_MODEL * D_OUT  # of a head's two merged matrices, each a subset sum
 SLOPE_WIDTHS = (24, 64)  # where the median is fitted: below, many sources miss; above, float64 rounding shows
@@ -84,12 +86,6 @@ class Fits(TypedDict):
     median_slope: Slope
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    target: TargetSettings
-
-
 class Found(curves.Found[Point]):
     """What is found with one assignment of units."""
 
@@ -100,7 +96,7 @@ class Found(curves.Found[Point]):
 class Result(Found):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: Found
 
@@ -193,13 +189,13 @@ def _fit_target(target: int, points: Sequence[Point]) -> Fits:
 
 def describe(result: Result) -> Section:
     """Show errors as in the paper and on a log scale, the slope of the median, and the effect of misses."""
-    config = result["config"]
+    config = read_settings(result["config"], Config)
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     (first, points), *others = targets
     widths = [point["width"] for point in points]
     adaptive = curves.of_target(result["adaptive"]["widths"], first["target"])
     thin: dict[str, Any] = {"thin": True, "marks": False}
-    heads = config["target"].get("n_heads", 1)  # missing in older files
+    heads = config.target.n_heads
     ours = [
         _line("mean, adaptive units", adaptive, "mean", colour="s1"),
         _line("median, adaptive units", adaptive, "median", colour="s1", dash="dashed", marks=False),
@@ -237,8 +233,8 @@ def describe(result: Result) -> Section:
     tables.append(_width_table(adaptive, first, ", adaptive units"))
     tables.append(_fit_table(adaptive, result["adaptive"]["fits"][0]))
     narrow, wide = (number(point["error"]["median"]) for point in (points[0], points[-1]))
-    halves = _halves(first["median_slope"])
-    if halves:
+    halved = halves(first["median_slope"])
+    if halved:
         falls = "Each extra random number halves the error"
     elif len(points) > 1:
         falls = f"From width {widths[0]} to {widths[-1]}, the median error falls from {narrow} to {wide}"
@@ -249,10 +245,10 @@ def describe(result: Result) -> Section:
     carried = "Sources that miss an entry dominate the mean" if any(missed) else "The mean error and the paper’s fit"
     chart = Chart(
         title=f"Error of tickets in {'a single-head attention' if heads == 1 else f'an attention of {heads} heads'}",
-        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
-        f"{curves.sources_in_words(config)}. An error is the largest error norm of a token, averaged over "
-        f"{config['inputs']:,} test inputs.{f' Thin: {len(others)} more targets.' if others else ''}"
-        f"{f' The halving holds {where}.' if halves else ''}{curves.ADAPTIVE}",
+        caption=f"{curves.target_in_words(config.target)}; {curves.sources_in_words(config, config.length)}. An error "
+        f"is the largest error norm of a token, averaged over {config.inputs:,} test inputs."
+        f"{f' Thin: {len(others)} more targets.' if others else ''}"
+        f"{f' The halving holds {where}.' if halved else ''}{curves.ADAPTIVE}",
         views=(
             View(name="Median", says=falls, x=curves.WIDTH, y="error", series=medians),
             View(
@@ -282,48 +278,17 @@ def describe(result: Result) -> Section:
     return Section(
         anchor="fig4",
         name="Figure 4",
-        title=f"Figure 4: {'each extra random number halves the error' if halves else 'error against width'}",
+        title=f"Figure 4: {'each extra random number halves the error' if halved else 'error against width'}",
         lead="\n\n".join(" ".join(filter(None, said)) for said in (theory, mean)),
         finding=f"median error {narrow} at width {widths[0]}"
         + (f", {wide} at width {widths[-1]}" if len(points) > 1 else ""),
         plain="Prune a random attention, train nothing, and it computes nearly the same as a given one. "
-        + (f"{falls}, {where}." if halves else f"{falls}."),
+        + (f"{falls}, {where}." if halved else f"{falls}."),
         blocks=(chart,),
     )
 
 
-def describe_halving(result: Result) -> Section:
-    """Draw the figure's main message for the README, with the units a user gets: each extra item halves the error."""
-    found = result["adaptive"]["fits"][0]
-    low, high = found["median_slope"]["widths"]
-    points = [p for p in curves.of_target(result["adaptive"]["widths"], found["target"]) if p["width"] <= high]
-    items = [point["items"] for point in points]
-    start = next(point for point in points if point["width"] >= low)
-    halved = [(n, start["error"]["median"] * 2.0 ** (start["items"] - n)) for n in items if n >= start["items"]]
-    errors = [point["error"] for point in points]
-    config = result["config"]
-    view = View(
-        name="Halving",
-        x="random numbers to choose from, for each weight",
-        y="error of the pruned attention",
-        series=(
-            curves.errors(
-                "median of random networks, with quartiles", items, errors, "median", spread=True, colour="mean"
-            ),
-            Series(name="halved by each number", points=halved, colour="median", dash="dashed", marks=False),
-        ),
-        y_scales=("log",),
-    )
-    caption = (
-        f"A random attention, pruned and not trained, against its target: {config['sources']} random "
-        f"networks per point, {config['inputs']:,} inputs. The halving holds from {start['items']} on."
-    )
-    chart = Chart(title="", caption=caption, views=(view,), tables=())
-    title = "Each extra random number halves the error" if _halves(found["median_slope"]) else "The error falls"
-    return Section(anchor="halving", name="Halving", title=title, lead="", blocks=(chart,))
-
-
-def _halves(slope: Slope) -> bool:
+def halves(slope: Slope) -> bool:
     """Tell whether the median falls as the theory predicts: by half for each item."""
     return slope["slope"] is not None and abs(slope["slope"] / slope["predicted"] - 1) <= AGREES
 
@@ -418,7 +383,7 @@ def rate_in_words(slope: Slope, widths: Sequence[int]) -> str:
     if rate <= 0:
         return f"The median source’s error does not fall {where}; the theory’s rate is {theory:.4f}."
     falls = f"The median source’s error falls at rate {rate:.4f} {where}"
-    if _halves(slope):
+    if halves(slope):
         return f"{falls}, as the theory predicts: {theory:.4f}."
     return f"{falls}, not as the theory predicts: {share(rate / theory)} of its {theory:.4f}."
 

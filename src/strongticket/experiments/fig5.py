@@ -21,17 +21,11 @@ from strongticket.experiments.bootstrap import Statistic
 from strongticket.experiments.constructions import Constructions, following
 from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
-from strongticket.experiments.targets import (
-    D_MODEL,
-    Made,
-    Target,
-    TargetConfig,
-    TargetSettings,
-    make_target,
-    token_output,
-)
+from strongticket.experiments.targets import D_MODEL, Made, Target, TargetConfig, make_target, token_output
 from strongticket.experiments.tasks import Rows, SourceConfig, Sources, Task
+from strongticket.files import Json
 from strongticket.models.attention import MergedAttention
+from strongticket.settings import read_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +57,10 @@ class Line(curves.Width):
     unreachable_sources: float
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    target: TargetSettings
-    all_tokens_inputs: int
-
-
 class Result(curves.Found[Line]):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: curves.Found[Line]
 
@@ -169,7 +156,7 @@ def _describe_width(config: Config, target: int, width: int, rows: Sequence[Rows
 
 def describe(result: Result) -> Section:
     """Show error against length for the mean and the median source, with certificates."""
-    config = result["config"]
+    config = read_settings(result["config"], Config)
     targets = [curves.of_target(result["widths"], target["index"]) for target in result["targets"]]
     lines, adaptive = targets[0], curves.of_target(result["adaptive"]["widths"], result["targets"][0]["index"])
     ends, lengths = lines[-1]["token"], lines[-1]["lengths"]
@@ -183,9 +170,9 @@ def describe(result: Result) -> Section:
     gain = curves.gain_in_words(lines, adaptive, lambda line: line["token"][0]["mean"])
     chart = Chart(
         title="Error of tickets against the length of the input",
-        caption=f"Target {config['target']['kind']}, {curves.norms_in_words(config['target'])}; "
-        f"{curves.sources_in_words(config)}. The regression token on {config['inputs']:,} inputs, the worst of all "
-        f"tokens on {config['all_tokens_inputs']:,}; a certificate holds for every length.{curves.ADAPTIVE}",
+        caption=f"{curves.target_in_words(config.target)}; {curves.sources_in_words(config)}. The regression token on "
+        f"{config.inputs:,} inputs, the worst of all tokens on {config.all_tokens_inputs:,}; a certificate holds for "
+        f"every length.{curves.ADAPTIVE}",
         views=(
             _length_view(lines, adaptive, "median"),
             _length_view(lines, adaptive, "mean"),
@@ -211,15 +198,14 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
     for place, (line, ours) in enumerate(zip(lines, adaptive, strict=True)):
         ramp = ramp_of(place, len(lines))
         name, lengths, bound = f"n = {line['width']}", line["lengths"], max(line["certificate"][what], SMALLEST)
-        series.append(curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp))
-        follows: dict[str, Any] = {"ramp": ramp, "marks": False, "follows": True}
-        series.append(
-            curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows)
-        )
         certified = [(length, float(bound)) for length in lengths]
-        series.append(Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows))
-        series.append(curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows))
-    ticks = lines[0]["lengths"][::2]
+        follows: dict[str, Any] = {"ramp": ramp, "marks": False, "follows": True}
+        series += [
+            curves.errors(name, lengths, line["token"], what, spread=what == "median", ramp=ramp),
+            curves.errors(f"{name}, worst token", lengths, line["all_tokens"], what, dash="dashed", **follows),
+            Series(name=f"{name}, certificate", points=certified, dash="dotted", **follows),
+            curves.errors(f"{name}, adaptive", lengths, ours["token"], what, thin=True, **follows),
+        ]
     look: dict[str, Any] = {"points": (), "marks": False}
     key = [
         Series(name="regression token", **look),
@@ -235,7 +221,7 @@ def _length_view(lines: Sequence[Line], adaptive: Sequence[Line], what: Statisti
         y="error",
         series=series,
         x_scale="log",
-        x_ticks=ticks,
+        x_ticks=lines[0]["lengths"][::2],
         key=key,
     )
 

@@ -25,9 +25,11 @@ from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Decay, Summary, fit_decay, fit_decay_in_logs, summarize
 from strongticket.experiments.targets import Weights, read_attention, weights_of
 from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Sources, Task, derive_seed
+from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import Block, FeedForward, Transformer, random_transformer
 from strongticket.ops.subset_sum import Effort
+from strongticket.settings import read_settings
 from strongticket.tickets.details import Details
 from strongticket.tickets.ticket import Ticket
 
@@ -88,13 +90,6 @@ class Fits(TypedDict):
     median: Curves
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    normalize: bool
-    n_blocks: int
-
-
 class MadeBlock(Weights):
     """A block of a target."""
 
@@ -117,7 +112,7 @@ class Found(curves.Found[Point]):
 class Result(Found):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: Found
 
@@ -263,11 +258,11 @@ def _blocks_of(network: Transformer) -> list[Block]:
 
 def describe(result: Result) -> Section:
     """Show means with one rate for all, as in the paper; means and medians in logs; misses; each depth's own rate."""
-    config = result["config"]
+    config = read_settings(result["config"], Config)
     targets = [(found, curves.of_target(result["widths"], found["target"])) for found in result["fits"]]
     found, points = targets[0]
     adaptive = curves.of_target(result["adaptive"]["widths"], found["target"])
-    widths, depths = [point["width"] for point in points], range(config["n_blocks"])
+    widths, depths = [point["width"] for point in points], range(config.n_blocks)
     intervals = [_fit_intervals(own) for _, own in targets]
     missed: dict[str, tuple[Colour | float, list[float]]] = {
         _blocks(b): (ramp_of(b, len(depths)), [point["blocks"][b]["unreachable_sources"] for point in points])
@@ -304,9 +299,9 @@ def describe(result: Result) -> Section:
         minor=True,
     )
     chart = Chart(
-        title=f"Error of tickets in transformers of 1 to {config['n_blocks']} blocks",
-        caption=f"Target untrained, {'norms 1' if config['normalize'] else 'norms not rescaled'}; "
-        f"{curves.sources_in_words(config)}; {config['inputs']:,} inputs.{curves.ADAPTIVE}",
+        title=f"Error of tickets in transformers of 1 to {config.n_blocks} blocks",
+        caption=f"Target untrained, {'norms 1' if config.normalize else 'norms not rescaled'}; "
+        f"{curves.sources_in_words(config, config.length)}; {config.inputs:,} inputs.{curves.ADAPTIVE}",
         views=(
             _block_view(points, adaptive, found, "median"),
             _block_view(points, adaptive, found, "mean"),
@@ -324,9 +319,9 @@ def describe(result: Result) -> Section:
         title=f"Figure 6: {'at every depth, the error falls with width' if fall else 'error against width and depth'}",
         lead="Whole transformer blocks, attention and feed-forward layer, are hidden in wider random ones. Does the "
         "error decay with width at every depth, and as fast as for one block? The paper fits all depths with the rate "
-        f"of one block. Fitted separately, the means of 1 to {config['n_blocks']} blocks decay at rates "
+        f"of one block. Fitted separately, the means of 1 to {config.n_blocks} blocks decay at rates "
         f"{depths_in_words(found['mean']['own_rate'])}. {gain}",
-        finding=f"{config['n_blocks']} blocks: median error {ends[0]} at width {widths[0]}, {ends[1]} at width "
+        finding=f"{config.n_blocks} blocks: median error {ends[0]} at width {widths[0]}, {ends[1]} at width "
         f"{widths[-1]}",
         blocks=(chart,),
     )

@@ -7,7 +7,7 @@ from typing import TypedDict
 from strongticket.charts.parts import Chart, Colour, Section, View, grouped, number, sentence, signed, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import Pair, paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference
 from strongticket.experiments.text_figure import MINI_AND_SMALL, Choice, TextRuns
 from strongticket.experiments.text_rows import (
     BEST,
@@ -19,7 +19,7 @@ from strongticket.experiments.text_rows import (
     TextResult,
     at_best_settings,
     by_seed,
-    on_other_texts,
+    losses_of,
     tokens_of,
 )
 from strongticket.learn.config import RunConfig
@@ -107,10 +107,7 @@ def summarize(rows: Sequence[RunRow]) -> Found:
             "warmup": members[0]["config"]["warmup"],
             "tokens": tokens_of(members[0]["config"]),
             "nonzero": members[0]["nonzero"],
-            "seeds": [row["config"]["seed"] for row in members],
-            "best_validation_loss": spread([row[BEST] for row in members]),
-            "final_validation_loss": spread([row[FINAL] for row in members]),
-            "also": on_other_texts(members),
+            **losses_of(members),
         }
         for (size, kind, embeddings), members in groups.items()
     ]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, span, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, Series, Table, grouped, signed, span, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
 from strongticket.experiments.paired import Pair, paired_difference
@@ -36,14 +36,10 @@ class Curve(TypedDict):
     points: list[ScalePoint]
 
 
-class Found(TypedDict):
-    """What the runs show."""
+class Result(TextResult):
+    """What `result.json` holds."""
 
     curves: list[Curve]
-
-
-class Result(TextResult, Found):
-    """What `result.json` holds."""
 
 
 def scales_of(size: str, schedule: schedules.ScheduleName, seed: int = 0) -> tuple[float, ...]:
@@ -64,7 +60,7 @@ def plan(choice: Choice) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> Found:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Curve]]:
     """Compute losses at each scale over seeds and, seed by seed, their difference from scale 1."""
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["embeddings"]))
     curves: list[Curve] = [
@@ -107,7 +103,7 @@ def lowest(rows: Sequence[RunRow]) -> Lowest | None:
 _PAIR_COLUMNS: dict[str, Callable[[tuple[float, Pair]], str]] = {
     "scale": lambda pair: f"{pair[0]:.3g}",
     "seeds": lambda pair: str(pair[1]["n"]),
-    "best − that of scale 1": lambda pair: losses.difference(pair[1]),
+    "best − that of scale 1": lambda pair: signed(pair[1]["mean"]),
     "95 % interval": lambda pair: losses.interval(pair[1]),
 }
 

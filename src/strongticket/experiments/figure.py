@@ -16,8 +16,8 @@ from strongticket.experiments.results import RESULT, naming
 from strongticket.files import Json
 
 if TYPE_CHECKING:
-    from strongticket.experiments.language import Work
-    from strongticket.learn.run import Watch
+    from strongticket.data.text import Text
+    from strongticket.learn.run import Means, Watch
 
 C = TypeVar("C")
 # Called with the number of finished tasks or runs, their total, and the name of the next one.
@@ -29,12 +29,21 @@ class NothingToDrawError(StrongTicketError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is needed to do missing runs on text."""
+
+    text: "Text"
+    means: "Means"
+    deadline: float | None = None  # start no run that would end after this time of `time.monotonic`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class How:
     """How a figure's work is done; its numbers do not depend on this."""
 
     workers: int = 1  # local processes
     dask: str | Cluster | None = None  # a Dask cluster, or its address, instead of local processes
-    work: "Work | None" = None  # text and machine for missing runs on text; None draws finished runs only
+    work: Work | None = None  # None draws finished runs only
     progress: Progress = lambda done, total, name: None
     row: Callable[[str], object] = lambda line: None  # called with a line about each width once it is finished
     watch: "Watch" = lambda moment: None  # called during a run on text

@@ -5,29 +5,19 @@ tokenizer. `docs/frontier.md` has the plan, the selection rules and the cost.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from strongticket.charts.parts import Chart, Colour, Section, Series, Table, grouped, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure, NothingToDrawError
+from strongticket.experiments.frontier_plan import FLIP, plan
 from strongticket.experiments.paired import Spread, spread
-from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import (
-    BEST,
-    FINAL,
-    Losses,
-    RunRow,
-    TextResult,
-    at_best_settings,
-    on_other_texts,
-    tokens_of,
-)
+from strongticket.experiments.text_figure import TextRuns
+from strongticket.experiments.text_rows import BEST, Losses, RunRow, TextResult, at_best_settings, losses_of, tokens_of
 from strongticket.files import canonical_json
-from strongticket.learn.config import RunConfig, Stored, settings_that_count
+from strongticket.learn.config import settings_that_count
 from strongticket.learn.policy import Policy
 from strongticket.learn.result import RunSettings
-from strongticket.models.gpt2_sizes import SIZES
 
 MB = 1_000_000
 HIGHEST = 6.0  # loss that the chart shows; random guessing has 10.8
@@ -72,188 +62,6 @@ class Result(TextResult, Found):
     """What `result.json` holds."""
 
 
-# --- the plan --------------------------------------------------------------------------------------------------------
-
-POPUP = "edge-popup"
-# Keep or flip each sign, drop none: one bit per weight.
-FLIP = "signed:threshold=0"
-WARMUP = 320
-
-
-class Run(NamedTuple):
-    """How a run differs from the short schedule of mini."""
-
-    size: str = "mini"
-    stored: Stored | None = None  # of a trained model
-    lr: float = 3e-3
-    warmup: int = WARMUP
-    fall: float = 10.0  # ratio of the highest learning rate to the last
-    split: int = 1  # steps that each usual step becomes, with as many times fewer sequences
-    policy: dict[str, Any] = {}  # noqa: RUF012, never changed
-
-
-def ticket(rule: str = POPUP, *, size: str = "mini", density: float = 0.5, gain: float = 4.0, **more: Any) -> Run:
-    """Plan a ticket of signed constants with everything masked."""
-    run = {key: more.pop(key) for key in ("lr", "warmup", "fall", "split") if key in more}
-    policy = {"init": "sign", "rule": rule, "output_gain": gain, **more}
-    return Run(size=size, policy=policy if rule == FLIP else {"density": density, **policy}, **run)
-
-
-# The size of a trained model whose file has about the 4.9 MB of a ticket of mini.
-AS_LARGE: dict[Stored, str] = {
-    "ternary": "4x352",
-    "int4": "5x160",
-    "binary": "mini",
-    "int8": "5x80",
-    "bfloat16": "4x64",
-    "int3": "4x256",
-}
-
-
-def trained(stored: Stored, size: str = "", *, warmup: int = 1280, **more: Any) -> Run:
-    """Plan a model trained in few bits, with the settings that Figure 7 found best for trained models."""
-    return Run(size=size or AS_LARGE[stored], stored=stored, warmup=warmup, **more)
-
-
-# Done first, to decide the question at 4.9 MB.
-FIRST: tuple[Run, ...] = (
-    ticket(FLIP, gain=2.0),
-    ticket(FLIP, gain=2.0, scales="block"),
-    trained("ternary"),
-    ticket(FLIP),
-    ticket(FLIP, init="kaiming-sign", qk_scale=1.0, gain=0.7),
-    trained("int4"),
-    ticket(FLIP, gain=2.0, scales="output", norms="trained"),
-    *(trained(stored, lr=1e-2) for stored in ("int4", "ternary")),
-    ticket(),
-)
-SMALL_STEPS: dict[str, Any] = {"warmup": 1280, "split": 2}
-FLIP_SCALED: dict[str, Any] = {"gain": 2.0, "scales": "output", "norms": "trained", **SMALL_STEPS}
-# Planned when these ten were known: dropping half beats flipping, and trained models want a higher rate than we gave.
-SECOND: tuple[Run, ...] = (
-    ticket(split=2),
-    trained("int4", lr=1e-2, split=2),
-    ticket(warmup=1280),
-    ticket(density=0.45, scales="block"),
-    ticket(size="10x384"),
-    ticket(split=4),
-    trained("binary"),
-    ticket(FLIP, warmup=1280),
-    ticket(density=0.4, scales="output", norms="trained"),
-    ticket(embeddings="frozen"),
-    trained("ternary", lr=1e-2, split=2),
-    ticket(size="6x448"),
-    ticket(fall=100),
-    # Flipped signs need scales of their own: all that helped trained models, and a width that leaves room for them.
-    ticket(FLIP, size="4x480", **FLIP_SCALED),
-)
-# Planned when these were known. Flips with scales gained most, and the scales had turned the positions down to a
-# twentieth, which a constant can, too. One scale per tensor shows which other constants flips want.
-FEW_POSITIONS: dict[str, Any] = {"factors": {"positions.weight": 0.1}}
-FEWER_POSITIONS: dict[str, Any] = {"factors": {"positions.weight": 0.03}}
-# Each of these three helped edge-popup by itself.
-PATIENT: dict[str, Any] = {**SMALL_STEPS, "fall": 100}
-THIRD: tuple[Run, ...] = (
-    ticket(FLIP, gain=2.0, **SMALL_STEPS, **FEW_POSITIONS),
-    ticket(FLIP, gain=2.0, scales="tensor", **SMALL_STEPS),
-    ticket(**PATIENT),
-    ticket(warmup=1280, **FEW_POSITIONS),
-    # 10, 6 and 4 layers in the same bytes had 5.10, 5.06 and 4.98.
-    ticket(size="3x544", **PATIENT),
-    ticket(size="2x576", **PATIENT),
-    # What enters the kept ticket's GELUs has deviations of 0.4 to 0.5, where they are nearly linear.
-    ticket(warmup=1280, factors={"*.mlp.up.weight": 2.0}),
-    ticket(FLIP, size="4x480", lr=1e-2, **FLIP_SCALED),
-    ticket(FLIP, gain=2.0, **SMALL_STEPS, **FEWER_POSITIONS),
-    ticket(FLIP, gain=2.0, lr=1e-2, **SMALL_STEPS, **FEW_POSITIONS),
-    ticket(FLIP, size="3x512", **FLIP_SCALED),
-    ticket(FLIP, gain=1.4, **SMALL_STEPS, **FEW_POSITIONS),
-)
-BETTER: tuple[Run, ...] = (
-    *(trained(stored) for stored in ("int8", "bfloat16", "int3")),
-    *(trained(stored, lr=1e-2) for stored in ("binary", "int8", "bfloat16", "int3")),
-    *(trained(stored, lr=1e-2, fall=100) for stored in ("int4", "ternary")),
-    trained("int4", "6x176", lr=1e-2),
-    # Ternary codes take 1.58 bits per weight, so these models have fewer weights.
-    ticket("signed", density=0.67, size="4x352"),
-    ticket("iterand:every=100,rate=0.1"),
-    ticket(lr=1e-2),
-    *(ticket(gain=gain) for gain in (3.0, 6.0)),
-    ticket(signed=True),
-    ticket(density_steps=800),
-    ticket(init="own"),
-    ticket(density=0.3),
-    *(ticket(rule) for rule in ("biprop", "gem-miner")),
-    ticket("multicoated:levels=3,shrink=0.5", density=0.7, size="4x352"),
-    *(ticket(qk_scale=scale) for scale in (4.0, 1.0)),
-    ticket(norms="trained"),
-)
-OTHER_BYTES: tuple[Run, ...] = (
-    ticket(size="4x256"),
-    trained("ternary", "4x176", lr=1e-2),
-    trained("int4", "4x80", lr=1e-2),
-    ticket(size="4x128"),
-    trained("ternary", "4x80", lr=1e-2),
-    trained("int4", "4x48", lr=1e-2),
-    *(ticket(size="small", lr=lr) for lr in (1e-3, 3e-3)),
-    trained("ternary", "8x512", lr=1e-2),
-    trained("int4", "8x256", lr=1e-2),
-    *(trained("int8", size) for size in ("4x48", "4x160")),
-    *(trained("bfloat16", size) for size in ("4x48", "4x32", "4x112")),
-    trained("ternary", "small", lr=1e-3),
-)
-# Leaders of their kind at 4.9 MB, each with its best schedule, which get two more seeds.
-AGAIN: tuple[Run, ...] = (
-    ticket(warmup=1280),
-    ticket(FLIP, size="4x480", **FLIP_SCALED),
-    *(trained(stored, lr=1e-2, split=2) for stored in ("int4", "ternary")),
-)
-# A quick demonstration on a CPU.
-QUICK: tuple[Run, ...] = (
-    ticket(FLIP, size="nano", gain=8.0),
-    ticket(size="nano", gain=8.0),
-    ticket(size="nano", gain=8.0, scales="tensor"),
-    trained("int4", "2x32"),
-    trained("ternary", "2x48"),
-)
-
-
-def plan(choice: Choice) -> list[RunConfig]:
-    """List all runs with the first seed, and more seeds of the best."""
-    seeds = max(choice.models.values())
-    if choice.schedule == "quick":
-        return [_config(run, choice, seed) for seed in range(seeds) for run in QUICK]
-    runs = [
-        *((run, 0) for run in (*FIRST, *SECOND, *THIRD)),
-        *((run, seed) for seed in range(1, seeds) for run in AGAIN),
-        *((run, 0) for run in (*BETTER, *OTHER_BYTES)),
-    ]
-    return [_config(run, choice, seed) for run, seed in runs if run.size not in SIZES or run.size in choice.models]
-
-
-def _config(run: Run, choice: Choice, seed: int) -> RunConfig:
-    quick = choice.schedule == "quick"
-    base = replace(schedules.base(choice.schedule, "nano" if quick else "mini"), size=run.size, seed=seed)
-    if not quick:
-        base = replace(base, lr=run.lr, final_lr=run.lr / run.fall, warmup=run.warmup)
-    if run.split > 1:
-        base = replace(
-            base,
-            sequences=base.sequences // run.split,
-            micro_batch=min(base.micro_batch, base.sequences // run.split),
-            steps=run.split * base.steps,
-            warmup=run.split * base.warmup,
-            validate_every=run.split * base.validate_every,
-        )
-    if run.stored is not None:
-        return replace(schedules.dense(base, seed=seed), stored=run.stored)
-    scale = schedules.theory_scale(run.size)
-    return replace(base, policy=Policy(**{"qk_scale": scale, **run.policy}))
-
-
-# --- the result ------------------------------------------------------------------------------------------------------
-
-
 def summarize(rows: Sequence[RunRow]) -> Found:
     """Make a point for each stored network with its best schedule, and mark those that lead."""
     points = [_point(members) for members in grouped([row for row in rows if "bytes" in row["found"]], _what).values()]
@@ -275,10 +83,7 @@ def _point(rows: Sequence[RunRow]) -> Point:
         "kind": kind_of(config),
         "name": name_of_point(config),
         "bytes": spread([float(row["found"]["bytes"]) for row in best]),
-        "seeds": [row["config"]["seed"] for row in best],
-        "best_validation_loss": spread([row[BEST] for row in best]),
-        "final_validation_loss": spread([row[FINAL] for row in best]),
-        "also": on_other_texts(best),
+        **losses_of(best),
         "config": settings_that_count(config),
         "schedules": len({schedule(row) for row in rows}),
         "leads": False,
@@ -309,7 +114,8 @@ def name_of_point(config: RunSettings) -> str:
     """Name in a few words what is stored.
 
     Example:
-        >>> name_of_point(_config(ticket(scales="block"), Choice(schedule="short", models={"mini": 1}), 0).as_json())
+        >>> from strongticket.experiments.frontier_plan import config_of, ticket
+        >>> name_of_point(config_of(ticket(scales="block"), "short").as_json())
         'mini, edge-popup, density 0.5, sign, gain 4, scales block'
     """
     if config["mode"] == "dense":
@@ -327,9 +133,6 @@ def name_of_point(config: RunSettings) -> str:
         if policy[key] != getattr(usual, key):
             words.append(f"{key.replace('_', ' ')} {policy[key]}" if policy[key] is not True else key)
     return ", ".join(words)
-
-
-# --- what it shows ---------------------------------------------------------------------------------------------------
 
 
 def describe(result: Result) -> Section:

@@ -42,14 +42,10 @@ class Drawn(TypedDict):
     points: list[ScalePoint]
 
 
-class Found(TypedDict):
-    """What the runs show."""
+class Result(TextResult):
+    """What `result.json` holds."""
 
     inits: list[Drawn]
-
-
-class Result(TextResult, Found):
-    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -80,7 +76,7 @@ def scales_of(init: Init, size: str, schedule: schedules.ScheduleName) -> tuple[
     return (*pair, *(float(f"{ratio * scale:.3g}") for scale in own))
 
 
-def summarize(rows: Sequence[RunRow]) -> Found:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Drawn]]:
     """Compute losses of each init and scale over seeds and, seed by seed, their difference from scale 1."""
     found: list[Drawn] = []
     groups = grouped(rows, lambda row: (row["config"]["size"], row["config"]["policy"]["init"]))

@@ -9,15 +9,16 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TypeGuard
 
 from strongticket.data.text import Text
 from strongticket.environment import environment
 from strongticket.errors import StrongTicketError
+from strongticket.experiments.figure import Progress, Work
 from strongticket.experiments.text_rows import RunRow, TextResult
 from strongticket.files import (
     BusyError,
@@ -34,7 +35,7 @@ from strongticket.files import (
 from strongticket.learn.config import RunConfig, settings_that_count
 from strongticket.learn.folder import RUN
 from strongticket.learn.rules.rule import as_rule
-from strongticket.learn.run import Means, Watch
+from strongticket.learn.run import Watch
 from strongticket.learn.text_run import run
 from strongticket.settings import filled, value_before
 
@@ -42,9 +43,6 @@ ROWS = "rows.jsonl"
 UNDER_WAY = "under-way"
 DONE_WITH = "done-with"  # marks the folder of a run that has its row and can be removed
 SET_UP_SECONDS = 10.0  # validation and the like, in addition to the steps
-
-# Called with the number of finished runs, their total, and the name of the next one.
-Progress = Callable[[int, int, str], object]
 
 
 class Rows:
@@ -102,15 +100,6 @@ class Rows:
         ]
         latest = max(like, key=lambda run: str(run.get("date")), default=None)
         return float(latest["tokens_per_second"]) if latest else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What is needed to do missing runs."""
-
-    text: Text
-    means: Means
-    deadline: float | None = None  # start no run that would end after this time of `time.monotonic`
 
 
 def run_missing(plan: Sequence[RunConfig], rows: Rows, work: Work, *, progress: Progress, watch: Watch) -> None:

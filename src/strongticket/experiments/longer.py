@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypedDict
 
-from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, table_of
+from strongticket.charts.parts import SERIES, Chart, Section, grouped, sentence, signed, table_of
 from strongticket.experiments import losses, schedules
 from strongticket.experiments.figure import Figure
-from strongticket.experiments.paired import Pair, paired_difference, spread
+from strongticket.experiments.paired import Pair, paired_difference
 from strongticket.experiments.text_figure import Choice, TextRuns
-from strongticket.experiments.text_rows import BEST, FINAL, Losses, RunRow, TextResult, by_seed, tokens_of
+from strongticket.experiments.text_rows import BEST, Losses, RunRow, TextResult, by_seed, losses_of, tokens_of
 from strongticket.learn.config import RunConfig
 from strongticket.learn.policy import Policy
 
@@ -28,14 +27,10 @@ class Length(Losses):
     gap: Pair | None  # to the trained model
 
 
-class Found(TypedDict):
-    """What the runs show."""
+class Result(TextResult):
+    """What `result.json` holds."""
 
     lengths: list[Length]
-
-
-class Result(TextResult, Found):
-    """What `result.json` holds."""
 
 
 def plan(choice: Choice) -> list[RunConfig]:
@@ -59,24 +54,14 @@ def _three(base: RunConfig) -> list[RunConfig]:
     ]
 
 
-def summarize(rows: Sequence[RunRow]) -> Found:
+def summarize(rows: Sequence[RunRow]) -> dict[str, list[Length]]:
     """Compute losses of each kind at each length, and the gap between tickets and the trained model."""
     groups = grouped(rows, lambda row: (row["config"]["size"], tokens_of(row["config"]), _kind(row)))
     lengths: list[Length] = []
     for (size, tokens, kind), members in groups.items():
         trained = groups.get((size, tokens, KINDS[2]), [])
         gap = None if kind == KINDS[2] else paired_difference(by_seed(trained, BEST), by_seed(members, BEST))
-        lengths.append(
-            {
-                "size": size,
-                "kind": kind,
-                "tokens": tokens,
-                "seeds": [row["config"]["seed"] for row in members],
-                "best_validation_loss": spread([row[BEST] for row in members]),
-                "final_validation_loss": spread([row[FINAL] for row in members]),
-                "gap": gap,
-            }
-        )
+        lengths.append({"size": size, "kind": kind, "tokens": tokens, **losses_of(members), "gap": gap})
     return {"lengths": lengths}
 
 
@@ -117,7 +102,7 @@ def describe(result: Result) -> Section:
         },
         words=2,
     )
-    found = "; ".join(f"{' '.join(words)}: {losses.difference(gap)} above trained" for words, gap, _ in gaps)
+    found = "; ".join(f"{' '.join(words)}: {signed(gap['mean'])} above trained" for words, gap, _ in gaps)
     chart = Chart(
         title=sentence(found) or "Losses by the amount of text",
         caption=f"{losses.setting(result)}.",

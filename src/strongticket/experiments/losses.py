@@ -36,11 +36,6 @@ def loss(found: Spread | None) -> str:
     return f"{found['mean']:.3f}" + ("" if found["std"] is None else f" ± {found['std']:.3f}")
 
 
-def difference(found: Pair) -> str:
-    """Write a mean difference."""
-    return signed(found["mean"])
-
-
 def interval(found: Pair) -> str:
     """Write a 95 % interval; a single pair of runs has none."""
     return " to ".join(map(signed, ends(found) or ())) or "–"
@@ -104,7 +99,7 @@ def compare_losses(lines: Iterable[Line[Spread]], **more: Any) -> Comparison:
 
 def compare_pairs(lines: Sequence[Line[Pair]], *, standard_error: bool = False, **more: Any) -> list[Comparison]:
     """Show differences seed by seed, if there are any, with intervals unless all have one seed."""
-    numbers: dict[str, Callable[[Pair], str]] = {"mean": difference}
+    numbers: dict[str, Callable[[Pair], str]] = {"mean": lambda pair: signed(pair["mean"])}
     if any(pair["interval"] for _, pair, _ in lines):
         if standard_error:
             numbers["standard error"] = lambda pair: number(pair["standard_error"])

@@ -22,9 +22,11 @@ from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import draw_of_norm_one, draw_tokens
 from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Sources, Task, derive_seed
+from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.models.transformer import FeedForward
 from strongticket.ops.subset_sum import Effort, subset_sum_products
+from strongticket.settings import read_settings
 
 Scan = Literal["d", "H", "alpha", "L", "units"]
 NAMES: dict[Scan, str] = {
@@ -89,16 +91,10 @@ class Cells(TypedDict):
     cells: list[Point]
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    widths: list[int]
-
-
 class Result(Cells):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     adaptive: Cells
 
 
@@ -216,15 +212,15 @@ def promised(scan: Scan, value: float, units: int) -> float:
 
 def describe(result: Result) -> Section:
     """Show one view per varied setting."""
-    config, adaptive = result["config"], result["adaptive"]["cells"]
+    config, adaptive = read_settings(result["config"], Config), result["adaptive"]["cells"]
     views = [_view(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES]
     usual = ", ".join(f"{SYMBOLS.get(scan, scan)} = {value:g}" for scan, value in USUAL.items() if scan != "units")
     chart = Chart(
         title="Error against what the theorems depend on",
-        caption=f"Medians and quartiles of {config['sources']} sources, each with its own target; norms 1, "
-        f"{curves.drawn_in_words(config['init'])}. Unless stated otherwise, {usual} and {config['widths'][0]} hidden "
+        caption=f"Medians and quartiles of {config.sources} sources, each with its own target; norms 1, "
+        f"{curves.drawn_in_words(config.init)}. Unless stated otherwise, {usual} and {config.widths[0]} hidden "
         "units per input, of an attention, or of a ReLU network where layers or units are varied. An error is the "
-        f"largest error norm of a token, averaged over {config['inputs']} inputs of norm α. Dashed: the change the "
+        f"largest error norm of a token, averaged over {config.inputs} inputs of norm α. Dashed: the change the "
         f"theorem predicts, from the first point on.{curves.ADAPTIVE}",
         views=views,
         tables=[_table(scan, _of(result["cells"], scan), _of(adaptive, scan)) for scan in NAMES],

@@ -6,7 +6,7 @@ along with it (a token that stayed zero would attend uniformly, and query and ke
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -37,14 +37,6 @@ class TargetConfig:
     weight_decay: float = 0.01
     shortest: int = 4  # lengths of training sequences, one drawn for each batch; the token is not counted
     longest: int = 256
-
-
-class TargetSettings(TypedDict):
-    """The settings of a target that captions name."""
-
-    kind: Kind
-    n_heads: NotRequired[int]  # missing in older files
-    normalize: bool
 
 
 class Weights(TypedDict):

@@ -96,6 +96,16 @@ def on_other_texts(rows: Sequence[RunRow]) -> dict[str, Spread]:
     return {name: spread([row["also"][name] for row in rows]) for name in sorted(names)}
 
 
+def losses_of(rows: Sequence[RunRow]) -> Losses:
+    """Return the losses of runs with the same settings."""
+    return {
+        "seeds": [row["config"]["seed"] for row in rows],
+        "best_validation_loss": spread([row[BEST] for row in rows]),
+        "final_validation_loss": spread([row[FINAL] for row in rows]),
+        "also": on_other_texts(rows),
+    }
+
+
 def on_common_seeds(losses: Mapping[Setting, Mapping[int, float]]) -> dict[Setting, dict[int, float]]:
     """Keep only the seeds that all settings have, so that means over seeds can be compared.
 

@@ -25,8 +25,10 @@ from strongticket.experiments.figure import Figure, Options
 from strongticket.experiments.statistics import Summary, summarize
 from strongticket.experiments.targets import Weights, draw_of_norm_one, draw_tokens, read_attention, weights_of
 from strongticket.experiments.tasks import Indexed, Rows, SourceConfig, Task, derive_seed
+from strongticket.files import Json
 from strongticket.models.attention import Attention
 from strongticket.ops.subset_sum import Effort
+from strongticket.settings import read_settings
 
 TOKENS = 5
 FEW = 0.05  # of sources: a width at which no more fail is called enough
@@ -95,19 +97,10 @@ class Counts(TypedDict):
     chances: list[Point]
 
 
-class Settings(curves.Settings):
-    """The settings that captions name."""
-
-    n_heads: int
-    d_model: int
-    input_norm: float
-    tol: float
-
-
 class Result(Counts):
     """What `result.json` holds; what is at the top is for equal blocks, as in the paper."""
 
-    config: Settings
+    config: Json
     targets: list[Made]
     adaptive: Counts
 
@@ -177,7 +170,7 @@ def _count(config: Config, target: Made, width: int, rows: Sequence[Rows]) -> Po
 
 def describe(result: Result) -> Section:
     """Show the counted share of failures, the computed chance, and the width that the theorem requires."""
-    config, theorem = result["config"], result["theorem"]
+    config, theorem = read_settings(result["config"], Config), result["theorem"]
     found = {"equal blocks": result["chances"], "adaptive units": result["adaptive"]["chances"]}
     first = {name: curves.of_target(points, 0) for name, points in found.items()}
     series = [each for name, points in first.items() for each in _counted(name, points)]
@@ -199,8 +192,8 @@ def describe(result: Result) -> Section:
     title = asks if least is None else f"{asks}; here {least} is enough for {share(1 - FEW)} of sources"
     chart = Chart(
         title=title,
-        caption=f"Target untrained, {config['n_heads']} heads, d = {config['d_model']}, norms 1; a source fails if its "
-        f"certificate for inputs of norm at most {config['input_norm']:g} is above {config['tol']:g}. "
+        caption=f"Target untrained, {config.n_heads} heads, d = {config.d_model}, norms 1; a source fails if its "
+        f"certificate for inputs of norm at most {config.input_norm:g} is above {config.tol:g}. "
         f"{curves.sources_in_words(config)}; bars: Clopper-Pearson, 95 %. Pointing down: none "
         f"failed; the upper end of the interval.{curves.ADAPTIVE}",
         views=(view,),

@@ -26,8 +26,8 @@ _BFLOAT16 = 2.0**-8  # unit roundoff
 MANY_WEIGHTS = 10_000_000  # more float32 weights exceed most caches
 _LARGEST_LOSS = 700.0  # with a finite perplexity
 
-# Called with the number of windows just finished.
-Progress = Callable[[int], object]
+# Called with the number of windows done, and their total.
+Progress = Callable[[int, int], object]
 
 
 @torch.no_grad()
@@ -38,7 +38,6 @@ def validation_loss(
     length: int,
     sequences: int,
     device: torch.device | str,
-    limit: int | None = None,
     precision: Precision = "float32",
     progress: Progress | None = None,
 ) -> float:
@@ -50,16 +49,13 @@ def validation_loss(
         length: tokens per window.
         sequences: windows per forward pass. It affects memory, and the order of float32 sums.
         device: where the model is.
-        limit: use only this many windows, from the start.
         precision: "bfloat16" runs the model under autocast.
-        progress: called with the windows of each pass.
+        progress: called after each pass.
     """
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be {' or '.join(get_args(Precision))}; got {precision!r}.")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1 window; got {limit}.")
     place = torch.device(device)
-    windows = min(window_count(tokens, length), limit or len(tokens))
+    windows = window_count(tokens, length)
     batches = validation_batches(tokens[: windows * length + 1], length=length, sequences=sequences)
     losses, counts = [], []
     with (
@@ -70,7 +66,7 @@ def validation_loss(
             losses.append(model(inputs.to(place), targets.to(place)))
             counts.append(len(inputs))
             if progress:
-                progress(len(inputs))
+                progress(sum(counts), windows)
     # Fetched together at the end, so that nothing waits for a GPU in between.
     total = torch.stack(losses).cpu().double() @ torch.tensor(counts, dtype=torch.float64)
     return float(total) / windows
@@ -122,7 +118,7 @@ def evaluate_ticket(
     device: torch.device | str = "cpu",
     precision: Precision | None = None,
     run: Run = "dense",
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Measure a ticket's loss on a text; only the ticket's file and the text are needed.
 
@@ -150,16 +146,8 @@ def evaluate_ticket(
     tokens, windows = text.tokens(split), window_count(text.tokens(split), length, f"the {split} text")
     if length > model.config.context:
         raise ValueError(f"the ticket's model sees at most {model.config.context:,} tokens; got length {length:,}.")
-    done = 0
-
-    def advance(amount: int) -> None:
-        nonlocal done
-        done += amount
-        if progress:
-            progress(done, windows)
-
     loss = validation_loss(
-        model, tokens, length=length, sequences=sequences, device=place, precision=precision, progress=advance
+        model, tokens, length=length, sequences=sequences, device=place, precision=precision, progress=progress
     )
     if not loss < _LARGEST_LOSS:
         raise StrongTicketError(f"the loss is {loss} nats per token: the ticket's network does not predict text.")

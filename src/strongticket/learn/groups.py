@@ -33,6 +33,11 @@ class Place:
         return self.modules[-1]
 
     @property
+    def parameter(self) -> nn.Parameter:
+        """The parameter."""
+        return self.holder.get_parameter(self.attribute)
+
+    @property
     def attribute(self) -> str:
         """Its name in its holder."""
         return self.name.rpartition(".")[2]
@@ -87,7 +92,7 @@ def _group(place: Place, heads: set[str]) -> Group:
     if isinstance(holder, nn.Embedding | nn.EmbeddingBag) or _EMBEDDING.search(attribute):
         return "embeddings"
     # A vector that is not a bias scales something.
-    if holder.get_parameter(attribute).dim() < 2:
+    if place.parameter.dim() < 2:
         return "norms"
     if any(map(_ATTENTION.search, [*place.path, *(type(module).__name__ for module in place.modules)])):
         return "attention"

@@ -199,20 +199,18 @@ class Hidden(Learner):
         """
         with evaluating(self.model):
             random = [self._random_tensor(hidden) for hidden in self.tensors if hidden.distribution]
+            buffers = [DenseTensor(name=name, value=value) for name, value in stored_buffers(self.model)]
+            config = settings_of(getattr(self.model, "config", None))
             return Ticket(
                 seed=self.seed,
                 tensors=random,
-                dense=[*self._dense_tensors(), *self._dense_buffers(), *self._dense_scales()],
+                dense=[*self._dense_tensors(), *buffers, *self._dense_scales()],
                 architecture={
                     **self.architecture,
                     **({"measured": measured} if (measured := self._measured()) else {}),
                 },
-                metadata=self._config() | dict(metadata or {}),
+                metadata={**({} if config is None else {CONFIG: config}), **(metadata or {})},
             )
-
-    def _config(self) -> dict[str, object]:
-        settings = settings_of(getattr(self.model, "config", None))
-        return {} if settings is None else {CONFIG: settings}
 
     def check_weights(self) -> None:
         """Refuse weights that are not finite: the likeliest cause of a loss that is not."""
@@ -262,11 +260,8 @@ class Hidden(Learner):
         return dense
 
     def _dense_scales(self) -> list[DenseTensor]:
-        scaled = [hidden for hidden in self._masked if hidden.scales is not None]
-        return [DenseTensor(name=h.name + SCALES, value=h.scales, trained=True) for h in scaled if h.scales is not None]
-
-    def _dense_buffers(self) -> list[DenseTensor]:
-        return [DenseTensor(name=name, value=value) for name, value in stored_buffers(self.model)]
+        scales = ((hidden.name + SCALES, hidden.scales) for hidden in self._masked)
+        return [DenseTensor(name=name, value=value, trained=True) for name, value in scales if value is not None]
 
     def _measured(self) -> list[str]:
         """Return the names of the buffers that data changed, such as running means: measured, not learned."""

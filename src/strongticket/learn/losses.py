@@ -1,12 +1,12 @@
 """The loss of a search: the caller's, in one of two forms, or a default that fits model and batch."""
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from strongticket.learn.probe import called
 from strongticket.learn.step import Loss
 
 _TARGETS = ("target", "targets", "label", "labels", "y")
@@ -57,12 +57,9 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
     The model is called with a mapping as keywords, with a tuple or list as arguments, and returns a scalar or an
     output whose `loss` is one. Of a pair it gets x alone, unless its second argument is the targets.
     """
-    if isinstance(batch, Mapping):
-        output = model(**batch)
-    elif _is_pair(batch) and not _takes_targets(model):
+    if _is_pair(batch) and not _takes_targets(model):
         return cross_entropy(_output(model(batch[0])), batch[1])
-    else:
-        output = model(*batch) if isinstance(batch, tuple | list) else model(batch)
+    output = called(model, batch)
     loss: Tensor = getattr(output, "loss", output)
     return loss
 

@@ -133,9 +133,10 @@ def search(
     """
     # Check everything possible before the module changes. The loss is checked by its first call; a folder's settings,
     # after hiding, since they include the treatment of each tensor.
-    _check_given(model, batches, policy, {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay, "clip": clip})
+    ours = {"lr": lr, "final_lr": final_lr, "weight_decay": weight_decay}
+    _check_given(model, batches, policy, ours | {"clip": clip})
     chosen = policy or default_policy(model, groups)
-    _refuse_unused(lr, final_lr, warmup, weight_decay, optimizer is not None, schedule is not None)
+    _refuse_unused(ours | {"warmup": warmup}, optimizer is not None, schedule is not None)
     rule = as_rule(chosen.rule if rule is None else rule)
     lr, weight_decay = rule.default_lr if lr is None else lr, 0.01 if weight_decay is None else weight_decay
     title = "search" if steps is not None else "search, one pass over the batches"
@@ -160,14 +161,8 @@ def search(
         raise ValueError("validation is used many times; pass a list or a DataLoader, not an iterator.")
     work = _Batches(batches, accumulate)
     model, take_loss = model if device is None else model.to(device), as_loss(loss)
-    hidden = hide(
-        model,
-        config.policy,
-        seed=config.seed,
-        groups=groups,
-        rule=rule,
-        inputs=_first_run(model, work.first, take_loss),
-    )
+    run = _first_run(model, work.first, take_loss)
+    hidden = hide(model, config.policy, seed=config.seed, groups=groups, rule=rule, inputs=run)
     share = share_of(next(parameter.device for _, parameter in hidden.trainable()))
     updates = Updates(hidden.trainable(), lr=lr, weight_decay=weight_decay, optimizer=optimizer, schedule=schedule)
     training = Training(
@@ -178,13 +173,10 @@ def search(
         step=StepConfig(precision=precision, compiler=compiler, clip=clip),
         updates=updates,
     )
-    folder = (
-        None
-        if out is None
-        else RunFolder(Path(out), _as_json(config, hidden, share, updates), SearchConfig, option="out")
-    )
-    if folder is not None:
+    folder = None
+    if out is not None:
         updates.check_storable()
+        folder = RunFolder(Path(out), _as_json(config, hidden, share, updates), SearchConfig, option="out")
         folder.finished()  # refuses a folder with other settings
     means = Means(
         share=share,
@@ -262,18 +254,11 @@ def _check_given(model: object, batches: object, policy: object, numbers: Mappin
             raise ValueError(f"{name} must be a number; got {value!r:.40}.")
 
 
-def _refuse_unused(
-    lr: float | None,
-    final_lr: float | None,
-    warmup: int | None,
-    weight_decay: float | None,
-    optimizer: bool,
-    schedule: bool,
-) -> None:
+def _refuse_unused(ours: Mapping[str, object], optimizer: bool, schedule: bool) -> None:
     """Refuse settings that the caller's optimizer or schedule replaces."""
-    of_both = {"final_lr": final_lr, "warmup": warmup}
-    for name, value in (of_both | {"lr": lr, "weight_decay": weight_decay} if optimizer else of_both).items():
-        if value is not None and (optimizer or schedule):
+    replaced = ["final_lr", "warmup"] * (optimizer or schedule) + ["lr", "weight_decay"] * optimizer
+    for name in replaced:
+        if ours[name] is not None:
             raise ValueError(f"{name} has no effect beside {'optimizer' if optimizer else 'schedule'}=; set it there.")
 
 

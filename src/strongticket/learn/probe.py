@@ -4,6 +4,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,23 +119,18 @@ def probe_of(model: nn.Module, inputs: Any = None) -> Probe | str:
     if (inputs := own_inputs(model) if inputs is None else inputs) is None:
         return "its inputs are unknown; pass some"
     try:
-        return Probe(model, called_with(inputs))
+        # A function is called instead.
+        run: Run = inputs if callable(inputs) and not isinstance(inputs, Tensor) else partial(called, batch=inputs)
+        return Probe(model, run)
     except ValueError as error:
         return str(error)
 
 
-def called_with(inputs: Any) -> Run:
-    """Call a module with a batch: a mapping as keywords, a tuple or list as arguments. A function is called instead."""
-    if callable(inputs) and not isinstance(inputs, Tensor):
-        run: Run = inputs
-        return run
-
-    def call(model: nn.Module) -> Any:
-        if isinstance(inputs, Mapping):
-            return model(**inputs)
-        return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
-
-    return call
+def called(model: nn.Module, batch: Any) -> Any:
+    """Call a module with a batch: a mapping as keywords, a tuple or list as arguments."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
 def own_inputs(model: nn.Module) -> dict[str, Tensor] | None:

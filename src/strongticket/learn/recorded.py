@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import get_args
+from typing import TypedDict, get_args
 
 from strongticket.data.text import Text
 from strongticket.data.tokenizer import BYTES, GPT2, Tokenizer, TokenizerRecord, find_tokenizer
@@ -33,17 +33,17 @@ class Recorded:
         return name if name in (BYTES, GPT2) else None
 
 
-def record(
-    text: Text, *, length: int, sequences: int, precision: Precision, validation_loss: float
-) -> dict[str, object]:
+class How(TypedDict):
+    """How a loss is measured."""
+
+    length: int
+    sequences: int  # windows per forward pass
+    precision: Precision
+
+
+def record(text: Text, validation_loss: float, how: How) -> dict[str, object]:
     """Describe a run's text and validation loss as JSON, for the "search" entry of its ticket's metadata."""
-    return {
-        **text.describe(),
-        "length": length,
-        "sequences": sequences,
-        "precision": precision,
-        "validation_loss": validation_loss,
-    }
+    return {**text.describe(), **how, "validation_loss": validation_loss}
 
 
 def recorded_of(ticket: Ticket) -> Recorded | None:

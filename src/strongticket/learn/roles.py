@@ -49,7 +49,7 @@ def roles_of(place: Place) -> tuple[Role, ...]:
     words = set(label.split("_"))
     if label in _FUSED:
         # Beside a separate query, as in GPT-2's cross-attention, it holds two.
-        shape = place.holder.get_parameter(place.attribute).shape
+        shape = place.parameter.shape
         return ("key", "value") if 2 * shape.numel() == shape[output_axis(place.holder)] ** 2 else _ORDER
     if label in _OUTPUTS:
         return ("output",)
@@ -69,7 +69,7 @@ def output_axis(holder: nn.Module) -> int:
 
 def is_stack(place: Place) -> bool:
     """Whether a parameter stacks one matrix per expert."""
-    if place.holder.get_parameter(place.attribute).dim() != 3 or isinstance(place.holder, _ConvNd):
+    if place.parameter.dim() != 3 or isinstance(place.holder, _ConvNd):
         return False
     return any("expert" in name.lower() for name in (*place.name.split("."), type(place.holder).__name__))
 
@@ -81,7 +81,7 @@ def cuts_of(place: Place, roles: Sequence[Role]) -> Iterator[Cut]:
     these in any order.
     """
     axis = output_axis(place.holder)
-    size = place.holder.get_parameter(place.attribute).shape[axis]
+    size = place.parameter.shape[axis]
     count = next(_numbers(place, _COUNTS), None)
     for widths in _widths(place, roles, size, count):
         smallest = min(widths.values())
@@ -109,7 +109,7 @@ def usual_cut(place: Place, roles: Sequence[Role]) -> Cut | None:
     if len(roles) < 2:
         return None
     label, words = label_of(place).lower(), set(label_of(place).lower().split("_"))
-    shape = place.holder.get_parameter(place.attribute).shape
+    shape = place.parameter.shape
     outputs = shape[output_axis(place.holder)]
     heads, key_heads = (next(_numbers(place, names), None) for names in (_COUNTS, _KEY_COUNTS))
     by_shape = len(roles) * shape.numel() == outputs * outputs

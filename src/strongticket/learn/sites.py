@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from torch import Tensor
-
 from strongticket.learn.groups import Place
 from strongticket.learn.probe import FACTOR, Probe, Scaled
 from strongticket.learn.roles import (
@@ -81,17 +79,13 @@ def _kinds(places: Iterable[Place]) -> list[list[list[Place]]]:
     """Group the matrices of each site, then the sites that look alike: most layers are of one kind."""
     sites: dict[str, list[Place]] = defaultdict(list)
     for place in places:
-        if _weight(place).dim() > 1:
+        if place.parameter.dim() > 1:
             sites[site_of(place)].append(place)
     kinds: dict[Any, list[list[Place]]] = defaultdict(list)
     for site in sites.values():
         around = site[0].modules[-2:][0]
-        kinds[type(around), *((label_of(place), _weight(place).shape) for place in site)].append(site)
+        kinds[type(around), *((label_of(place), place.parameter.shape) for place in site)].append(site)
     return list(kinds.values())
-
-
-def _weight(place: Place) -> Tensor:
-    return place.holder.get_parameter(place.attribute)
 
 
 # --- Attention -------------------------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ def _all_found(sites: list[list[Place]], ways: Sequence[Cut | None], note: str) 
 
 def _axis_of_stacks(site: Sequence[Place]) -> int:
     """Return the output axis of stacked experts: the last matrix has as many outputs as the first has inputs."""
-    shapes = [_weight(place).shape for place in site if is_stack(place)]
+    shapes = [place.parameter.shape for place in site if is_stack(place)]
     if len(shapes) < 2:
         return 0
     fits = [shapes[0][2 - axis] == shapes[-1][1 + axis] for axis in (0, 1)]
@@ -150,7 +144,7 @@ def _axis_of_stacks(site: Sequence[Place]) -> int:
 
 def _experts(place: Place, axis: int) -> Cut | None:
     """Split a stack into its experts, with outputs along an axis."""
-    shape = _weight(place).shape
+    shape = place.parameter.shape
     return Cut(axis, (("", shape[1 + axis]),), stack=shape[0]) if is_stack(place) else None
 
 
@@ -177,7 +171,7 @@ def _gated(sites: list[list[Place]], make_probe: MakeProbe) -> dict[str, Found]:
 def _halves(site: list[Place]) -> Iterator[tuple[Cut, Cut | None]]:
     """Yield the ways in which the first of two matrices may hold gate and up."""
     into, out = site
-    shape, other = _weight(into).shape, _weight(out).shape
+    shape, other = into.parameter.shape, out.parameter.shape
     stacked = is_stack(into) and is_stack(out)
     if not stacked and not len(shape) == len(other) == 2:
         return

@@ -21,26 +21,19 @@ _LARGE = 31 << 20  # nearly the largest block that glibc's limit follows
 Loss = Callable[[nn.Module, Any], Tensor]
 
 
-def make_optimizer(
-    parameters: Iterable[nn.Parameter],
-    *,
-    lr: float,
-    weight_decay: float = 0.0,
-    betas: tuple[float, float] = (0.9, 0.999),
-) -> torch.optim.AdamW:
+def make_optimizer(parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float = 0.0) -> torch.optim.AdamW:
     """Make AdamW as one kernel over many parameters.
 
     Args:
         parameters: to train; one without gradients is an error, not skipped.
         lr: initial learning rate; see `Step.set_lr`.
         weight_decay: decoupled, times the learning rate.
-        betas: decay of the first and second moments.
     """
     trained = list(parameters)
     if not trained or not all(p.requires_grad for p in trained):
         frozen = sum(not p.requires_grad for p in trained)
         raise ValueError(f"an optimizer needs parameters that take gradients; got {len(trained)}, {frozen} frozen.")
-    return torch.optim.AdamW(trained, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
+    return torch.optim.AdamW(trained, lr=lr, weight_decay=weight_decay, fused=True)
 
 
 class Step:

@@ -133,7 +133,7 @@ def tensors_of(
 
 
 def _tensors_of_parameter(place: Place, group: Group, found: Found, stds: Mapping[str, float]) -> Iterator[ModelTensor]:
-    parameter, cut = place.holder.get_parameter(place.attribute).detach(), found.cut
+    parameter, cut = place.parameter.detach(), found.cut
     axis = output_axis(place.holder) if cut is None else cut.axis
     for part in [""] if cut is None else cut.names():
         view = parameter if cut is None else cut.of(parameter, part)

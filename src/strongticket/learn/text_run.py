@@ -18,7 +18,7 @@ from strongticket.learn.hidden import Snapshot
 from strongticket.learn.hide import hide
 from strongticket.learn.learner import Dense, Learner
 from strongticket.learn.optimizers import Updates
-from strongticket.learn.recorded import record
+from strongticket.learn.recorded import How, record
 from strongticket.learn.result import RunResult
 from strongticket.learn.rounded import Rounded
 from strongticket.learn.run import Means, Watch, carry_out
@@ -89,6 +89,7 @@ class TextTask(Task):
     def __init__(self, config: RunConfig, text: Text, share: Share, also: Mapping[str, Tokens]) -> None:
         self._config, self._text, self._share, self._also = config, text, share, also
         self.tokens_per_step = config.tokens_per_step
+        self._how: How = {"length": config.length, "sequences": config.micro_batch, "precision": config.precision}
         for split in ("train", "valid"):
             window_count(text.tokens(split), config.length, f"the {split} text")  # raises if too short
         _check_also(also, config.length, text.tokenizer)
@@ -116,26 +117,11 @@ class TextTask(Task):
     def metadata(self, best: Snapshot | None) -> Mapping[str, object]:
         """Return what `evaluate` and `generate` need."""
         assert best is not None
-        config = self._config
-        measured = record(
-            self._text,
-            length=config.length,
-            sequences=config.micro_batch,
-            precision=config.precision,
-            validation_loss=best.loss,
-        )
-        return {"search": {**measured, "step": best.step, "settings": config.as_json()}}
+        measured = record(self._text, best.loss, self._how)
+        return {"search": {**measured, "step": best.step, "settings": self._config.as_json()}}
 
     def _loss_on(self, model: nn.Module, tokens: Tokens) -> float:
-        config = self._config
-        return validation_loss(
-            model,
-            tokens,
-            length=config.length,
-            sequences=config.micro_batch,
-            device=self._share.device,
-            precision=config.precision,
-        )
+        return validation_loss(model, tokens, **self._how, device=self._share.device)
 
 
 def _check_also(also: Mapping[str, Tokens], length: int, tokenizer: Tokenizer) -> None:

@@ -29,6 +29,19 @@ _SEQUENCES, _TOKENS = 2, 7
 Inputs = Mapping[str, Any]
 
 
+class Hooks(ExitStack):
+    """Functions that a model's modules call while the `with` block runs it."""
+
+    def reading(self, module: nn.Module, note: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
+        """Call a function with the arguments of a module."""
+        hook = module.register_forward_pre_hook(lambda _, args, kwargs: note(args, kwargs), with_kwargs=True)
+        self.callback(hook.remove)
+
+    def making(self, module: nn.Module, put: Callable[[Tensor], Tensor | None]) -> None:
+        """Call a function with the output of a module; what it returns takes the output's place."""
+        self.callback(module.register_forward_hook(lambda _, __, output: put(output)).remove)
+
+
 class Notes:
     """The inputs and outputs of a model's parts, recorded while it runs."""
 
@@ -40,19 +53,14 @@ class Notes:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record while the `with` block runs the model."""
-        with ExitStack() as hooks:
+        with Hooks() as hooks:
             for name, (layer, part) in self.parts.items():
-                before, behind = layer.module(part.at), part.output(layer)
-                took, gave = partial(self._took, name), partial(self._gave, name)
-                hooks.callback(before.register_forward_pre_hook(took, with_kwargs=True).remove)
-                hooks.callback(behind.register_forward_hook(gave).remove)
+                hooks.reading(layer.module(part.at), partial(self._took, name))
+                hooks.making(part.output(layer), partial(self.outputs.__setitem__, name))
             yield
 
-    def _took(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _took(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.calls[name] = args, kwargs
-
-    def _gave(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
-        self.outputs[name] = output
 
 
 @torch.no_grad()
@@ -88,10 +96,9 @@ def check_ticket_in_model(
         error, size = _error(name, before, after, notes, ticket)
         if not error <= said["error"] + _ROUNDING * size:
             _refuse(name, f"has error {error:.3g} on outputs of norm {size:.3g}, but {said['error']:.3g} is certified")
-    with ExitStack() as hooks:
+    with Hooks() as hooks:
         for name, (layer, part) in after.parts.items():
-            put = partial(_instead, notes.outputs[name])
-            hooks.callback(part.output(layer).register_forward_hook(put).remove)
+            hooks.making(part.output(layer), partial(_instead, notes.outputs[name]))
         found = _tensors(after.backbone(**batch))
     for theirs, mine in zip(expected, found, strict=True):
         if theirs.is_floating_point() and not _close(mine, theirs):
@@ -130,17 +137,13 @@ class _Read:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Record while the `with` block runs the model."""
-        made, read = (lambda _, __, y, at: self._made.update({at: y})), self._note
-        with ExitStack() as hooks:
+        with Hooks() as hooks:
             for layer, part in self._target.parts.values():
                 for place, input in part.reads(layer).items():
-                    hooks.callback(_at(layer, place).register_forward_pre_hook(partial(read, at=place)).remove)
+                    hooks.reading(_at(layer, place), partial(_note, self._read, place))
                     if at := input.made_at(layer):
-                        hooks.callback(_at(layer, at).register_forward_hook(partial(made, at=at)).remove)
+                        hooks.making(_at(layer, at), partial(self._made.__setitem__, at))
             yield
-
-    def _note(self, _: nn.Module, args: tuple[Tensor, ...], at: str) -> None:
-        self._read[at] = args[0]
 
     def check(self) -> None:
         """Refuse a part that does not read what its family says it reads."""
@@ -169,13 +172,12 @@ def _check_bounds(target: Target, batch: Inputs) -> None:
         generator = torch.Generator("cpu").manual_seed(0)
         drawn: dict[str, Tensor] = {}
         read: dict[str, Tensor] = {}
-        with ExitStack() as hooks:
+        with Hooks() as hooks:
             for _, layer, place, input in claims:
                 for source, rows in input.made_from(layer).items():
-                    put = partial(_draw, drawn, source, rows, partial(input.drawn, layer, generator=generator))
-                    hooks.callback(_at(layer, source).register_forward_hook(put).remove)
-                note = partial(_note_input, read, place)
-                hooks.callback(_at(layer, place).register_forward_pre_hook(note).remove)
+                    draw = partial(input.drawn, layer, generator=generator)
+                    hooks.making(_at(layer, source), partial(_draw, drawn, source, rows, draw))
+                hooks.reading(_at(layer, place), partial(_note, read, place))
             target.backbone(**batch)
         for name, layer, place, input in claims:
             sources = [*input.made_from(layer)]
@@ -187,13 +189,7 @@ def _check_bounds(target: Target, batch: Inputs) -> None:
 
 
 def _draw(
-    drawn: dict[str, Tensor],
-    source: str,
-    rows: Tensor,
-    draw: Callable[[tuple[int, ...]], Tensor],
-    _: nn.Module,
-    __: tuple[Any, ...],
-    output: Tensor,
+    drawn: dict[str, Tensor], source: str, rows: Tensor, draw: Callable[[tuple[int, ...]], Tensor], output: Tensor
 ) -> Tensor:
     drawn[source] = draw((*output.shape[:-1], len(rows)))
     return output.index_copy(-1, rows.to(output.device), drawn[source].to(output))
@@ -203,12 +199,12 @@ def _moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
     return {name: x.to(device) if isinstance(x, Tensor) else x for name, x in inputs.items()}
 
 
-def _note_input(read: dict[str, Tensor], place: str, _: nn.Module, args: tuple[Tensor, ...]) -> None:
-    read[place] = args[0]
-
-
-def _instead(given: Tensor, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+def _instead(given: Tensor, output: Tensor) -> Tensor:
     return given
+
+
+def _note(read: dict[str, Tensor], place: str, args: tuple[Tensor, ...], _: object) -> None:
+    read[place] = args[0]
 
 
 def _refuse(name: str, why: str) -> NoReturn:

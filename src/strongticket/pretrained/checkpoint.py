@@ -106,11 +106,8 @@ class Checkpoint:
         }
         buffer = io.BytesIO()
         encoded = np.frombuffer(json.dumps(facts, allow_nan=False).encode(), dtype=np.uint8)
-        arrays: dict[str, Any] = {
-            _FACTS: encoded,
-            **solved.bits,
-            **solved.owners,
-        }  # Any: savez also has a keyword of another type
+        # Any: savez also has a keyword of another type.
+        arrays: dict[str, Any] = {_FACTS: encoded, **solved.bits, **solved.owners}
         np.savez(buffer, **arrays)
         # If a power cut damages the last pieces, their digests show it, and they are solved again.
         with atomic_write(self._folder / f"{solved.name}.npz", durable=False) as file:

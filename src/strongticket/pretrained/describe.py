@@ -139,20 +139,14 @@ def _as_norm(place: str, path: str, index: int, first: str) -> str:
 
 def _heads(found: list[_Map]) -> Iterator[str]:
     inputs, outputs = [each for each in found if each.norm], [each for each in found if not each.norm]
-    by_letter = {letter: [each for each in inputs if each.word.startswith(letter)] for letter in "qkv"}
-    if len(inputs) == 1:
-        query = key = value = inputs[0]
-    elif len(inputs) == 3 and all(len(each) == 1 for each in by_letter.values()):
-        (query,), (key,), (value,) = by_letter.values()
-    else:
+    # A single one makes queries, keys and values.
+    by_letter = inputs * 3 if len(inputs) == 1 else sorted(inputs, key=lambda each: "qkv".find(each.word[:1]))
+    if len(outputs) != 1 or (len(inputs) != 1 and "".join(each.word[:1] for each in by_letter) != "qkv"):
         yield from _each(found)
         return
-    if len(outputs) != 1:
-        yield from _each(found)
-        return
-    at = query.path.rpartition(".")[0]
-    paths = ", ".join(f'"{each.path}"' for each in (query, key, value, outputs[0]))
-    yield from ("Heads(", f'    at="{at}",', f"    maps=({paths}),", f"    input={query.norm},", "),")
+    at = by_letter[0].path.rpartition(".")[0]
+    paths = ", ".join(f'"{each.path}"' for each in (*by_letter, *outputs))
+    yield from ("Heads(", f'    at="{at}",', f"    maps=({paths}),", f"    input={by_letter[0].norm},", "),")
 
 
 def _mlp(found: list[_Map]) -> Iterator[str]:

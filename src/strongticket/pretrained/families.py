@@ -4,6 +4,7 @@ import runpy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,13 +139,12 @@ def _distilbert(config: Any) -> Family:
 def _modernbert(config: Any) -> Family:
     # The first layer's own norm does nothing.
     input = Norm("attn_norm", first="embeddings.norm")
-    attention = Heads(at="attn", maps=maps("attn", "Wqkv", "Wqkv", "Wqkv", "Wo"), input=input)
+    attention = _fused("attn", "Wqkv", "Wo", input)
     return Family({"layers": [attention, *fused_gated_mlp("mlp.Wi", "mlp.Wo", Norm("mlp_norm"))]}, linear=True)
 
 
 def _gpt2(config: Any) -> Family:
-    attention = Heads(at="attn", maps=maps("attn", "c_attn", "c_attn", "c_attn", "c_proj"), input=Norm("ln_1"))
-    layer = [attention, *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]
+    layer = [_fused("attn", "c_attn", "c_proj", Norm("ln_1")), *mlp("mlp.c_fc", "mlp.c_proj", Norm("ln_2"))]
     return Family({"h": layer}, kind="causal", positions="wpe", ends="ln_f")
 
 
@@ -172,15 +172,13 @@ def _phi(config: Any) -> Family:
 
 
 def _phi3(config: Any) -> Family:
-    fused = maps("self_attn", "qkv_proj", "qkv_proj", "qkv_proj", "o_proj")
-    attention = Heads(at="self_attn", maps=fused, input=Norm("input_layernorm"))
+    attention = _fused("self_attn", "qkv_proj", "o_proj", Norm("input_layernorm"))
     rest = fused_gated_mlp("mlp.gate_up_proj", "mlp.down_proj", Norm("post_attention_layernorm"))
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends="norm")
 
 
 def _gpt_neox(config: Any) -> Family:
-    fused = maps("attention", "query_key_value", "query_key_value", "query_key_value", "dense")
-    attention = Heads(at="attention", maps=fused, input=Norm("input_layernorm"), by_head=True)
+    attention = _fused("attention", "query_key_value", "dense", Norm("input_layernorm"), by_head=True)
     rest = mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Norm("post_attention_layernorm"))
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True)
 
@@ -193,10 +191,6 @@ def _llama(config: Any, before_mlp: str = "post_attention_layernorm", **more: An
     return Family({"layers": [attention, *rest]}, kind="causal", linear=True, ends=ends)
 
 
-def _gemma2(config: Any) -> Family:
-    return _llama(config, before_mlp="pre_feedforward_layernorm")
-
-
 def _qwen3(config: Any, **more: Any) -> Family:
     return _llama(config, norms=("self_attn.q_norm", "self_attn.k_norm"), **more)
 
@@ -204,10 +198,6 @@ def _qwen3(config: Any, **more: Any) -> Family:
 def _gemma3(config: Any) -> Family:
     behind = ("post_attention_layernorm", "post_feedforward_layernorm")
     return replace(_qwen3(config, before_mlp="pre_feedforward_layernorm"), branch_norms=behind)
-
-
-def _cohere(config: Any) -> Family:
-    return _llama(config, before_mlp="input_layernorm")
 
 
 def _experts(config: Any) -> Family:
@@ -309,6 +299,10 @@ def _heads(at: str, input: str | Input, output: str = "out_proj", **more: Any) -
     return Heads(at=at, maps=maps(at, "q_proj", "k_proj", "v_proj", output), input=input, **more)
 
 
+def _fused(at: str, inputs: str, output: str, input: Input, **more: Any) -> Heads:
+    return Heads(at=at, maps=maps(at, inputs, inputs, inputs, output), input=input, **more)
+
+
 _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _bert),
     "mpnet": _mpnet,
@@ -324,9 +318,9 @@ _FAMILIES: dict[str, Family | Callable[[Any], Family]] = {
     **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "gemma"), _llama),
     **dict.fromkeys(("smollm3", "granite", "stablelm"), _llama),
     "qwen3": _qwen3,
-    "gemma2": _gemma2,
+    "gemma2": partial(_llama, before_mlp="pre_feedforward_layernorm"),
     "gemma3_text": _gemma3,
-    **dict.fromkeys(("cohere", "cohere2"), _cohere),
+    **dict.fromkeys(("cohere", "cohere2"), partial(_llama, before_mlp="input_layernorm")),
     **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss"), _experts),
     **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
     "bart": _bart,

@@ -92,18 +92,13 @@ class Heads(Part):
     def linear(self) -> Sequence[LinearMap]:
         """Return its maps as separate parts."""
         query, key, value, output = self.maps
-        mixed = Mixed(self)
+        last = LinearMap(f"{self.name}.output", output, Mixed(self))
         if self.fused:
-            inputs = [LinearMap(f"{self.name}.qkv", query, self.input)]
-        else:
-            # The source of a part's inputs is hashed under the part's name without its last word.
-            of = self.name if self.memory is None else f"{self.name}.memory"
-            inputs = [LinearMap(f"{self.name}.query", query, self.input)]
-            inputs += [
-                LinearMap(f"{of}.{word}", at, self.memory or self.input)
-                for word, at in (("key", key), ("value", value))
-            ]
-        return [*inputs, LinearMap(f"{self.name}.output", output, mixed)]
+            return [LinearMap(f"{self.name}.qkv", query, self.input), last]
+        # The source of a part's inputs is hashed under the part's name without its last word.
+        of, memory = (self.name, self.input) if self.memory is None else (f"{self.name}.memory", self.memory)
+        first = LinearMap(f"{self.name}.query", query, self.input)
+        return [first, LinearMap(f"{of}.key", key, memory), LinearMap(f"{of}.value", value, memory), last]
 
     def check(self, config: Any) -> None:
         """Refuse a model whose scores are not given by a single matrix, or whose heads share keys."""
@@ -190,8 +185,7 @@ class Heads(Part):
             output = frozen_linear(torch.cat([values.T for values in vo], dim=1), bias, like)
             head_size, scaling = d, 1.0
         else:
-            names = zip(*([matrix.name for matrix in piece.matrices()] for piece in pieces), strict=True)
-            *rest, outputs = names
+            *rest, outputs = zip(*([matrix.name for matrix in piece.matrices()] for piece in pieces), strict=True)
             inputs, output = [RandomHeads(ticket, name) for name in rest], RandomOutput(ticket, outputs, bias)
             head_size = pieces[0].items * d
             scaling = 1 / math.sqrt(head_size)
@@ -218,17 +212,14 @@ class Heads(Part):
         target = self._merged(pieces, bias)
         target.bias_rounding = torch.tensor([rounding], dtype=torch.float64)
         source = self._merged(pieces, bias)
-        for j in range(len(pieces)):
-            for name, matrices, roundings in (
-                ("qk", source.qk, source.qk_rounding),
-                ("vo", source.vo, source.vo_rounding),
-            ):
-                matrices.data[j] += pruned[f"head.{j}.{name}"].error
-                roundings[j] = pruned[f"head.{j}.{name}"].rounding
+        for j, head in enumerate(errors):
+            source.qk.data[j] += head["qk"].error
+            source.vo.data[j] += head["vo"].error
+            source.qk_rounding[j], source.vo_rounding[j] = head["qk"].rounding, head["vo"].rounding
 
         def through(place: Place, network: Network) -> Place:
-            merged, own = (target, pruned) if network == "target" else (source, exact)
-            return through_attention(place, merged, own, *self.scored(layer, place, followed, network))
+            attention, known = (target, pruned) if network == "target" else (source, exact)
+            return through_attention(place, attention, known, *self.scored(layer, place, followed, network))
 
         return through
 
@@ -252,9 +243,7 @@ class Heads(Part):
         merged = MergedAttention(qk, vo, None if bias is None else bias.double())
         for name, rounding in (("qk", merged.qk_rounding), ("vo", merged.vo_rounding)):
             for j, piece in enumerate(pieces):
-                found = piece.factors[name].rounding("cpu")
-                assert found is not None
-                rounding[j] = found
+                rounding[j] = piece.factors[name].rounding("cpu")
         return merged
 
     def output(self, layer: Layer) -> nn.Module:
@@ -369,8 +358,7 @@ class Mixed(Input):
         *inputs, _ = self.heads.linear()
         maps = [part.map(layer, followed) for part in inputs] * (3 if self.heads.fused else 1)
         output = last.map(layer, followed)
-        chunks = [len(map.bias) // size for map in maps]
-        places = [range(chunk) for chunk in chunks]
+        places = [range(len(map.bias) // size) for map in maps]
         if self.heads.fused:
             every = places[0]
             values = every[self._values(layer)]

@@ -60,13 +60,13 @@ class Factors(NamedTuple):
         product = left if right is None else ordered_product(left, right)
         return product if self.scale is None else product * self.scale
 
-    def rounding(self, device: str) -> Tensor | None:
+    def rounding(self, device: str) -> Tensor:
         """Bound the rounding of `matrix`: a sum of n exact products rounds n times, and the scale once."""
-        left, right = (None if x is None else x.abs() for x in self._factors(device))
-        if left is None or right is None:
-            return None
+        left, right = self._factors(device)
+        if right is None:
+            return left.new_zeros(())
         scale, roundings = (1.0, 1) if self.scale is None else (abs(self.scale), 2)
-        return (left.shape[1] + roundings) * UNIT_ROUNDOFF * (left @ right.T * scale)
+        return (left.shape[1] + roundings) * UNIT_ROUNDOFF * (left.abs() @ right.abs().T * scale)
 
     def _factors(self, device: str) -> tuple[Tensor, Tensor | None]:
         left = self.left if self.bias is None else np.concatenate([self.left, self.bias[None]])
@@ -120,8 +120,7 @@ class Piece:
         targets, pruned = self.targets(), {}
         for name, product in self.products.items():
             found = product.prune(targets[name], seed=self.seed, assignment=self.assignment, device=self.device)
-            rounding = self.factors[name].rounding(self.device)
-            pruned[name] = found if rounding is None else found.with_more_rounding(rounding)
+            pruned[name] = found.with_more_rounding(self.factors[name].rounding(self.device))
         return self._solved(targets, pruned)
 
     def examine(self, ticket: Ticket) -> Solved:
@@ -143,8 +142,7 @@ class Piece:
             # A subtraction rounds once, and so does adding the error to the target again.
             size = multiplied_size(ticket, product, self.device) + 2 * target.abs() + 2 * error.abs()
             pruned = Pruned((), error, size * UNIT_ROUNDOFF, [])
-            rounding = self.factors[name].rounding(self.device)
-            found[name] = pruned if rounding is None else pruned.with_more_rounding(rounding)
+            found[name] = pruned.with_more_rounding(self.factors[name].rounding(self.device))
         return found
 
     def sample(self, side: int, items: int) -> "Piece":

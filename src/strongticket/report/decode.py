@@ -15,18 +15,17 @@ _NAMES = {
     "int8": "int8, dynamic",
     "compiled": "torch.compile",
 }
+_ENGINES = [*_NAMES]
 
-Rows = Sequence[Timed[Decoding]]
 Place = tuple[str, int]  # device and threads
 
 
-def decode_section(path: Path, rows: Rows) -> Section:
+def decode_section(path: Path, rows: Sequence[Timed[Decoding]]) -> Section:
     """Show tokens per second against the number of weights, one view per device and number of threads."""
     # The last row of each engine, model and place counts.
     latest = list({(_place(timed), timed.row.model, timed.row.engine): timed for timed in rows}.values())
-    places: dict[Place, list[Timed[Decoding]]] = {}
-    for timed in sorted(latest, key=lambda timed: (timed.row.device != "cpu", timed.row.threads)):
-        places.setdefault(_place(timed), []).append(timed)
+    in_order = sorted(latest, key=lambda timed: (timed.row.device != "cpu", timed.row.threads))
+    places = {place: [timed.row for timed in in_order if _place(timed) == place] for place in map(_place, in_order)}
     views = [_view(place, of) for place, of in places.items()]
     tables = [_table(place, of) for place, of in places.items()]
     before = " or ".join(map(str, sorted({timed.row.context for timed in latest})))
@@ -57,11 +56,11 @@ def _words(place: Place) -> str:
     return "one core" if threads == 1 else f"{threads} cores"
 
 
-def _view(place: Place, rows: Rows) -> View:
-    engines = [engine for engine in _NAMES if any(timed.row.engine == engine for timed in rows)]
+def _view(place: Place, rows: Sequence[Decoding]) -> View:
+    engines = [engine for engine in _ENGINES if any(row.engine == engine for row in rows)]
     series = []
     for engine in engines:
-        line = sorted((timed.row for timed in rows if timed.row.engine == engine), key=lambda row: row.weights)
+        line = sorted((row for row in rows if row.engine == engine), key=lambda row: row.weights)
         series.append(
             Series(
                 name=_NAMES[engine],
@@ -69,18 +68,18 @@ def _view(place: Place, rows: Rows) -> View:
                 low=[row.p20 for row in line],
                 high=[row.p80 for row in line],
                 notes=[f"{row.model}, {row.weight_bytes / 1e6:,.0f} MB" for row in line],
-                colour=SERIES[[*_NAMES].index(engine)],
+                colour=SERIES[_ENGINES.index(engine)],
                 dash="solid" if engine in ("bits", "mask") else "dashed",
             )
         )
     return View(
         name=_words(place),
-        says=_says(place, [timed.row for timed in rows]),
+        says=_says(place, rows),
         x="weights, millions",
         y="tokens per second",
         series=series,
         x_scale="log",
-        x_ticks=sorted({_millions(timed.row) for timed in rows}),
+        x_ticks=sorted(set(map(_millions, rows))),
         y_scales=("log", "linear"),
     )
 
@@ -99,11 +98,8 @@ def _millions(row: Decoding) -> float:
     return float(f"{row.weights / 1e6:.2g}")
 
 
-def _table(place: Place, rows: Rows) -> Table:
-    models = list(dict.fromkeys(timed.row.model for timed in sorted(rows, key=lambda timed: timed.row.weights)))
-    ordered = sorted(
-        (timed.row for timed in rows), key=lambda row: (models.index(row.model), [*_NAMES].index(row.engine))
-    )
+def _table(place: Place, rows: Sequence[Decoding]) -> Table:
+    ordered = sorted(rows, key=lambda row: (row.weights, _ENGINES.index(row.engine)))
     return table_of(
         f"{_words(place)}: a prompt of {ordered[0].prompt} tokens, then one token at a time",
         ordered,

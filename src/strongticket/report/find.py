@@ -242,6 +242,7 @@ def _take_comparison(path: Path, found: Found) -> bool:
 
 
 _KINDS: tuple[tuple[str, Any], ...] = (
+    ("subset_sum", SubsetSums),
     ("search", SearchSteps),
     ("rules", RuleRun),
     ("rule-step", RuleStep),
@@ -256,17 +257,9 @@ def _take_rows(path: Path, found: Found) -> None:
             rows += [row] if isinstance(row := _parse(line), dict) else []
     if len(rows) < len(lines):
         found.leave_out(path, f"{len(lines) - len(rows)} of {len(lines)} lines are not JSON objects")
-    sums = [row for row in rows if row.get("op") == "subset_sum" and "engine" in row]
-    found.benchmarks.append(
-        Benchmarks(
-            path,
-            [Timed(typed(SubsetSums, row), typed(Made, row)) for row in sums],
-            *(
-                [Timed(typed(kind, row), typed(Made, row)) for row in rows if row.get("op") == op]
-                for op, kind in _KINDS
-            ),
-        )
-    )
+    rows = [row for row in rows if row.get("op") != "subset_sum" or "engine" in row]
+    parts = ([Timed(typed(kind, row), typed(Made, row)) for row in rows if row.get("op") == op] for op, kind in _KINDS)
+    found.benchmarks.append(Benchmarks(path, *parts))
 
 
 def _json(path: Path) -> Json:

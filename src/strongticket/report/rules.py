@@ -26,10 +26,9 @@ Case = tuple[str, float]  # rule and density
 def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Timed[RuleStep]]) -> Section:
     """Show wrong answers against bytes, one view per network."""
     latest = {(r.row.network, r.row.rule, r.row.density, r.row.seed): r.row for r in rows}.values()
-    networks = list(dict.fromkeys(row.network for row in latest))
+    networks = {network: _cases(own) for network, own in grouped(latest, lambda row: row.network).items()}
     views, tables = [], []
-    for network in networks:
-        cases = _cases(row for row in latest if row.network == network)
+    for network, cases in networks.items():
         views.append(_view(network, cases))
         tables.append(_table(network, cases))
         if network == _PUBLISHED_NETWORK:
@@ -38,7 +37,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
         "Means over seeds; every seed is a small point. A density is left out if another gives the same rule a "
         "smaller and better ticket; the table has all. Bytes are those of the whole file, description included."
     )
-    first = _finding(networks[0], _cases(row for row in latest if row.network == networks[0]))
+    first = _finding(*next(iter(networks.items())))
     title = sentence(first) or "Wrong answers by bytes"
     blocks: list[Chart | Table] = [Chart(title=title, caption=caption, views=tuple(views), tables=tuple(tables))]
     if steps:
@@ -48,7 +47,7 @@ def rules_section(path: Path, rows: Sequence[Timed[RuleRun]], steps: Sequence[Ti
     return Section(
         anchor="rules",
         name="Rules",
-        title=_title([_cases(row for row in latest if row.network == network) for network in networks]),
+        title=_title([*networks.values()]),
         lead=f"Every rule at several densities, {len(seeds)} seed{'s' * (len(seeds) != 1)} each, on images of 8 × 8 "
         "pixels. Further left is a smaller file; further down, a better network.",
         finding=first,
