@@ -74,12 +74,6 @@ def wait_until(b: ir.IRBuilder, place: Any, least: Any) -> None:
     b.position_at_end(after)
 
 
-@emitted(types.voidptr(types.int64))
-def pointer(builder: ir.IRBuilder, address: Any) -> Any:
-    """Return an address as a pointer, for numba's `carray`."""
-    return builder.inttoptr(address, ir.IntType(8).as_pointer())
-
-
 @cache
 def _openmp() -> Any:
     """Return the library, or None where it is another than GNU's or LLVM's."""
