@@ -145,10 +145,9 @@ def join(a: I64, b: I64, centre: int, width: int, work: I64, joined: I64, source
     """
     if not len(a) or not len(b):
         return 0
-    counts, sums, members, keys = work[0], work[1], work[2], work[3]
-    count_partners(a, b, centre + width, counts)
-    count = list_pairs(a, b, centre, width, counts, keys, sums, members)
-    sort_joined(count, width, sums, members, keys, counts, joined, sources)
+    count_partners(a, b, centre + width, work[0])
+    count = list_pairs(a, b, centre, width, work)
+    sort_joined(count, width, work, joined, sources)
     return count
 
 
@@ -222,11 +221,12 @@ def finish_walk(a: I64, b: I64, most: int, i: np.uint64, j: np.uint64, p: np.uin
 
 
 @part
-def list_pairs(a: I64, b: I64, centre: int, width: int, counts: I64, places: I64, sums: I64, members: I64) -> int:
+def list_pairs(a: I64, b: I64, centre: int, width: int, work: I64) -> int:
     """List the sums within the window, for each member of a from the largest on; return how many there was room for.
 
     Sums are written before it is known whether they count, since branches would be mispredicted.
     """
+    counts, sums, members, places = work[0], work[1], work[2], work[3]
     size, found, low = len(a), 0, centre - width
     while size and not counts[size - 1]:
         size -= 1
@@ -250,10 +250,9 @@ def list_pairs(a: I64, b: I64, centre: int, width: int, counts: I64, places: I64
 
 
 @part
-def sort_joined(
-    count: int, width: int, sums: I64, members: I64, keys: I64, spare: I64, joined: I64, sources: I64
-) -> None:
+def sort_joined(count: int, width: int, work: I64, joined: I64, sources: I64) -> None:
     """Sort by the leading bits of the sums, which is all that a later join needs: first by the last digit of these."""
+    spare, sums, members, keys = work[0], work[1], work[2], work[3]
     shift = 0
     while 2 * width >> shift >= 1 << 2 * DIGIT:
         shift += 1
