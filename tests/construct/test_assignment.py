@@ -26,7 +26,8 @@ from strongticket.construct.plan import Product
 from strongticket.construct.recertify import failures
 from strongticket.construct.slots import Signs, grouped, slots_of
 from strongticket.construct.source import Own, RandomMatrix
-from strongticket.ops.philox.reference import F32, Stream
+from strongticket.ops.array_types import F32
+from strongticket.ops.philox.reference import Stream
 from strongticket.ops.rng import random_weights
 
 KINDS = ("linear", "behind", "first")

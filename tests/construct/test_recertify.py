@@ -253,7 +253,7 @@ def test_key_width_is_the_tensors_own() -> None:
         certificate=replace(ticket.certificate, error=ticket.certificate.error * 2),
     )
     (failure,) = failures(forgery, target.state_dict())
-    assert failure == "the ticket's architecture.key_width is 240; the target and the tensors require 60."
+    assert failure == "the ticket's architecture.key_width is 240, the masks and the target give 60"
     (failure,) = failures(forged(forgery, settings={"key_width": 60}), target.state_dict())
     assert "the masks and the target give" in failure
 
@@ -272,10 +272,8 @@ def test_no_part_of_the_target_can_be_left_out(tensors: str) -> None:
         cut("transformer", "block.1.", {"blocks": blocks[:1]}),
     ]
     if tensors == "kept":
-        assert told[0] == ["the ticket's architecture.n_heads is 1; the target and the tensors require 2."]
-        assert told[1] == [
-            "the ticket's architecture.hidden_widths is [48]; the target and the tensors require [48, 48]."
-        ]
+        assert told[0] == ["the ticket's architecture.n_heads is 1, the masks and the target give 2"]
+        assert told[1] == ["the ticket's architecture.hidden_widths is [48], the masks and the target give [48, 48]"]
         assert told[2][0].startswith("the ticket's architecture.blocks is [{")
     else:
         missing = ("head.1.key", "layer.1.first", "block.1.attention.head.0.key")
@@ -305,7 +303,7 @@ def test_no_tensor_of_the_target_is_passed_over() -> None:
     ticket = st.construct_linear(layer.weight, hidden_width=48)
     certificate = replace(ticket.certificate, target_sha256=digest_of_tensors(layer.state_dict()))
     (failure,) = failures(forged(ticket, certificate=certificate), layer.state_dict())
-    assert "the ticket's architecture.bias is None; the target and the tensors require True" in failure
+    assert "the ticket's architecture.bias is None, the masks and the target give True" in failure
     (failure,) = failures(
         forged(ticket, certificate=certificate, architecture={**ticket.architecture, "bias": True}), layer.state_dict()
     )

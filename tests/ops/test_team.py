@@ -9,8 +9,9 @@ import torch
 from numba import carray
 
 from strongticket.ops import team
+from strongticket.ops.addresses import pointer
 from strongticket.ops.planes import multiply, pack
-from strongticket.ops.team import compiled_once, pointer, run, take, wait_until
+from strongticket.ops.team import compiled_once, run, take, wait_until
 
 COUNT = 2000
 

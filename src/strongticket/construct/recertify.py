@@ -1,8 +1,9 @@
 """Recompute a certificate from a ticket and its target alone; `verify --target` compares it with the stored one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -158,12 +159,7 @@ def check_dense(ticket: Ticket, biases: Sequence[DenseTensor], rounding: Mapping
         rounding: by name, how far apart two computations of a bias may be, entry by entry; 0 if not given.
     """
     made = {bias.name: bias.value for bias in biases}
-    if odd := sorted(made.keys() ^ ticket.dense.keys()):
-        raise StrongTicketError(
-            f"the ticket has no dense tensor {odd[0]}, but the target has one."
-            if odd[0] in made
-            else f"the ticket has a dense tensor {odd[0]:.80}, but the target has none of that name."
-        )
+    _check_names("dense tensor", ticket.dense.keys(), made.keys(), "has")
     for name, value in made.items():
         stored, room = ticket.dense[name].value, (rounding or {}).get(name, torch.zeros((), device="cpu"))
         if stored.shape != value.shape:
@@ -235,31 +231,25 @@ def _check(ticket: Ticket, plans: Sequence[Plan], settings: dict[str, object]) -
     """Refuse a ticket whose tensors, settings or biases are not those a construction makes from the target."""
     shapes = {name: tensor.shape for name, tensor in ticket.tensors.items()}
     made = {matrix.name: matrix.shape for plan in plans for matrix in plan.matrices()}
-    if odd := sorted(made.keys() ^ shapes.keys()):
-        raise StrongTicketError(
-            f"the ticket has no tensor {odd[0]}, but the target needs one."
-            if odd[0] in made
-            else f"the ticket has a tensor {odd[0]:.80}, but the target has none of that name."
-        )
+    _check_names("tensor", shapes.keys(), made.keys(), "needs")
     for name, shape in made.items():
         if shapes[name] != shape:
             raise StrongTicketError(f"{name} has shape {shapes[name]}; for this target it must be {shape}.")
-    _check_settings("architecture", ticket.architecture, settings)
+    # `init` and the side of the blocks show in the tensors themselves.
+    said = {name: ticket.architecture.get(name) for name in settings}
+    if wrong := first_wrong("architecture", said, settings):
+        raise StrongTicketError(f"the ticket's {wrong}")
     rounding = {name: room for plan in plans for name, room in plan.bias_rounding.items()}
     check_dense(ticket, [bias for plan in plans for bias in plan.biases], rounding)
 
 
-def _check_settings(place: str, said: object, made: object) -> None:
-    """Compare what follows from the target; `init` and the side of the blocks show in the tensors themselves."""
-    if isinstance(said, dict) and isinstance(made, dict):
-        for name, value in made.items():
-            _check_settings(f"{place}.{name}", said.get(name), value)
-    elif isinstance(said, list) and isinstance(made, list) and len(said) == len(made):
-        for i, value in enumerate(made):
-            _check_settings(f"{place}.{i}", said[i], value)
-    elif said != made:
+def _check_names(what: str, said: Set[str], made: Set[str], verb: str) -> None:
+    """Refuse names of a ticket's tensors that are not those of the target's."""
+    if odd := min(said ^ made, default=None):
         raise StrongTicketError(
-            f"the ticket's {place} is {said!r:.60}; the target and the tensors require {made!r:.60}."
+            f"the ticket has no {what} {odd}, but the target {verb} one."
+            if odd in made
+            else f"the ticket has a {what} {odd:.80}, but the target has none of that name."
         )
 
 
@@ -273,12 +263,19 @@ def _compare_all(ticket: Ticket, plan: Plan, prefix: str = "") -> dict[str, Prun
         places = {(row, column) for row, column in surely.nonzero().tolist()}
         places |= {place for place in _said_to_be_missed(said, prefix + name) if perhaps[place]}
         misses = [Miss(row, column, float(found.error[row, column].abs())) for row, column in places]
-        # An adaptive choice may happen to equal the equal blocks, but not the reverse.
-        adaptive = isinstance(ticket.tensors[wanted.product.blocked.name].mask, OwnerMask) or (
-            "assignment" in said and prefix + name not in said["assignment"]["equal"]
-        )
-        examined[name] = replace(found, unreachable=misses, assigned="adaptive" if adaptive else "equal")
+        assigned = assignment_of(ticket, prefix + name, wanted.product.blocked.name)
+        examined[name] = replace(found, unreachable=misses, assigned=assigned)
     return examined
+
+
+def assignment_of(ticket: Ticket, product: str, blocked: str) -> str:
+    """Return how the units of a product's blocked tensor were assigned: "adaptive" or "equal"."""
+    if isinstance(ticket.tensors[blocked].mask, OwnerMask):
+        return "adaptive"
+    # An adaptive choice may happen to equal the equal blocks, but not the reverse.
+    claimed: Any = ticket.certificate.details.get("assignment") if ticket.certificate else None
+    equal = claimed.get("equal") if isinstance(claimed, dict) else None
+    return "adaptive" if isinstance(equal, list) and product not in equal else "equal"
 
 
 def _said_to_be_missed(said: Details, product: str) -> list[tuple[int, int]]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import Init as Init
-from strongticket.ops.philox.reference import F32, Stream
+from strongticket.ops.array_types import F32
+from strongticket.ops.philox.reference import Stream
 from strongticket.ops.rng import random_elements, random_weights, round_scale, stream_of
 from strongticket.tickets.mask import BlockMask, Mask, PackedMask
 from strongticket.tickets.owners import OwnerMask, owner_mask

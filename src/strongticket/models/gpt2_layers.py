@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from strongticket.models.gpt2 import GPT2, Attention, Block
 from strongticket.models.signed import SignedEmbedding, SignedLinear, stacked
+from strongticket.models.transformer import linear_of
 
 LOGITS_AT_ONCE = 1 << 24  # if only the loss is needed
 
@@ -42,7 +43,7 @@ class LayeredGPT2(GPT2):
         for name, part in model.named_children():
             self.add_module(name, part)
         tokens: Any = model.tokens  # without a head, its memory is shared
-        tied = SignedLinear(tokens.matrix) if isinstance(tokens, SignedEmbedding) else _linear(tokens.weight, None)
+        tied = SignedLinear(tokens.matrix) if isinstance(tokens, SignedEmbedding) else linear_of(tokens.weight, None)
         self.head: nn.Module = model.head or tied  # type: ignore[assignment]
         for block in cast("list[Block]", self.blocks):
             block.attention = LayeredAttention(block.attention)
@@ -75,7 +76,7 @@ def plain_layers(model: nn.Module) -> None:
         for name, child in module.named_children():
             if isinstance(child, nn.Linear) and type(child) is not nn.Linear:
                 layer: Any = child
-                module.add_module(name, _linear(layer.weight, layer.bias))
+                module.add_module(name, linear_of(layer.weight, layer.bias))
 
 
 def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:
@@ -85,11 +86,4 @@ def side_by_side(layers: Sequence[nn.Module]) -> nn.Module:
     signed = [layer for layer in layers if isinstance(layer, SignedLinear)]
     if len(signed) == len(layers):
         return SignedLinear(stacked([layer.matrix for layer in signed]), bias)
-    return _linear(nn.Parameter(torch.cat([cast(Tensor, layer.weight) for layer in layers])), bias)
-
-
-def _linear(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = weight
-    layer.register_parameter("bias", bias)
-    return layer
+    return linear_of(nn.Parameter(torch.cat([cast(Tensor, layer.weight) for layer in layers])), bias)

@@ -10,7 +10,6 @@ import math
 from typing import Any, TypeGuard, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from numba import carray, njit  # type: ignore[attr-defined]
 from torch import Tensor, nn
@@ -18,12 +17,11 @@ from torch import Tensor, nn
 from strongticket.models.gpt2 import GPT2, Block
 from strongticket.models.gpt2_layers import LayeredAttention, LayeredGPT2
 from strongticket.models.signed import SignedLinear, SignedMatrix, SignedStack
-from strongticket.ops.philox.reference import F32
+from strongticket.ops.addresses import floats, pointer
+from strongticket.ops.array_types import F32, Records
 from strongticket.ops.planes.cpu import LEAST_WORK, TASK, fill_tables, multiply_groups, task_of
 from strongticket.ops.planes.planes import LANES
-from strongticket.ops.team import compiled_once, pointer, run, take, threads_for, wait_until
-
-Records = npt.NDArray[np.void]
+from strongticket.ops.team import compiled_once, run, take, threads_for, wait_until
 
 # Sums may be taken in any order, so that they can be vectorized; NaN and infinity keep their meaning.
 _ANY_ORDER = {"reassoc", "contract", "arcp", "nsz"}
@@ -147,11 +145,6 @@ class OneToken:
 # --- Compiled --------------------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
-def _floats(address: int, shape: Any) -> Any:
-    return carray(pointer(address), shape, np.float32)
-
-
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _normalise(norm: Any, x: F32, y: F32) -> None:
     total = np.float32(0)
@@ -162,11 +155,11 @@ def _normalise(norm: Any, x: F32, y: F32) -> None:
     for i in range(len(x)):
         squares += (x[i] - mean) * (x[i] - mean)
     inverse = np.float32(1) / np.sqrt(squares / np.float32(len(x)) + norm.epsilon)
-    gain = _floats(norm.gain, len(x))
+    gain = floats(norm.gain, len(x))
     for i in range(len(x)):
         y[i] = (x[i] - mean) * inverse * gain[i]
     if norm.shift:
-        shift = _floats(norm.shift, len(x))
+        shift = floats(norm.shift, len(x))
         for i in range(len(x)):
             y[i] += shift[i]
     if norm.factor != 1:
@@ -205,17 +198,17 @@ def _attend(qkv: F32, past: F32, place: int, mixed: F32, head: int) -> None:
 @njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
 def _finish(product: Any, first: int, last: int) -> None:
     """Scale and shift some rows of a product, apply the activation, or add them to the stream."""
-    y = _floats(product.task.y, product.task.rows)
+    y = floats(product.task.y, product.task.rows)
     if product.rows:
-        rows = _floats(product.rows, len(y))
+        rows = floats(product.rows, len(y))
         for i in range(first, last):
             y[i] *= rows[i]
     if product.bias:
-        bias = _floats(product.bias, len(y))
+        bias = floats(product.bias, len(y))
         for i in range(first, last):
             y[i] += bias[i]
     if product.then == _ADD:
-        stream = _floats(product.stream, len(y))
+        stream = floats(product.stream, len(y))
         for i in range(first, last):
             stream[i] += y[i]
     elif product.then == _RELU:
@@ -256,14 +249,14 @@ def _layer(model: Any, phase: int, layer: int, norm: int, x: F32, tables: F32) -
     while part < model.parts:
         if not ready:
             if norm >= 0:
-                _normalise(norms[norm], _floats(model.x, model.d), x)
+                _normalise(norms[norm], floats(model.x, model.d), x)
             fill_tables(x.reshape(1, -1), tables[:, : 8 * products[ends[layer]].task.width])
             ready = True
         for index in range(ends[layer], ends[layer + 1]):
             product = products[index]
             task = product.task
             first, last = task.groups * part // model.parts, task.groups * (part + 1) // model.parts
-            multiply_groups(task, first, last, tables, _floats(task.y, (1, task.rows)))
+            multiply_groups(task, first, last, tables, floats(task.y, (1, task.rows)))
             _finish(product, first * LANES, min(last * LANES, task.rows))
         _done(model, phase)
         part = _take(model, phase)
@@ -275,14 +268,14 @@ def _pass(at: Any) -> None:
     """Compute the logits, in one of the threads."""
     model = carray(at, 1, _MODEL)[0]
     d, heads = model.d, model.heads
-    qkv, mixed = _floats(model.qkv, (3, heads, d // heads)), _floats(model.mixed, (heads, d // heads))
-    hidden = _floats(model.hidden, 4 * d)
+    qkv, mixed = floats(model.qkv, (3, heads, d // heads)), floats(model.mixed, (heads, d // heads))
+    hidden = floats(model.hidden, 4 * d)
     pasts = carray(pointer(model.past), model.blocks, np.int64)
     tables, normed = np.empty((1, model.tables, 16), np.float32), np.empty(d, np.float32)
     for block in range(model.blocks):
         phase, layer, norm = 5 * block, 4 * block, 2 * block
         _layer(model, phase, layer, norm, normed, tables)
-        past = _floats(pasts[block], (model.room, 2, heads, d // heads))
+        past = floats(pasts[block], (model.room, 2, heads, d // heads))
         head = _take(model, phase + 1)
         while head < heads:
             _attend(qkv, past, model.place, mixed, head)

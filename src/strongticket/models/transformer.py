@@ -44,7 +44,9 @@ class FeedForward(nn.Module):
                 raise ValueError(
                     f"layers must fit: one returns {below.shape[0]} numbers, the next takes {above.shape[1]}."
                 )
-        self.layers = nn.ModuleList(_linear(weight, bias) for weight, bias in layers)
+        self.layers = nn.ModuleList(
+            linear_of(nn.Parameter(weight), None if bias is None else nn.Parameter(bias)) for weight, bias in layers
+        )
 
     @property
     def weights(self) -> list[Tensor]:
@@ -128,9 +130,9 @@ def random_transformer(
     return Transformer(blocks)
 
 
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype, device="meta")
-    layer.weight = nn.Parameter(weight)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias)
+def linear_of(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
+    """Make torch's layer of a weight (out, in) and a bias (out,), without copying them."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = weight
+    layer.register_parameter("bias", bias)
     return layer

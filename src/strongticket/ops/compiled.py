@@ -19,9 +19,9 @@ _njit: Any = numba.njit  # whose types leave out some options
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Function, **options: Any) -> Function:
     """Compile a function that Python calls; it holds no lock."""
-    return _compile(function, nogil=True)
+    return _compile(function, nogil=True, **options)
 
 
 def part(function: Function, **options: Any) -> Function:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from strongticket.checks import as_real, as_seed
-from strongticket.ops.philox.reference import F32, I64, Stream
+from strongticket.ops.array_types import F32, I64
+from strongticket.ops.philox.reference import Stream
 
 Distribution = Literal["uniform", "normal", "sign", "packed-sign"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import cfunc, types
-from numba.extending import intrinsic
+
+from strongticket.ops.llvm import emitted
 
 _SPINS = 2000  # before a waiting thread lets others use its core: a few microseconds
 _I64 = ir.IntType(64)
@@ -46,56 +47,31 @@ def run(function: Any, data: int, threads: int) -> None:
         _openmp().GOMP_parallel(function.address, data, threads, 0)
 
 
-def _intrinsic(function: Callable[..., Any]) -> Any:
-    return intrinsic(function)  # called with fewer arguments than it is defined with
-
-
-@_intrinsic
-def take(typing_context: Any, place: Any) -> Any:
+@emitted(types.int64(types.voidptr))
+def take(builder: ir.IRBuilder, place: Any) -> Any:
     """Return the int64 at a pointer and add 1 to it, in one step, so that no two threads get the same number."""
-
-    def write(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        number = builder.bitcast(args[0], _I64.as_pointer())
-        return builder.atomic_rmw("add", number, _I64(1), "acq_rel")
-
-    return types.int64(types.voidptr), write
+    return builder.atomic_rmw("add", builder.bitcast(place, _I64.as_pointer()), _I64(1), "acq_rel")
 
 
-@_intrinsic
-def wait_until(typing_context: Any, place: Any, least: Any) -> Any:
+@emitted(types.void(types.voidptr, types.int64))
+def wait_until(b: ir.IRBuilder, place: Any, least: Any) -> None:
     """Wait until the int64 at a pointer is at least as large as a number; what was written before is then seen."""
-
-    def write(context: Any, b: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        place, least = args
-        number = b.bitcast(place, _I64.as_pointer())
-        before, look, wait, rest, after = b.block, *(b.append_basic_block() for _ in range(4))
-        b.branch(look)
-        b.position_at_end(look)
-        spins = b.phi(_I64)
-        b.cbranch(b.icmp_signed("<", b.load_atomic(number, "acquire", 8), least), wait, after)
-        b.position_at_end(wait)
-        more = b.add(spins, _I64(1))
-        b.cbranch(b.icmp_signed("<", more, _I64(_SPINS)), look, rest)
-        b.position_at_end(rest)
-        rest_function = b.module.globals.get(_REST) or ir.Function(b.module, ir.FunctionType(ir.IntType(32), []), _REST)
-        b.call(rest_function, [])
-        b.branch(look)
-        for value, block in ((_I64(0), before), (more, wait), (_I64(0), rest)):
-            spins.add_incoming(value, block)
-        b.position_at_end(after)
-        return context.get_dummy_value()
-
-    return types.void(types.voidptr, types.int64), write
-
-
-@_intrinsic
-def pointer(typing_context: Any, address: Any) -> Any:
-    """Return an address as a pointer, for numba's `carray`."""
-
-    def write(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), write
+    number = b.bitcast(place, _I64.as_pointer())
+    before, look, wait, rest, after = b.block, *(b.append_basic_block() for _ in range(4))
+    b.branch(look)
+    b.position_at_end(look)
+    spins = b.phi(_I64)
+    b.cbranch(b.icmp_signed("<", b.load_atomic(number, "acquire", 8), least), wait, after)
+    b.position_at_end(wait)
+    more = b.add(spins, _I64(1))
+    b.cbranch(b.icmp_signed("<", more, _I64(_SPINS)), look, rest)
+    b.position_at_end(rest)
+    rest_function = b.module.globals.get(_REST) or ir.Function(b.module, ir.FunctionType(ir.IntType(32), []), _REST)
+    b.call(rest_function, [])
+    b.branch(look)
+    for value, block in ((_I64(0), before), (more, wait), (_I64(0), rest)):
+        spins.add_incoming(value, block)
+    b.position_at_end(after)
 
 
 @cache

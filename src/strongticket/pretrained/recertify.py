@@ -3,19 +3,17 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
 from strongticket.bounds.upward import up_digits
-from strongticket.construct.recertify import TOLERANCE, first_wrong
+from strongticket.construct.recertify import TOLERANCE, assignment_of, first_wrong
 from strongticket.errors import StrongTicketError
 from strongticket.parallel import one_thread
 from strongticket.pretrained.attaching import check_ticket
 from strongticket.pretrained.construct import certify_parts
 from strongticket.pretrained.pieces import Piece, Solved
 from strongticket.tickets.details import Details
-from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.ticket import Ticket
 
 # A part's fields that are compared by themselves, or not at all.
@@ -68,15 +66,10 @@ def failures(ticket: Ticket, model: nn.Module) -> list[str]:
 
 def _examine(piece: Piece, ticket: Ticket) -> Solved:
     """Compute the norms of a piece's errors, and how its units were assigned."""
-    assert ticket.certificate is not None
-    claimed: Any = ticket.certificate.details.get("assignment")
-    equal = claimed.get("equal") if isinstance(claimed, dict) else None
-    ways = {}
-    for of, product in piece.products.items():
-        name, mask = f"{piece.name}.{of}", ticket.tensors[product.blocked.name].mask
-        # An adaptive choice may happen to equal the equal blocks, but not the reverse.
-        adaptive = isinstance(mask, OwnerMask) or (isinstance(equal, list) and name not in equal)
-        ways[name] = "adaptive" if adaptive else "equal"
+    ways = {
+        f"{piece.name}.{of}": assignment_of(ticket, f"{piece.name}.{of}", product.blocked.name)
+        for of, product in piece.products.items()
+    }
     return replace(piece.examine(ticket), assigned=ways)
 
 

@@ -6,19 +6,9 @@ import numpy as np
 import torch
 from numba import njit
 
+from strongticket.ops.array_types import F32, F64, I64, U32
 from strongticket.ops.compiled import kernel, part
-from strongticket.ops.philox.reference import (
-    F32,
-    F64,
-    I64,
-    KEY_STEPS,
-    MULTIPLIERS,
-    PIECE_BITS,
-    ROUNDS,
-    U32,
-    Stream,
-    normal_table,
-)
+from strongticket.ops.philox.reference import KEY_STEPS, MULTIPLIERS, PIECE_BITS, ROUNDS, Stream, normal_table
 
 _COUNTERS = 256  # counters in a tile: 4 KiB of words
 TILE = 4 * _COUNTERS

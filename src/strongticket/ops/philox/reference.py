@@ -13,10 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-U32 = npt.NDArray[np.uint32]
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
+from strongticket.ops.array_types import F32, F64, U32
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

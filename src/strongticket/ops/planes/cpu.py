@@ -8,26 +8,23 @@ left. This does not affect the order in which a row is summed, so the result is 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from numba import carray, njit  # type: ignore[attr-defined]
 from torch import Tensor
 
+from strongticket.ops.addresses import floats
+from strongticket.ops.array_types import F32, I32, I64, U32, U64, Records
 from strongticket.ops.philox.cpu import Key, encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
-from strongticket.ops.philox.reference import F32, U32
 from strongticket.ops.planes.lookup import add_chosen_of_one, add_chosen_of_two
 from strongticket.ops.planes.planes import LANES, Planes
-from strongticket.ops.team import compiled_once, pointer, run, take, threads_for
+from strongticket.ops.team import compiled_once, run, take, threads_for
 
 TABLE_BYTES = 1 << 20  # of the tables of the vectors that a thread multiplies together
 BLOCK_BYTES = 128 << 10  # of planes that are multiplied by all these vectors before the next: they stay in the cache
 LEAST_WORK = 1 << 18  # weights times vectors that justify another thread: 6 microseconds
 SHARES = 4  # parts per thread, since some threads may be slower
 
-I32 = npt.NDArray[np.int32]
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 
 # A product as compiled code sees it; arrays are addresses.
 TASK = np.dtype(
@@ -58,7 +55,7 @@ def multiply(planes: Planes, x: Tensor, scale: float) -> Tensor:
     return y
 
 
-def task_of(planes: Planes, x: F32, scale: float, y: F32) -> npt.NDArray[np.void]:
+def task_of(planes: Planes, x: F32, scale: float, y: F32) -> Records:
     """Return the task scale * W x, (1,); its arrays must be kept.
 
     Args:
@@ -199,8 +196,8 @@ def _encrypt_all(counters: U64, key: Key, words: U32) -> None:
 def _take_parts(place: Any) -> None:
     """Compute parts of a task until none is left, in one of its threads."""
     task = carray(place, 1, TASK)[0]
-    x = carray(pointer(task.x), (task.vectors, task.columns), np.float32)
-    y = carray(pointer(task.y), (task.vectors, task.rows), np.float32)
+    x = floats(task.x, (task.vectors, task.columns))
+    y = floats(task.y, (task.vectors, task.rows))
     by_groups = -(-task.groups // task.groups_per_part)
     parts = -(-task.vectors // task.vectors_per_part) * by_groups
     tables = np.empty((min(task.vectors, task.vectors_per_part), 8 * task.width, 16), np.float32)

@@ -6,13 +6,14 @@ instruction of one CPU, and every way of finding an entry gives the same number.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import config
-from numba.extending import intrinsic
 
+from strongticket.ops.llvm import emitted
 from strongticket.ops.planes.planes import LANES
 
 VECTOR = 16  # lanes
@@ -26,40 +27,9 @@ _Integers, _Floats = ir.VectorType(_I32, VECTOR), ir.VectorType(_F32, VECTOR)
 _Pick = Callable[[ir.IRBuilder, Any, Any], Any]
 
 
-def _adder(vectors: int) -> Any:
-    def add_chosen(
-        typing_context: Any,
-        digits: Any,
-        digit_step: Any,
-        signs: Any,
-        sign_step: Any,
-        tables: Any,
-        table_step: Any,
-        width: Any,
-        out: Any,
-    ) -> Any:
-        def write(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-            _write_sums(builder, vectors, *args)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8), write
-
-    return intrinsic(add_chosen)
-
-
-# Each takes addresses, and writes the products of a group of rows with its vectors to `out`: float32, (vectors, 32).
-# With two vectors, bits are shifted once for both.
-#   digits       the group's first words of a plane of magnitudes; a weight there is 0 or 1
-#   digit_step   bytes from these words to those of the next 32 columns
-#   signs        the words of signs, and `sign_step` likewise
-#   tables       float32, (8 * width, 16), of the first vector; `table_step` bytes to those of the second
-#   width        words of a row
-add_chosen_of_one, add_chosen_of_two = _adder(1), _adder(2)
-
-
 def _write_sums(
-    b: ir.IRBuilder,
     vectors: int,
+    b: ir.IRBuilder,
     digits: Any,
     digit_step: Any,
     signs: Any,
@@ -69,6 +39,20 @@ def _write_sums(
     width: Any,
     out: Any,
 ) -> None:
+    """Write the products of a group of rows with one or two vectors; with two, bits are shifted once for both.
+
+    Args:
+        vectors: how many.
+        b: where instructions go; all that follow are addresses, or bytes between them.
+        digits: the group's first words of a plane of magnitudes; a weight there is 0 or 1.
+        digit_step: from these words to those of the next 32 columns.
+        signs: the words of signs.
+        sign_step: likewise.
+        tables: float32, (8 * width, 16), of the first vector.
+        table_step: to those of the second.
+        width: words of a row.
+        out: float32, (vectors, 32).
+    """
     named: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]  # set by a user who wants another CPU's code
     pick = _pick_for(binding.get_host_cpu_features().flatten() if named is None else named)
     before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
@@ -106,6 +90,10 @@ def _write_sums(
         total.add_incoming(ir.Constant(_Floats, None), before)
         total.add_incoming(value, loop)
         b.store(total, _pointer(b, _Floats, out, _I64(at * _VECTOR_BYTES)), align=4)
+
+
+_of_addresses = emitted(types.void(*[types.int64] * 8))
+add_chosen_of_one, add_chosen_of_two = (_of_addresses(partial(_write_sums, vectors)) for vectors in (1, 2))
 
 
 def _pick_for(features: str) -> _Pick:

@@ -1,8 +1,8 @@
 """The code `rans` with Numba: packed symbols to bytes and back, in a few nanoseconds each."""
 
 import numpy as np
-import numpy.typing as npt
 
+from strongticket.ops.array_types import U8, U16, U32
 from strongticket.ops.compiled import kernel, part
 from strongticket.ops.rans.reference import (
     TOTAL,
@@ -10,10 +10,6 @@ from strongticket.ops.rans.reference import (
     table_from_bytes,
     table_to_bytes,
 )
-
-U8 = npt.NDArray[np.uint8]
-U16 = npt.NDArray[np.uint16]
-U32 = npt.NDArray[np.uint32]
 
 _TILE = 1 << 13  # symbols unpacked at a time
 _SHIFT = np.uint32(16)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from strongticket.ops.array_types import F64, I64, Bools
 from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS
 from strongticket.ops.subset_sum.lanes import lane_buffer, load, load_eight, spread, store_eight, transposed
@@ -21,7 +22,7 @@ from strongticket.ops.subset_sum.lockstep import LARGEST_TOTAL, LEAST_TOTAL
 from strongticket.ops.subset_sum.network import Buffer, list_sums
 from strongticket.ops.subset_sum.result import Effort
 from strongticket.ops.subset_sum.rows import error_of_mask
-from strongticket.ops.subset_sum.surplus import Floats, Integers, Mask, choose_greedily
+from strongticket.ops.subset_sum.surplus import choose_greedily
 from strongticket.ops.subset_sum.workspace import zero_of
 
 INDEX_BITS = 17  # of an index into a joined list
@@ -71,10 +72,10 @@ class Lists(NamedTuple):
     items: Buffer  # (members, 8), fixed point; each list has a lane
     halves: Buffer  # (2^(members-1), 8), the upper half of the signed sums
     spare: Buffer  # the same again
-    sums: Integers  # (rows, lists, 2^members), in order
-    joined: Integers  # (lists - 2, 2 * kept): first of two lists each, then of two joined ones
-    sources: Integers  # the indices of the two members, likewise
-    work: Integers  # (4, 2 * kept + 1), for a join
+    sums: I64  # (rows, lists, 2^members), in order
+    joined: I64  # (lists - 2, 2 * kept): first of two lists each, then of two joined ones
+    sources: I64  # the indices of the two members, likewise
+    work: I64  # (4, 2 * kept + 1), for a join
 
 
 def make_lists(level: Level) -> Lists:
@@ -91,14 +92,14 @@ def make_lists(level: Level) -> Lists:
     )
 
 
-def solve_by_birthday(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, effort: Effort) -> None:
+def solve_by_birthday(w: F64, a: F64, starts: I64, mask: Bools, error: F64, effort: Effort) -> None:
     """Look for subsets closer than those in `mask`: targets w (rows,), items a (rows, n), n above 32."""
     for level in levels_for(a.shape[1], effort):
         improve_rows(w, a, starts + level.surplus, mask, error, make_lists(level))
 
 
 @kernel
-def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Floats, lists: Lists) -> None:
+def improve_rows(w: F64, a: F64, lengths: I64, mask: Bools, error: F64, lists: Lists) -> None:
     """Look for closer subsets of the first `lengths[row]` items, in the rows that have that many."""
     at_once, count = lists.sums.shape[:2]
     tried = np.empty((at_once, a.shape[1]), np.bool_)
@@ -128,7 +129,7 @@ def improve_rows(w: Floats, a: Floats, lengths: Integers, mask: Mask, error: Flo
 
 
 @part
-def choose_members(items: Buffer, sums: Integers, places: Integers, small: Integers, tried: Mask) -> None:
+def choose_members(items: Buffer, sums: I64, places: I64, small: I64, tried: Bools) -> None:
     """Choose the items that make up one sum of each list."""
     for t in range(len(sums)):
         bits = subset_of(items[:, t], sums[t, places[t]])
@@ -137,22 +138,21 @@ def choose_members(items: Buffer, sums: Integers, places: Integers, small: Integ
 
 
 @part
-def join(a: Integers, b: Integers, centre: int, width: int, work: Integers, joined: Integers, sources: Integers) -> int:
+def join(a: I64, b: I64, centre: int, width: int, work: I64, joined: I64, sources: I64) -> int:
     """List in order the sums of a member of a and one of b within `width` of the centre, relative to it.
 
     Returns how many there are; those beyond the capacity are left out.
     """
     if not len(a) or not len(b):
         return 0
-    counts, sums, members, keys = work[0], work[1], work[2], work[3]
-    count_partners(a, b, centre + width, counts)
-    count = list_pairs(a, b, centre, width, counts, keys, sums, members)
-    sort_joined(count, width, sums, members, keys, counts, joined, sources)
+    count_partners(a, b, centre + width, work[0])
+    count = list_pairs(a, b, centre, width, work)
+    sort_joined(count, width, work, joined, sources)
     return count
 
 
 @part
-def count_partners(a: Integers, b: Integers, most: int, counts: Integers) -> None:
+def count_partners(a: I64, b: I64, most: int, counts: I64) -> None:
     """Count, for each member of a, the members of b that add up with it to at most that.
 
     Both lists are in order. Comparisons are added up, since branches would be mispredicted; each waits for the one
@@ -176,7 +176,7 @@ def count_partners(a: Integers, b: Integers, most: int, counts: Integers) -> Non
 
 
 @part
-def find_halfway(a: Integers, b: Integers, most: int) -> tuple[np.uint64, np.uint64]:
+def find_halfway(a: I64, b: I64, most: int) -> tuple[np.uint64, np.uint64]:
     """Return the member of a where steps up are halfway, and how many partners it has."""
     # After so many steps, members passed and partners left behind add up to them.
     steps = (len(a) + len(b)) // 2
@@ -196,9 +196,7 @@ def find_halfway(a: Integers, b: Integers, most: int) -> tuple[np.uint64, np.uin
 
 
 @part
-def step_up(
-    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, counts: Integers
-) -> tuple[np.uint64, np.uint64]:
+def step_up(a: I64, b: I64, most: int, i: np.uint64, j: np.uint64, counts: I64) -> tuple[np.uint64, np.uint64]:
     """Member i has at most j partners: if so many, go on to the next member, else to one partner fewer."""
     counts[i] = j
     enough = np.uint64(a[i] + b[j - ONE] <= most)
@@ -206,9 +204,7 @@ def step_up(
 
 
 @part
-def step_down(
-    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, counts: Integers
-) -> tuple[np.uint64, np.uint64]:
+def step_down(a: I64, b: I64, most: int, i: np.uint64, j: np.uint64, counts: I64) -> tuple[np.uint64, np.uint64]:
     """Member i has at least j partners: if so many, go on to the member before, else to one partner more."""
     counts[i] = j
     enough = np.uint64(a[i] + b[j] > most)
@@ -216,9 +212,7 @@ def step_down(
 
 
 @part
-def finish_walk(
-    a: Integers, b: Integers, most: int, i: np.uint64, j: np.uint64, p: np.uint64, q: np.uint64, counts: Integers
-) -> None:
+def finish_walk(a: I64, b: I64, most: int, i: np.uint64, j: np.uint64, p: np.uint64, q: np.uint64, counts: I64) -> None:
     """Count the partners of members i to p: at least q, at most j."""
     for k in range(i, p + ONE):
         while j > q and a[k] + b[j - ONE] > most:
@@ -227,20 +221,12 @@ def finish_walk(
 
 
 @part
-def list_pairs(
-    a: Integers,
-    b: Integers,
-    centre: int,
-    width: int,
-    counts: Integers,
-    places: Integers,
-    sums: Integers,
-    members: Integers,
-) -> int:
+def list_pairs(a: I64, b: I64, centre: int, width: int, work: I64) -> int:
     """List the sums within the window, for each member of a from the largest on; return how many there was room for.
 
     Sums are written before it is known whether they count, since branches would be mispredicted.
     """
+    counts, sums, members, places = work[0], work[1], work[2], work[3]
     size, found, low = len(a), 0, centre - width
     while size and not counts[size - 1]:
         size -= 1
@@ -264,17 +250,9 @@ def list_pairs(
 
 
 @part
-def sort_joined(
-    count: int,
-    width: int,
-    sums: Integers,
-    members: Integers,
-    keys: Integers,
-    spare: Integers,
-    joined: Integers,
-    sources: Integers,
-) -> None:
+def sort_joined(count: int, width: int, work: I64, joined: I64, sources: I64) -> None:
     """Sort by the leading bits of the sums, which is all that a later join needs: first by the last digit of these."""
+    spare, sums, members, keys = work[0], work[1], work[2], work[3]
     shift = 0
     while 2 * width >> shift >= 1 << 2 * DIGIT:
         shift += 1
@@ -301,7 +279,7 @@ def sort_joined(
 
 
 @part
-def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> int:
+def closest_pairs(a: I64, b: I64, gaps: I64, pairs: I64) -> int:
     """Record sums and indices of the pairs whose sum is closest to 0, nearest first; return how many."""
     count = 0
     i, j = 0, len(b) - 1
@@ -320,7 +298,7 @@ def closest_pairs(a: Integers, b: Integers, gaps: Integers, pairs: Integers) -> 
 
 
 @part
-def subset_of(items: Integers, signed_sum: int) -> int:
+def subset_of(items: I64, signed_sum: int) -> int:
     """Return the mask, with plus for set bits and minus for the others, that has the given sum."""
     half = len(items) // 2
     lows, highs = signed_sums(items[:half]), signed_sums(items[half:])
@@ -337,7 +315,7 @@ def subset_of(items: Integers, signed_sum: int) -> int:
 
 
 @part
-def signed_sums(items: Integers) -> Integers:
+def signed_sums(items: I64) -> I64:
     """Return the sums of plus or minus each item, by mask."""
     sums = np.empty(1 << len(items), np.int64)
     sums[0] = -items.sum()
@@ -350,7 +328,7 @@ def signed_sums(items: Integers) -> Integers:
 
 
 @part
-def deal(rest: float, a: Floats, items: Buffer) -> tuple[float, int]:
+def deal(rest: float, a: F64, items: Buffer) -> tuple[float, int]:
     """Round the items of a row to fixed point and deal them out to its lists; return the scale and the target.
 
     The scale is 0 if fixed point does not fit, or the target is out of reach.
@@ -392,7 +370,7 @@ def first_width(items: Buffer, t: int, kept: int) -> float:
 
 
 @part
-def join_all(aim: int, items: Buffer, sums: Integers, lists: Lists, gaps: Integers, pairs: Integers) -> int:
+def join_all(aim: int, items: Buffer, sums: I64, lists: Lists, gaps: I64, pairs: I64) -> int:
     """Join the lists of a row in pairs until two are left, and record the closest pairs of those; return how many."""
     joined, sources, work = lists.joined, lists.sources, lists.work
     count = len(sums)
@@ -416,7 +394,7 @@ def join_all(aim: int, items: Buffer, sums: Integers, lists: Lists, gaps: Intege
 
 
 @part
-def members_of(pair: int, sources: Integers) -> Integers:
+def members_of(pair: int, sources: I64) -> I64:
     """Follow a pair of the last two joined lists back to its member of each first list."""
     joins = len(sources)
     firsts = joins // 2 + 1

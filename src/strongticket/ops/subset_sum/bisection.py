@@ -13,8 +13,8 @@ made to be slow take up to about 10 times as long as random ones (`python -m str
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F64, I64
 from strongticket.ops.compiled import kernel, part, part_without_nan
 from strongticket.ops.subset_sum.lanes import (
     add_floats,
@@ -38,22 +38,19 @@ SEGMENTS = 16  # of the starts, whose ends are compared with rather than looked 
 HERE, NEXT = np.int64(0), np.int64(1)
 LARGEST = 1e308  # where sums reach farther, a difference may overflow
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
-
 
 class Room(NamedTuple):
     """The memory in which rows are solved, eight at a time; the first half of the items is the longer one."""
 
     items: Buffer  # (first half, 8), the bits of float64: a row in each lane
     lists: Buffer  # (2^(first half), 8), the sums of these in order
-    item_floats: Floats  # the same two as float64
-    list_floats: Floats
-    starts: Floats  # (2 * 2^(first half) + 1,), those of one row, and infinities
-    chosen: Floats  # (second half,)
-    table: Floats  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
-    blocks: Floats  # (4, BLOCK), numbers for each choice of a block, and of the best one so far
-    places: Places  # (BLOCK,)
+    item_floats: F64  # the same two as float64
+    list_floats: F64
+    starts: F64  # (2 * 2^(first half) + 1,), those of one row, and infinities
+    chosen: F64  # (second half,)
+    table: F64  # (LOG_BLOCK, BLOCK), the first later items as each choice has them
+    blocks: F64  # (4, BLOCK), numbers for each choice of a block, and of the best one so far
+    places: I64  # (BLOCK,)
 
 
 def make_room(n: int, merged: Buffer) -> Room:
@@ -80,7 +77,7 @@ def make_room(n: int, merged: Buffer) -> Room:
 
 
 @part
-def write_sums(a: Floats, sums: Floats) -> None:
+def write_sums(a: F64, sums: F64) -> None:
     """The sum of every subset of `a` in item order, at the position its mask has as an integer."""
     sums[0] = 0.0
     size = 1
@@ -114,7 +111,7 @@ def list_starts(items: Buffer, x: Buffer) -> None:
 
 
 @part
-def distinct_sums(x: Floats, starts: Floats) -> Floats:
+def distinct_sums(x: F64, starts: F64) -> F64:
     """The different ones of ascending sums, after minus infinity and before infinities."""
     starts[0] = -np.inf
     count, last = 1, x[0]
@@ -135,14 +132,14 @@ def distinct_sums(x: Floats, starts: Floats) -> Floats:
 
 
 @part
-def look_ahead(starts: Floats, count: Places, step: int | np.int64, x: Floats) -> None:
+def look_ahead(starts: F64, count: I64, step: int | np.int64, x: F64) -> None:
     """Look up the start that is so many beyond each place."""
     for i in range(BLOCK // ROWS):
         store(x, i, look_up(starts, count, i, step))
 
 
 @part
-def finish(table: Floats, chosen: Floats, x: Floats) -> None:
+def finish(table: F64, chosen: F64, x: F64) -> None:
     """Add to each x[i], in item order, what the table has at i in each of its rows, and then the chosen items."""
     vectors = BLOCK // ROWS
     for i in range(0, vectors, 4):  # four at a time, since an addition waits for the one before it
@@ -160,7 +157,7 @@ def finish(table: Floats, chosen: Floats, x: Floats) -> None:
 
 
 @part
-def bisect(goals: Floats, starts: Floats, count: Places) -> None:
+def bisect(goals: F64, starts: F64, count: I64) -> None:
     """Count the starts that are at most goals[i]."""
     first = len(starts) // (2 * SEGMENTS)
     for i in range(BLOCK // ROWS):
@@ -180,7 +177,7 @@ def bisect(goals: Floats, starts: Floats, count: Places) -> None:
 
 
 @part
-def trace_back(w: float, table: Floats, chosen: Floats, x: Floats) -> None:
+def trace_back(w: float, table: F64, chosen: F64, x: F64) -> None:
     """Write into x[i] the largest number, or nearly, to which the items of choice i can be added without passing w."""
     vectors = BLOCK // ROWS
     limit = spread(w, load(table, 0))
@@ -198,7 +195,7 @@ def trace_back(w: float, table: Floats, chosen: Floats, x: Floats) -> None:
 
 
 @part
-def bisect_exactly(w: float, starts: Floats, count: Places, table: Floats, chosen: Floats, x: Floats) -> None:
+def bisect_exactly(w: float, starts: F64, count: I64, table: F64, chosen: F64, x: F64) -> None:
     """Count the starts that finish at w or below."""
     for i in range(BLOCK):
         count[i] = 0
@@ -213,9 +210,7 @@ def bisect_exactly(w: float, starts: Floats, count: Places, table: Floats, chose
 
 
 @part
-def finish_around(
-    w: float, starts: Floats, count: Places, table: Floats, chosen: Floats, below: Floats, above: Floats
-) -> float:
+def finish_around(w: float, starts: F64, count: I64, table: F64, chosen: F64, below: F64, above: F64) -> float:
     """Finish the starts on either side of each choice's place; return how far the closest ends are from w.
 
     It is negative if an end is not on its side.
@@ -228,7 +223,7 @@ def finish_around(
 
 
 @part_without_nan
-def least_around(w: float, below: Floats, above: Floats) -> float:
+def least_around(w: float, below: F64, above: F64) -> float:
     """The least distance between w and the numbers below and above it; negative if it is not between two of them."""
     least = np.inf
     for i in range(BLOCK):
@@ -237,7 +232,7 @@ def least_around(w: float, below: Floats, above: Floats) -> float:
 
 
 @part_without_nan
-def least_distance(w: float, x: Floats) -> float:
+def least_distance(w: float, x: F64) -> float:
     """The least distance between w and the numbers x."""
     least = np.inf
     for i in range(len(x)):
@@ -246,7 +241,7 @@ def least_distance(w: float, x: Floats) -> float:
 
 
 @part
-def choose(items: Floats, choice: int, chosen: Floats) -> int:
+def choose(items: F64, choice: int, chosen: F64) -> int:
     """Write the items of a choice into `chosen`, in order; return how many there are."""
     count = 0
     for k in range(len(items)):
@@ -256,9 +251,7 @@ def choose(items: Floats, choice: int, chosen: Floats) -> int:
 
 
 @kernel
-def solve_by_bisection(
-    rows: NDArray[np.int64], w: Floats, a: Floats, room: Room, error: Floats, bits: NDArray[np.int64]
-) -> None:
+def solve_by_bisection(rows: I64, w: F64, a: F64, room: Room, error: F64, bits: I64) -> None:
     """Find the mask of least error, the smallest of equals, and that error, for some rows of reachable problems.
 
     They have 8 to 32 items.
@@ -280,7 +273,7 @@ def solve_by_bisection(
 
 
 @part
-def size_of(a: Floats) -> float:
+def size_of(a: F64) -> float:
     """The largest magnitude of a sum of some items; infinite if a difference of two sums may overflow."""
     low, high = 0.0, 0.0
     for item in a:
@@ -304,7 +297,7 @@ def slack_of(later: int, size: float, near: float) -> float:
 
 
 @part
-def best_choice(w: float, later: Floats, starts: Floats, room: Room) -> tuple[int, float]:
+def best_choice(w: float, later: F64, starts: F64, room: Room) -> tuple[int, float]:
     """The first choice of later items that attains the least error, and that error."""
     table, count = room.table, room.places
     for k in range(LOG_BLOCK):
@@ -332,7 +325,7 @@ def best_choice(w: float, later: Floats, starts: Floats, room: Room) -> tuple[in
 
 
 @part
-def narrowed(w: float, error: float, low: float, high: float, chosen: Floats, room: Room) -> tuple[float, float]:
+def narrowed(w: float, error: float, low: float, high: float, chosen: F64, room: Room) -> tuple[float, float]:
     """Narrow the interval of the starts that miss w by no more than `error`, to a thirtieth at best.
 
     Ends never fall as starts rise; so where a start ends too low or too high, those before or after it do as well.
@@ -350,7 +343,7 @@ def narrowed(w: float, error: float, low: float, high: float, chosen: Floats, ro
 
 
 @part_without_nan
-def any_between(low: float, high: float, x: Floats) -> bool:
+def any_between(low: float, high: float, x: F64) -> bool:
     """Whether any number lies between two, or is one of them."""
     count = 0
     for i in range(len(x)):
@@ -359,7 +352,7 @@ def any_between(low: float, high: float, x: Floats) -> bool:
 
 
 @part
-def first_start(w: float, a: Floats, later: Floats, choice: int, error: float, size: float, room: Room) -> int:
+def first_start(w: float, a: F64, later: F64, choice: int, error: float, size: float, room: Room) -> int:
     """The smallest mask of the earlier items that has the given error together with a choice of the later ones."""
     chosen = room.chosen[: choose(later, choice, room.chosen)]
     rest, near = 0.0, abs(w)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strongticket.ops.array_types import F64, I64, U8, Bools
 from strongticket.ops.subset_sum.birthday import levels_for, make_lists, solve_by_birthday
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.products import gather_products, scatter_answers
@@ -30,8 +31,6 @@ MOST_ROWS = 16384  # per chunk; enough that handing it to a thread costs little
 CHUNK_BYTES = 2 << 20  # of items per chunk, and of intermediate results
 BYTES_AN_ITEM = 32
 LANES = 16  # rows solved together
-
-Floats = NDArray[np.float64]
 
 
 def solve(targets: Tensor, items: Tensor, effort: Effort) -> SubsetSumResult:
@@ -60,7 +59,7 @@ def solve_products(
     counts = sizes.numpy()
     starts = counts.cumsum() - counts
 
-    def solve_blocks(blocks: NDArray[np.int64], n: int) -> None:
+    def solve_blocks(blocks: I64, n: int) -> None:
         def solve_chunk(start: int, end: int) -> None:
             w, a = np.empty(end - start), np.empty((end - start, n))
             mask, error, status = np.empty(a.shape, np.bool_), np.empty_like(w), np.empty(len(w), np.uint8)
@@ -75,9 +74,7 @@ def solve_products(
     return result
 
 
-def solve_rows(
-    w: Floats, a: Floats, mask: NDArray[np.bool_], error: Floats, status: NDArray[np.uint8], effort: Effort
-) -> None:
+def solve_rows(w: F64, a: F64, mask: Bools, error: F64, status: U8, effort: Effort) -> None:
     """Solve a chunk with the method for its number of items."""
     n = a.shape[1]
     if n <= EXACT_ITEMS:

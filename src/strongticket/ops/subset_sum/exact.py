@@ -1,8 +1,8 @@
 """Up to 32 items: the proved optimum of every row, by the fastest method."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F64, I64, U8, Bools, Records
 from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.bisection import make_room, solve_by_bisection
 from strongticket.ops.subset_sum.enumeration import MOST_ITEMS, solve_by_enumeration
@@ -19,17 +19,13 @@ NARROW_ITEMS = 28
 UNTRIED = 7
 OPTIMAL, UNREACHABLE = int(Status.OPTIMAL), int(Status.UNREACHABLE)
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Statuses = NDArray[np.uint8]
-
 
 def exact_workspace(n: int) -> Workspace:
     """Allocate the memory a thread needs to solve rows of n items."""
     return make_workspace(max(n, MIN_ITEMS), np.int32 if n <= NARROW_ITEMS else np.int64)
 
 
-def solve_exactly(w: Floats, a: Floats, mask: Mask, error: Floats, status: Statuses, work: Workspace) -> None:
+def solve_exactly(w: F64, a: F64, mask: Bools, error: F64, status: U8, work: Workspace) -> None:
     """Solve each row: targets w (rows,), items a (rows, n); mask, error and status are written."""
     bits = np.full(len(w), -1, np.int64)
     solve_most(w, a, mask, error, status, bits, work)
@@ -42,9 +38,7 @@ def solve_exactly(w: Floats, a: Floats, mask: Mask, error: Floats, status: Statu
 
 
 @kernel
-def solve_most(
-    w: Floats, a: Floats, mask: Mask, error: Floats, status: Statuses, bits: NDArray[np.int64], work: Workspace
-) -> None:
+def solve_most(w: F64, a: F64, mask: Bools, error: F64, status: U8, bits: I64, work: Workspace) -> None:
     """Solve each row, except for those of 8 items or more whose entry in `bits` stays -1."""
     n = a.shape[1]
     sums = np.empty(1 << MOST_ITEMS)
@@ -75,7 +69,7 @@ def solve_most(
 
 
 @part
-def few_solved(lanes: NDArray[np.void], bits: NDArray[np.int64]) -> bool:
+def few_solved(lanes: Records, bits: I64) -> bool:
     """Whether the rows of more than three in four lanes are still to be solved."""
     solved = 0
     for index in range(len(lanes)):

@@ -14,8 +14,8 @@ pairs (equal items, extreme magnitudes) are left to `bisection`.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F64, I64, Records
 from strongticket.ops.compiled import part
 from strongticket.ops.subset_sum.lanes import load
 from strongticket.ops.subset_sum.network import Buffer, list_sums, merge_lists, sort_runs_and_find_gaps
@@ -32,14 +32,7 @@ LEAST_TOTAL, LARGEST_TOTAL = 1e-280, 1e280
 
 @part
 def set_up_lane(
-    row: int,
-    w: float,
-    a: NDArray[np.float64],
-    reach: Reach,
-    index: int,
-    items: Buffer,
-    vectors: Buffer,
-    lanes: NDArray[np.void],
+    row: int, w: float, a: F64, reach: Reach, index: int, items: Buffer, vectors: Buffer, lanes: Records
 ) -> bool:
     """Round a row whose target is within reach to fixed point; return False if its magnitude does not allow it."""
     n = len(a)
@@ -84,7 +77,7 @@ def set_up_lane(
 
 
 @part
-def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
+def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: Records) -> None:
     """Copy the first lane into unused ones, so that they hold a valid problem."""
     for index in range(used, len(lanes)):
         lanes[index] = lanes[0]
@@ -94,7 +87,7 @@ def fill_lanes(used: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void
 
 
 @part
-def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.void]) -> None:
+def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: Records) -> None:
     """Set the target of every lane: W minus the item left out with that sign (0: there is none)."""
     for index in range(len(lanes)):
         target = lanes[index].aim - sign * np.int64(items[len(items) - 1, index])
@@ -103,14 +96,7 @@ def set_targets(sign: int, items: Buffer, vectors: Buffer, lanes: NDArray[np.voi
 
 
 @part
-def solve_group(
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
-    used: int,
-    work: Workspace,
-    error: NDArray[np.float64],
-    bits: NDArray[np.int64],
-) -> None:
+def solve_group(w: F64, a: F64, used: int, work: Workspace, error: F64, bits: I64) -> None:
     """Solve the rows set up in the first lanes: least error and mask, or -1 for the mask.
 
     A row with -1 must be solved by another method.

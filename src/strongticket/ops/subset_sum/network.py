@@ -5,7 +5,7 @@ length away splits it into a lower and an upper half that are bitonic again, so 
 Stages are done three at a time on eight vectors held in registers, which divides the memory traffic by three; the
 first three even before the sequence is stored.
 
-All values must have the bits of positive normal floats (see `lanes.lower`).
+All values must have the bits of positive normal floats (see `lanes.order`).
 """
 
 from typing import Any

@@ -6,20 +6,17 @@ See `lockstep` for what a pair is, and for why the bound makes the answer exact.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F64, I64, Records
 from strongticket.ops.compiled import part
 from strongticket.ops.subset_sum.lanes import bits_not_above, load, lowest_bit, smaller, spread, store, where_equal
 from strongticket.ops.subset_sum.network import Buffer
 from strongticket.ops.subset_sum.rows import error_of
 from strongticket.ops.subset_sum.workspace import CENTRE, FOUND, LARGEST, LIMIT, TARGET, WANTED, Workspace
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
-
 
 @part
-def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]) -> None:
+def set_limits(least: Buffer, vectors: Buffer, lanes: Records, pairs: Records) -> None:
     """Set the largest relevant gap of each lane: the least one so far plus twice the bound."""
     best = load(least, 0)
     for i in range(1, len(least)):
@@ -34,9 +31,7 @@ def set_limits(least: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: N
 
 
 @part
-def collect_pairs(
-    out: int, least: Buffer, merged: Buffer, vectors: Buffer, lanes: NDArray[np.void], pairs: NDArray[np.void]
-) -> None:
+def collect_pairs(out: int, least: Buffer, merged: Buffer, vectors: Buffer, lanes: Records, pairs: Records) -> None:
     """Record, in every lane, all pairs with a relevant gap; `out` is 1 if the item left out is chosen."""
     limit = load(vectors, LIMIT)
     room = -1  # one bit per lane that has room for more
@@ -52,13 +47,7 @@ def collect_pairs(
 
 @part
 def collect_from_eight(
-    start: int,
-    index: int,
-    out: int,
-    merged: Buffer,
-    vectors: Buffer,
-    lanes: NDArray[np.void],
-    pairs: NDArray[np.void],
+    start: int, index: int, out: int, merged: Buffer, vectors: Buffer, lanes: Records, pairs: Records
 ) -> None:
     """Record the pairs that enclose an odd gap ending in merged[start : start + 8].
 
@@ -89,7 +78,7 @@ def collect_from_eight(
 
 
 @part
-def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: NDArray[np.void]) -> None:
+def note_pair(low: int, high: int, out: int, centre: int, target: int, lane: Any, pairs: Records) -> None:
     """Insert a pair by its gap, as its two signed sums."""
     if lane.pairs >= len(pairs):
         lane.pairs = len(pairs) + 1
@@ -141,7 +130,7 @@ def find_subsets(items: Buffer, wanted: Buffer, found: Buffer, lows: Buffer, hig
 
 
 @part
-def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
+def is_repeated(place: int, pairs: Records) -> bool:
     """Whether an earlier pair has the same sums, so that their subsets cannot be distinguished."""
     pair = pairs[place]
     for i in range(place - 1, -1, -1):
@@ -154,7 +143,7 @@ def is_repeated(place: int, pairs: NDArray[np.void]) -> bool:
 
 
 @part
-def want_pairs(place: int, used: int, work: Workspace, error: Floats, bits: Places) -> bool:
+def want_pairs(place: int, used: int, work: Workspace, error: F64, bits: I64) -> bool:
     """Request the subsets of each lane's pair at this place, if it can equal the best; return whether any was."""
     wanted = False
     for index in range(used):
@@ -174,7 +163,7 @@ def want_pairs(place: int, used: int, work: Workspace, error: Floats, bits: Plac
 
 
 @part
-def decide(w: Floats, a: Floats, used: int, work: Workspace, error: Floats, bits: Places) -> None:
+def decide(w: F64, a: F64, used: int, work: Workspace, error: F64, bits: I64) -> None:
     """Judge the pairs of each lane in float64, nearest first, until no other can be as good."""
     items, vectors, lanes, pairs = work.items, work.vectors, work.lanes, work.pairs
     h = len(items) // 2

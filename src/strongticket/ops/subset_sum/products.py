@@ -7,22 +7,13 @@ Problems with equally many items are numbered block by block: problem p belongs 
 import numpy as np
 from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F32, F64, I64, U8, Bools
 from strongticket.ops.compiled import kernel
-
-Places = NDArray[np.int64]
 
 
 @kernel
 def gather_products(
-    first: int,
-    targets: NDArray[np.floating],
-    u: NDArray[np.float32],
-    v: NDArray[np.float32],
-    blocks: Places,
-    starts: Places,
-    divisor: float,
-    w: NDArray[np.float64],
-    a: NDArray[np.float64],
+    first: int, targets: NDArray[np.floating], u: F32, v: F32, blocks: I64, starts: I64, divisor: float, w: F64, a: F64
 ) -> None:
     """Write the targets and items of the problems from `first` on, as many as fit."""
     outputs = len(v)
@@ -37,15 +28,7 @@ def gather_products(
 
 @kernel
 def scatter_answers(
-    first: int,
-    blocks: Places,
-    starts: Places,
-    chosen: NDArray[np.bool_],
-    errors: NDArray[np.float64],
-    statuses: NDArray[np.uint8],
-    mask: NDArray[np.bool_],
-    error: NDArray[np.float64],
-    status: NDArray[np.uint8],
+    first: int, blocks: I64, starts: I64, chosen: Bools, errors: F64, statuses: U8, mask: Bools, error: F64, status: U8
 ) -> None:
     """Write the answers of the problems from `first` on to their places."""
     outputs = len(mask)

@@ -2,9 +2,7 @@
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from strongticket.ops.array_types import F64, Bools
 from strongticket.ops.compiled import part
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -22,7 +20,7 @@ class Reach(NamedTuple):
 
 
 @part
-def reach_of(a: NDArray[np.float64]) -> Reach:
+def reach_of(a: F64) -> Reach:
     """Return the reach of the items."""
     half = len(a) // 2
     low, high = 0.0, 0.0
@@ -38,7 +36,7 @@ def reach_of(a: NDArray[np.float64]) -> Reach:
 
 
 @part
-def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: NDArray[np.bool_]) -> bool:
+def settle_if_unreachable(w: float, a: F64, reach: Reach, mask: Bools) -> bool:
     """If w lies outside the reach of the items, choose the nearer end and return True."""
     if reach.low <= w <= reach.high:
         return False
@@ -48,7 +46,7 @@ def settle_if_unreachable(w: float, a: NDArray[np.float64], reach: Reach, mask: 
 
 
 @part
-def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
+def error_of(w: float, a: F64, bits: int) -> float:
     """|w - sum of the chosen items|, added in item order."""
     total = 0.0
     for k in range(len(a)):
@@ -58,7 +56,7 @@ def error_of(w: float, a: NDArray[np.float64], bits: int) -> float:
 
 
 @part
-def error_of_mask(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
+def error_of_mask(w: float, a: F64, mask: Bools) -> float:
     """The same for a mask of booleans, of any length."""
     total = 0.0
     for k in range(len(a)):
@@ -67,7 +65,7 @@ def error_of_mask(w: float, a: NDArray[np.float64], mask: NDArray[np.bool_]) -> 
 
 
 @part
-def write_bits(bits: int, mask: NDArray[np.bool_]) -> None:
+def write_bits(bits: int, mask: Bools) -> None:
     """Unpack an integer mask, item 0 the lowest bit."""
     for k in range(len(mask)):
         mask[k] = bits >> k & 1

@@ -8,8 +8,8 @@ to meet, so such a row is solved again with 1, 2, 4, 8, ... more items.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import F64, I64, U8, Bools
 from strongticket.ops.compiled import kernel, part
 from strongticket.ops.subset_sum.exact import EXACT_ITEMS, exact_workspace, solve_exactly
 from strongticket.ops.subset_sum.result import Status
@@ -18,12 +18,8 @@ from strongticket.ops.subset_sum.workspace import Workspace
 
 NEAR, UNREACHABLE = int(Status.NEAR), int(Status.UNREACHABLE)
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
-
-def solve_surplus(w: Floats, a: Floats, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> Integers:
+def solve_surplus(w: F64, a: F64, mask: Bools, error: F64, status: U8) -> I64:
     """Find a close subset for each row: targets w (rows,), items a (rows, n), n above 32; return each row's `start`."""
     starts = np.empty(len(w), np.int64)
     settle_ends(w, a, starts, mask, error, status)
@@ -35,9 +31,7 @@ def solve_surplus(w: Floats, a: Floats, mask: Mask, error: Floats, status: NDArr
     return starts
 
 
-def search_small_ones(
-    w: Floats, a: Floats, rows: Integers, lengths: Integers, mask: Mask, error: Floats, work: Workspace
-) -> None:
+def search_small_ones(w: F64, a: F64, rows: I64, lengths: I64, mask: Bools, error: F64, work: Workspace) -> None:
     """Search the first `lengths[i]` items of row `rows[i]`, and keep any closer subset."""
     shape = len(rows), EXACT_ITEMS
     tried, rest = np.zeros((len(rows), a.shape[1]), np.bool_), np.empty(len(rows))
@@ -48,7 +42,7 @@ def search_small_ones(
 
 
 @kernel
-def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Floats, status: NDArray[np.uint8]) -> None:
+def settle_ends(w: F64, a: F64, starts: I64, mask: Bools, error: F64, status: U8) -> None:
     """Find each row's `start`, and set a first answer: the nearer end, or nothing chosen."""
     mask[:] = False
     for row in range(len(w)):
@@ -60,7 +54,7 @@ def settle_ends(w: Floats, a: Floats, starts: Integers, mask: Mask, error: Float
 
 
 @part
-def start_of(w: float, a: Floats) -> int:
+def start_of(w: float, a: F64) -> int:
     """Return how many items, at least 32, it takes to reach w; n + 1 if all are too few."""
     low, high = 0.0, 0.0
     for k in range(len(a)):
@@ -72,9 +66,7 @@ def start_of(w: float, a: Floats) -> int:
 
 
 @kernel
-def reduce_rows(
-    w: Floats, a: Floats, rows: Integers, lengths: Integers, tried: Mask, left: Integers, rest: Floats, searched: Floats
-) -> None:
+def reduce_rows(w: F64, a: F64, rows: I64, lengths: I64, tried: Bools, left: I64, rest: F64, searched: F64) -> None:
     """Decide the large items of each row, and set up the rest, in item order, as separate problems."""
     for i in range(len(rows)):
         items = a[rows[i], : lengths[i]]
@@ -86,9 +78,7 @@ def reduce_rows(
 
 
 @kernel
-def keep_closer(
-    w: Floats, a: Floats, rows: Integers, tried: Mask, left: Integers, chosen: Mask, mask: Mask, error: Floats
-) -> None:
+def keep_closer(w: F64, a: F64, rows: I64, tried: Bools, left: I64, chosen: Bools, mask: Bools, error: F64) -> None:
     """Put the two parts of each mask together, and keep those that are closer than what was found before."""
     for i in range(len(rows)):
         row = rows[i]
@@ -100,7 +90,7 @@ def keep_closer(
 
 
 @part
-def choose_greedily(w: float, a: Floats, mask: Mask, left: Integers) -> float:
+def choose_greedily(w: float, a: F64, mask: Bools, left: I64) -> float:
     """Decide all but the smallest items; return the remainder of w, and in `left` the indices of the undecided items.
 
     Seen from the middle of all sums, choosing an item moves the sum by half of it one way, and dropping it by as much

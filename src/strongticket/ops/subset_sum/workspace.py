@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from strongticket.ops.array_types import Records
 from strongticket.ops.subset_sum.lanes import lane_buffer
 from strongticket.ops.subset_sum.network import Buffer
 
@@ -46,8 +46,8 @@ class Workspace(NamedTuple):
     lows: Buffer  # (2^(h//2), lanes), subset sums of a quarter of the items
     highs: Buffer  # (2^(h-h//2), lanes), of the next quarter
     vectors: Buffer  # (VECTORS, lanes)
-    lanes: NDArray[np.void]  # (lanes,) LANE
-    pairs: NDArray[np.void]  # (lanes, FEW_PAIRS or MANY_PAIRS) PAIR, by gap
+    lanes: Records  # (lanes,) LANE
+    pairs: Records  # (lanes, FEW_PAIRS or MANY_PAIRS) PAIR, by gap
 
 
 def make_workspace(n: int, dtype: type[np.signedinteger[Any]]) -> Workspace:

@@ -160,34 +160,23 @@ def mean_magnitude(weight: Tensor, mask: Tensor) -> Tensor | float:
 
 class _ScoredWeight(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        weight: Tensor,
-        scores: Tensor,
-        factors: Tensor | None,
-        soft: Soft,
-        scale: Tensor | None,
-        source: Tensor | None,
-        sigmoids: Tensor | None,
-        sharpness: Tensor | None,
-        places: Tensor | None,
-        signs: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, scores: Tensor, factors: Tensor | None, *rest: Any) -> Tensor:
+        soft, scale, source, sigmoids, sharpness, places, signs = rest
         # Not in a `setup_context`, for which torch looks up the signature at each call: 50 us.
         ctx.soft = soft
         ctx.save_for_backward(weight if source is None else source, scores, sigmoids, sharpness, places)
         if factors is None:
             assert sigmoids is not None
-            return weight * sigmoids
+            return torch.mul(weight, sigmoids)
         if signs:
             out, given = torch.empty_like(weight), (weight.data_ptr(), scores.data_ptr(), factors.data_ptr())
-            _kernels("cpu").signed_product(*given, out.data_ptr(), out.numel())
+            _kernels("elementwise").signed_product(*given, out.data_ptr(), out.numel())
             return out
         if kernels := _cpu_kernels(weight, factors):
             out, number = torch.empty_like(weight), 1.0 if scale is None else float(scale)
             kernels.product(weight.data_ptr(), factors.data_ptr(), number, out.data_ptr(), out.numel())
             return out
-        return (weight if scale is None else scale * weight) * factors
+        return torch.mul(weight if scale is None else scale * weight, factors)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -210,13 +199,13 @@ def _cpu_kernels(*tensors: Tensor, little: int | None = None) -> Any | None:
     for t in tensors:  # a loop, since this is called for every weight in every step
         if not t.is_cpu or not t.is_contiguous() or t.dtype not in _PLAIN:
             return None
-    return _kernels("cpu")
+    return _kernels("elementwise")
 
 
 @cache
-def _kernels(device: str) -> Any:
+def _kernels(module: str) -> Any:
     # Imported on first use: numba and the GPU tool chain are slow to load.
-    return import_module(f"{__name__}.{device}")
+    return import_module(f"{__name__}.{module}")
 
 
 class Supermask(nn.Module):

@@ -18,17 +18,10 @@ import torch
 from numba import carray, njit  # type: ignore[attr-defined]
 from torch import Tensor
 
+from strongticket.ops.addresses import pointer
+from strongticket.ops.array_types import I32, I64, U8, U32, Bools
 from strongticket.ops.compiled import kernel, part
-from strongticket.ops.philox.cpu import TILE, Key, words_of_tile
-from strongticket.ops.philox.cpu import key_of as key_of
-from strongticket.ops.supermask.reference import Soft
-from strongticket.ops.team import pointer
 
-U32 = npt.NDArray[np.uint32]
-I32 = npt.NDArray[np.int32]
-I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
 Keys = tuple[np.uint32, np.uint32]
 Map = Callable[..., Iterable[Any]]
 
@@ -99,35 +92,8 @@ def selection(
     return refresh
 
 
-def score_gradient(
-    gradient: Tensor,
-    source: Tensor,
-    scores: Tensor,
-    soft: Soft,
-    sigmoids: Tensor | None,
-    sharpness: float,
-    places: Tensor | None,
-) -> Tensor:
-    """Return the gradient of the scores, without torch's large intermediate results."""
-    out, signed = torch.empty_like(scores), soft == "score"
-    given, rest = (gradient.data_ptr(), source.data_ptr()), (out.data_ptr(), out.numel())
-    if places is not None:
-        _gradient_at_places(*given, scores.data_ptr(), places.data_ptr(), signed, *rest)
-    elif sigmoids is not None:
-        _sigmoid_gradient(*given, sigmoids.data_ptr(), sharpness, *rest)
-    elif soft == "tanh":
-        _tanh_gradient(*given, scores.data_ptr(), *rest)
-    else:
-        _score_gradient(*given, scores.data_ptr(), signed, *rest)
-    return out
-
-
-def _flat(tensor: Tensor) -> npt.NDArray[Any]:
-    return tensor.detach().numpy().reshape(-1)
-
-
 def _pieces(tensor: Tensor, dtype: npt.DTypeLike) -> list[npt.NDArray[Any]]:
-    flat = _flat(tensor).view(dtype)
+    flat = tensor.detach().numpy().reshape(-1).view(dtype)
     return [flat[i : i + _CHUNK] for i in range(0, len(flat), _CHUNK)]
 
 
@@ -172,7 +138,7 @@ def _refresh(bits: list[U32], kept: list[U8], rank: int, guess: Keys | None, sig
     return _U(low), _U(high)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _next_guess(low: int, high: int, between: int, total: int, here: int, moved: int) -> tuple[int, int]:
     """Guess two keys around the next threshold, from those around this one and the number of scores between them.
 
@@ -210,7 +176,7 @@ def _key(word: np.uint32, signed: bool) -> np.uint32:
     return _NAN_KEY if magnitude > _INFINITY else key
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _keys(bits: U32, signed: bool) -> U32:
     keys = np.empty_like(bits)
     for i in range(bits.size):
@@ -218,7 +184,7 @@ def _keys(bits: U32, signed: bool) -> U32:
     return keys
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -> tuple[np.int64, np.int64]:
     """Write 0 for scores below two keys, 1 above and 2 between them; count those below and those between."""
     for i in range(bits.size):
@@ -236,7 +202,7 @@ def _mark(marks: U8, bits: U32, signed: bool, low: np.uint32, high: np.uint32) -
     return bits.size - between - above, between
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _marked(marks: U8, bits: U32, signed: bool, count: int) -> tuple[U32, I32]:
     """Return keys and positions of the `count` scores marked with a 2."""
     places, found, whole = np.empty(count, np.int32), 0, marks.size // _BLOCK * _BLOCK
@@ -260,7 +226,7 @@ def _append_marked(places: I32, found: int, marks: U8, start: int, stop: int) ->
     return found
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
     """Return the key at a position in sorted order, and which are kept; of equal ones the first are dropped."""
     threshold = np.partition(keys, place)[place]
@@ -272,12 +238,9 @@ def _chosen(keys: U32, place: int) -> tuple[np.uint32, Bools]:
     return threshold, chosen
 
 
-# Numba needs longer to look into an array than to multiply some thousand numbers: these kernels take addresses.
-
-
 @part
 def _levels(levels: U8, bits: U32, signed: bool, plan: I64, counts: I64, places: I32) -> None:
-    """Count for each score the pairs of keys that it is not below.
+    """Count for each score the pairs of keys that it is above.
 
     `counts` gets for each pair how many scores are not below it, above it, and between, whose `places` are collected.
     """
@@ -355,143 +318,3 @@ def _settle(groups_at: int, plans_at: int, groups: int, coats: int, signed: bool
                 mask[i] = levels[i] == coats
         settled += 1
     return settled
-
-
-@kernel
-def product(weight_at: int, factors_at: int, scale: float, out_at: int, size: int) -> None:
-    """Multiply a weight by a number and by bytes; torch would first convert them to floats."""
-    weight, out = carray(pointer(weight_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    factors, times = carray(pointer(factors_at), size, np.uint8), np.float32(scale)
-    for i in range(size):
-        out[i] = times * weight[i] * np.float32(factors[i])
-
-
-@kernel
-def signed_product(weight_at: int, scores_at: int, mask_at: int, out_at: int, size: int) -> None:
-    """Multiply a weight by the signs of its scores and by a mask."""
-    weight, scores = carray(pointer(weight_at), size, np.float32), carray(pointer(scores_at), size, np.float32)
-    mask, out = carray(pointer(mask_at), size, np.uint8), carray(pointer(out_at), size, np.float32)
-    for i in range(size):
-        sign = np.float32(scores[i] > 0) - np.float32(scores[i] < 0)
-        out[i] = sign * weight[i] * np.float32(mask[i])
-
-
-@kernel
-def _score_gradient(gradient_at: int, source_at: int, scores_at: int, signed: bool, out_at: int, size: int) -> None:
-    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
-    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    if signed:
-        for i in range(size):
-            out[i] = gradient[i] * source[i]
-    else:
-        for i in range(size):
-            out[i] = gradient[i] * source[i] * (np.float32(scores[i] > 0) - np.float32(scores[i] < 0))
-
-
-@kernel
-def _gradient_at_places(
-    gradient_at: int, source_at: int, scores_at: int, places_at: int, signed: bool, out_at: int, size: int
-) -> None:
-    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    places = carray(pointer(places_at), size, np.int64)
-    whole = places[size - 1] + 1 if size else 0
-    gradient, source = carray(pointer(gradient_at), whole, np.float32), carray(pointer(source_at), whole, np.float32)
-    for i in range(size):
-        at = places[i]
-        sign = np.float32(1) if signed else np.float32(scores[i] > 0) - np.float32(scores[i] < 0)
-        out[i] = gradient[at] * source[at] * sign
-
-
-@kernel
-def at_least_half(scores_at: int, out_at: int, size: int) -> None:
-    """Compare scores with 0.5; torch needs seven times as long."""
-    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.uint8)
-    for i in range(size):
-        out[i] = scores[i] >= np.float32(0.5)
-
-
-@kernel
-def clamp_kept(scores_at: int, mask_at: int, size: int) -> None:
-    """Clamp kept scores to [0, 1], and set the others to -1."""
-    scores, mask = carray(pointer(scores_at), size, np.float32), carray(pointer(mask_at), size, np.uint8)
-    for i in range(size):
-        s, kept = scores[i], np.float32(mask[i])
-        s = np.float32(0) if s < 0 else s  # NaN stays
-        s = np.float32(1) if s > 1 else s
-        scores[i] = s * kept + (kept - np.float32(1))
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})  # as torch adds a multiple, rounding once if the CPU can
-def pull_kept(gradient_at: int, scores_at: int, mask_at: int, l2: float, size: int) -> None:
-    """Pull kept scores toward 0, and stop the others."""
-    gradient, scores = carray(pointer(gradient_at), size, np.float32), carray(pointer(scores_at), size, np.float32)
-    mask, times = carray(pointer(mask_at), size, np.uint8), np.float32(l2)
-    for i in range(size):
-        gradient[i] = (gradient[i] + times * scores[i]) * np.float32(mask[i])
-
-
-@kernel
-def add_slopes(gradient_at: int, p_at: int, factor: float, size: int) -> None:
-    """Add the slopes of sigmoids times a number."""
-    gradient, p = carray(pointer(gradient_at), size, np.float32), carray(pointer(p_at), size, np.float32)
-    times = np.float32(factor)
-    for i in range(size):
-        gradient[i] += (np.float32(1) - p[i]) * (p[i] * times)
-
-
-@kernel
-def _sigmoid_gradient(gradient_at: int, source_at: int, p_at: int, factor: float, out_at: int, size: int) -> None:
-    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
-    p, out = carray(pointer(p_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    times = np.float32(factor)
-    for i in range(size):
-        out[i] = gradient[i] * source[i] * (np.float32(1) - p[i]) * p[i] * times
-
-
-@njit(nogil=True, cache=True, error_model="numpy")  # a check for zero would keep divisions out of vectors
-def _tanh_gradient(gradient_at: int, source_at: int, scores_at: int, out_at: int, size: int) -> None:
-    """Multiply by the slope of tanh, 4 e / (1 + e)^2 with e = exp(-2 |s|): a power of two and a Taylor polynomial."""
-    gradient, source = carray(pointer(gradient_at), size, np.float32), carray(pointer(source_at), size, np.float32)
-    scores, out = carray(pointer(scores_at), size, np.float32), carray(pointer(out_at), size, np.float32)
-    tile = np.empty(TILE, np.float32)
-    patterns = tile.view(np.int32)
-    for start in range(0, size, TILE):
-        g, v = gradient[start : start + TILE], source[start : start + TILE]
-        s, o = scores[start : start + TILE], out[start : start + TILE]
-        for i in range(s.size):
-            x = np.float32(-2 / math.log(2)) * abs(s[i])
-            x = np.float32(-126) if x < np.float32(-126) else x  # where float32 numbers begin; NaN stays
-            whole = np.int32((x if x >= np.float32(-126) else np.float32(0)) - np.float32(0.5))
-            t = (x - np.float32(whole)) * np.float32(math.log(2))
-            e = np.float32(1 / 120) + np.float32(1 / 720) * t
-            e = np.float32(1 / 6) + (np.float32(1 / 24) + e * t) * t
-            tile[i] = np.float32(1) + (np.float32(1) + (np.float32(1 / 2) + e * t) * t) * t
-            patterns[i] += whole << np.int32(23)
-        for i in range(s.size):
-            e, d = tile[i], np.float32(1) + tile[i]
-            o[i] = g[i] * v[i] * (np.float32(4) * e / (d * d))
-
-
-@kernel
-def draw_mask(mask_at: int, chances_at: int, size: int, key: Key) -> None:
-    """Draw the uniform numbers of a stream and compare them in one pass, never storing them."""
-    mask, chances = carray(pointer(mask_at), size, np.uint8), carray(pointer(chances_at), size, np.float32)
-    words, planes = np.empty(TILE, np.uint32), np.empty((4, TILE // 4), np.uint32)
-    for start in range(0, size, TILE):
-        words_of_tile(words, planes, start // 4, key)
-        kept, p = mask[start : start + TILE], chances[start : start + TILE]  # slices, which vectorise: a third the time
-        for i in range(kept.size):
-            # The number as `random_weights` rounds it, which a power of two does not change.
-            odd = np.int32(np.int32(words[i] >> _U(3) << _U(1)) - np.int32(2**29 - 1))
-            kept[i] = np.float32(odd) * np.float32(2.0**-29) < np.float32(2) * p[i] - np.float32(1)
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def mean_magnitude(weight_at: int, mask_at: int, size: int) -> float:
-    """Return the mean magnitude of kept weights, added up in float64; 0 if there are none."""
-    weight, mask = carray(pointer(weight_at), size, np.float32), carray(pointer(mask_at), size, np.uint8)
-    total, count = 0.0, 0
-    for i in range(size):
-        total += np.float64(abs(weight[i])) * mask[i]
-        count += mask[i]
-    return total / max(1, count)
