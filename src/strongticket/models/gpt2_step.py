@@ -7,11 +7,12 @@ have taken. A thread that comes late, as on a busy machine, finds nothing left t
 """
 
 import math
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 import numpy as np
 import torch
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
 from strongticket.models.gpt2 import GPT2, Block
@@ -19,6 +20,7 @@ from strongticket.models.gpt2_layers import LayeredAttention, LayeredGPT2
 from strongticket.models.signed import SignedLinear, SignedMatrix, SignedStack
 from strongticket.ops.addresses import floats, pointer
 from strongticket.ops.array_types import F32, Records
+from strongticket.ops.compiled import part
 from strongticket.ops.planes.cpu import LEAST_WORK, TASK, fill_tables, multiply_groups, task_of
 from strongticket.ops.planes.planes import LANES
 from strongticket.ops.team import compiled_once, run, take, threads_for, wait_until
@@ -145,7 +147,7 @@ class OneToken:
 # --- Compiled --------------------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@partial(part, fastmath=_ANY_ORDER)
 def _normalise(norm: Any, x: F32, y: F32) -> None:
     total = np.float32(0)
     for i in range(len(x)):
@@ -167,7 +169,7 @@ def _normalise(norm: Any, x: F32, y: F32) -> None:
             y[i] *= norm.factor
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@partial(part, fastmath=_ANY_ORDER)
 def _attend(qkv: F32, past: F32, place: int, mixed: F32, head: int) -> None:
     """Store a head's key and value at a position, and mix all values up to it.
 
@@ -195,7 +197,7 @@ def _attend(qkv: F32, past: F32, place: int, mixed: F32, head: int) -> None:
             mixed[head, c] += share * past[i, 1, head, c]
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@partial(part, fastmath=_ANY_ORDER)
 def _finish(product: Any, first: int, last: int) -> None:
     """Scale and shift some rows of a product, apply the activation, or add them to the stream."""
     y = floats(product.task.y, product.task.rows)
@@ -221,24 +223,24 @@ def _finish(product: Any, first: int, last: int) -> None:
             y[i] /= np.float32(1) + np.exp(np.float32(-2) * u)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _take(model: Any, phase: int) -> int:
     """Take the next part of a phase: a layer, or attention."""
     return take(pointer(model.counters + 2 * phase * _LINE))  # type: ignore[no-any-return]
 
 
-@njit(nogil=True, cache=True)
+@part
 def _done(model: Any, phase: int) -> None:
     take(pointer(model.counters + (2 * phase + 1) * _LINE))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _wait(model: Any, phase: int, parts: int) -> None:
     """Wait until all parts of a phase are done."""
     wait_until(pointer(model.counters + (2 * phase + 1) * _LINE), parts)
 
 
-@njit(nogil=True, cache=True)
+@part
 def _layer(model: Any, phase: int, layer: int, norm: int, x: F32, tables: F32) -> None:
     """Compute parts of a layer's rows from x, or from the normalised stream if `norm` is one."""
     ends = carray(pointer(model.ends), 4 * model.blocks + 2, np.int64)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from torch import Tensor
 
 from strongticket.ops.addresses import floats
 from strongticket.ops.array_types import F32, I32, I64, U32, U64, Records
+from strongticket.ops.compiled import kernel, part
 from strongticket.ops.philox.cpu import Key, encrypt
 from strongticket.ops.philox.cpu import fill as fill_signs
 from strongticket.ops.planes.lookup import add_chosen_of_one, add_chosen_of_two
@@ -86,7 +87,7 @@ def look_up(planes: Planes, indices: Tensor, scale: float) -> Tensor:
     return torch.from_numpy(rows)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _unpack_rows(words: I32, digits: int, places: I64, scale: np.float32, rows: F32) -> None:
     """Write some rows; signs that are not stored are left out."""
     for row, place in zip(rows, places):  # noqa: B905, numba has no strict
@@ -102,7 +103,7 @@ def _unpack_rows(words: I32, digits: int, places: I64, scale: np.float32, rows: 
                 row[32 * word + bit] = scale * np.float32(number)
 
 
-@njit(nogil=True, cache=True)
+@part
 def multiply_groups(task: Any, first: int, last: int, tables: F32, y: F32) -> None:
     """Multiply some groups of rows by some vectors."""
     width, digits = task.width, task.digits
@@ -140,7 +141,7 @@ def multiply_groups(task: Any, first: int, last: int, tables: F32, y: F32) -> No
                         y[vector + v, row + i] = task.scale * total[v, i]
 
 
-@njit(nogil=True, cache=True)
+@part
 def fill_tables(x: F32, tables: F32) -> None:
     """Write the subset sums of every four entries of x: bit c of a sum's index says whether entry c is in it."""
     vectors, columns = x.shape
@@ -156,7 +157,7 @@ def fill_tables(x: F32, tables: F32) -> None:
                 tables[vector, place, entry] = low + ((c if entry & 4 else zero) + (d if entry & 8 else zero))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
     """Draw the signs of whole groups of rows, in the order of the planes' words; arbitrary beyond the last column."""
     groups, width, _ = drawn.shape
@@ -184,7 +185,7 @@ def _draw_signs(first_row: int, columns: int, key: Key, drawn: U32) -> None:
                 drawn[group, word, lane] = np.uint32(both >> np.uint64(bit & 31))
 
 
-@njit(nogil=True, cache=True)
+@part
 def _encrypt_all(counters: U64, key: Key, words: U32) -> None:
     for j in range(counters.size):
         c0, c1, c2, c3 = encrypt(counters[j], key)
