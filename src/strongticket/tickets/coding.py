@@ -11,7 +11,8 @@ from strongticket.tickets.symbols import Bits, Symbols, width_of
 
 Piece = bytes | memoryview
 
-_CHUNK = 1 << 20
+# Deflated at a time: while zlib makes a piece, Python may hold it twice.
+_CHUNK = 1 << 18
 # To try out a large mask, every eighth piece of this size is deflated; zlib uses a separate table for about as many.
 _TRIED_PIECE, _TRIED_EVERY = 1 << 14, 8
 # For larger alphabets the table of frequencies may cost more than it saves.
