@@ -201,6 +201,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(bert: Path, tmp_path: Path, mo
     other.write_text("mine")
     cases = [
         (tmp_path / "nowhere", "x.ticket", "cannot be loaded"),
+        (bert / "config.json", "x.ticket", f"is a file; a pretrained model is a folder, such as {bert}."),
         (unknown, "x.ticket", "unknown family 'nemotron'; `strongticket construct --model "),
         (save(broken, tmp_path / "broken"), "x.ticket", "layer 1's value.weight must be finite; entry (2, 3) is inf"),
         (bert, "missing/x.ticket", f"missing/x.ticket cannot be written: there is no folder {tmp_path / 'missing'}."),

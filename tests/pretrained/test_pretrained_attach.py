@@ -167,3 +167,9 @@ def test_what_attach_gives_can_be_copied_pickled_and_moved(mode: Mode) -> None:
 
 def test_attach_is_public() -> None:
     assert strongticket.attach is attach
+
+
+def test_build_names_attach() -> None:
+    ticket = construct_pretrained(small("bert"), items=4)
+    with pytest.raises(StrongTicketError, match=r"parts of a pretrained model: load it and call attach\(model, ticket\)"):
+        ticket.build()

@@ -15,7 +15,7 @@ from strongticket.pretrained.parts import Behind, Given, Input, Norm, Part, Relu
 What = Literal["attention", "attention+mlp"]
 Parts = Literal["merged", "linear"]
 # What a model reads. "encoder" and "causal" models read text; the latter predict the next token.
-Kind = Literal["encoder", "causal", "image", "text and text", "text and image", "audio and text", "vectors"]
+Kind = Literal["encoder", "causal", "image", "two texts", "text and image", "audio and text", "vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _t5(config: Any) -> Family:
 
     sides = ("encoder", "decoder") if config.is_encoder_decoder else ("encoder",)
     layers = {f"{side}.block": layer(side, side == "decoder") for side in sides}
-    return Family(layers, kind="text and text", ends=[f"{side}.final_layer_norm" for side in sides])
+    return Family(layers, kind="two texts", ends=[f"{side}.final_layer_norm" for side in sides])
 
 
 def _t5_heads(at: str, **more: Any) -> Heads:
@@ -263,11 +263,11 @@ def _bart(config: Any) -> Family:
         return [attention, *([cross] if across else []), *mlp("fc1", "fc2", norm)]
 
     layers = {"encoder.layers": layer("encoder", False), "decoder.layers": layer("decoder", True)}
-    return Family(layers, kind="text and text", ends=("", ""))
+    return Family(layers, kind="two texts", ends=("", ""))
 
 
 def _mbart(config: Any) -> Family:
-    return replace(_whisper(config), kind="text and text")
+    return replace(_whisper(config), kind="two texts")
 
 
 def _whisper(config: Any) -> Family:

@@ -50,6 +50,8 @@ def load_model(name: str, parts: Parts = "merged") -> nn.Module:
 
 def load_config(name: str) -> Any:
     """Load a model's configuration; refuse models with their own code or quantised numbers."""
+    if Path(name).is_file():
+        raise StrongTicketError(f"{name} is a file; a pretrained model is a folder, such as {Path(name).parent}.")
     transformers = _transformers()
     with _one_line(name), _quiet(transformers):
         try:

@@ -50,6 +50,8 @@ def build(
             f"the ticket was found in a {ticket.architecture.get('class')!s:.80}; create one as for the "
             "search and call load_ticket(model, ticket)."
         )
+    if family == "pretrained":
+        raise StrongTicketError("the ticket has parts of a pretrained model: load it and call attach(model, ticket).")
     if not isinstance(family, str) or family not in _BUILDERS:
         raise StrongTicketError(
             f"this release can build {', '.join(_BUILDERS)}; the ticket's family is {family!r}. "
