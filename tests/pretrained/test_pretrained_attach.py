@@ -171,5 +171,7 @@ def test_attach_is_public() -> None:
 
 def test_build_names_attach() -> None:
     ticket = construct_pretrained(small("bert"), items=4)
-    with pytest.raises(StrongTicketError, match=r"parts of a pretrained model: load it and call attach\(model, ticket\)"):
+    with pytest.raises(
+        StrongTicketError, match=r"parts of a pretrained model: load it and call attach\(model, ticket\)"
+    ):
         ticket.build()
