@@ -270,6 +270,14 @@ def test_tokens_are_embedded_by_the_model() -> None:
     torch.testing.assert_close(one, found.errors[0], rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 3"])
+def test_one_sequence_needs_no_axis_of_sequences(name: str) -> None:
+    ticket, model = made(name)
+    found = st.certify(ticket, model, vectors(2)).errors
+    torch.testing.assert_close(st.certify(ticket, model, vectors(2)[0]).errors, found[0], rtol=1e-6, atol=0)
+    assert torch.equal(st.certify(ticket, model, vectors(2)[:, None]).errors, found[:, None])
+
+
 @pytest.mark.parametrize(
     ("name", "unproved"),
     [

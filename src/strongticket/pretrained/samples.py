@@ -113,7 +113,9 @@ def run(target: Target, inputs: Mapping[str, Tensor]) -> Run:
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Layer) -> Any:
         if kwargs.get("position_embeddings") is not None:
-            rotary[layer.name] = kwargs["position_embeddings"]
+            # Without padding all sequences have the same positions; samples may have any axes before the tokens'.
+            cos, sin = kwargs["position_embeddings"]
+            rotary[layer.name] = cos[0], sin[0]
         if layer.index:
             return None
         side, name = side_of[layer.layers], "hidden_states"
