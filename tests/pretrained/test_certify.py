@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -268,6 +269,19 @@ def test_tokens_are_embedded_by_the_model() -> None:
     assert found.target_sha256 == ticket.certificate.target_sha256
     one = st.certify(ticket, model, read[0]).errors
     torch.testing.assert_close(one, found.errors[0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [*(("Llama", scale) for scale in (1e19, 1e300, 1e-310)), *((name, 1e300) for name in ("T5", "GPT-2", "BERT"))],
+)
+def test_samples_that_the_model_cannot_compute_with_are_refused(name: str, scale: float) -> None:
+    ticket, model = made(name)
+    samples = samples_of(name) | {SIDES.get(name, ("",))[0]: torch.full((2, 5, 16), scale, dtype=torch.float64)}
+    samples = {side: x[:2] for side, x in samples.items()}
+    told = re.escape(f"the samples' entries, up to {scale:.3g}, overflow or vanish in the model's own float32, so")
+    with pytest.raises(ValueError, match=told):
+        st.certify(ticket, model, plain(samples))
 
 
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 3"])
