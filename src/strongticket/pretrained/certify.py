@@ -123,7 +123,7 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) 
         radius=radius,
         errors=last.target.error,
         by_block=tuple(by_layer.values()),
-        output_norm=float(row_norms(last.target.centre).max()),
+        output_norm=constructed.longest(last.target.centre),
         target_sha256=target.sha256(),
     )
 
