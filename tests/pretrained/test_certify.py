@@ -421,7 +421,7 @@ def test_samples_for_both_sides_are_tokens_or_vectors() -> None:
     ticket, model = made("CLIP")
     found = st.certify(ticket, model, {"text_model": texts["encoder"]})
     assert found.errors.shape == (2, 4)
-    one_named = "samples for this clip need an array named as exactly one of text_model and vision_model .*; got"
+    one_named = "samples for this clip need exactly one of text_model and vision_model .*; got"
     with pytest.raises(ValueError, match=f"{one_named} text_model, vision_model"):
         st.certify(ticket, model, {"text_model": texts["encoder"], "vision_model": vectors(2)})
     with pytest.raises(ValueError, match=r"samples have 600 tokens; this clip's text_model takes at most \d+\."):
@@ -452,7 +452,14 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     both_sides = ("--target", tmp_path / "t5", "--samples", tmp_path / "texts.safetensors", "--json")
     told = json.loads(run("verify", tmp_path / "t5.ticket", *both_sides).stdout)
     assert told["samples"]["error"] == pytest.approx(st.certify(t5, translator, texts).error)
-    refused = run(*verify, tmp_path / "long.npy")
-    assert refused.returncode == 1
-    assert "samples have 600 tokens; this bert takes at most 512" in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
+    np.save(tmp_path / "floats.npy", np.ones((3, 7), dtype=np.float32))
+    np.save(tmp_path / "beyond.npy", np.array([[2**63 + 5]], dtype=np.uint64))
+    for file, message in (
+        ("long.npy", "samples have 600 tokens; this bert takes at most 512"),
+        ("floats.npy", "got (3, 7); tokens must be integers; these are float32."),
+        ("beyond.npy", f"samples must be tokens from 0 to {VOCABULARY - 1}; got 9223372036854775813."),
+    ):
+        refused = run(*verify, tmp_path / file)
+        assert refused.returncode == 1
+        assert message in refused.stderr
+        assert len(refused.stderr.strip().splitlines()) == 1

@@ -41,5 +41,5 @@ def load_samples(path: Path) -> Tensor | dict[str, Tensor]:
         raise StrongTicketError(f"{path}: {_SAMPLES}.") from error
     if array.dtype.kind not in "iuf":
         raise StrongTicketError(f"{path}: {_SAMPLES}; tokens must be integers; these are {array.dtype.name}.")
-    # Integers stay integers: they may be tokens.
-    return torch.from_numpy(array.astype(np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")))
+    # Integers stay integers: they may be tokens. Of floats torch has none longer than float64.
+    return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))

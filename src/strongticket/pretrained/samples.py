@@ -53,7 +53,7 @@ def as_inputs(target: Target, samples: Samples) -> dict[str, Tensor]:
     # An encoder and a decoder are followed together, but of two towers only one.
     needed = [names] if _is_joined(target) else [[name] for name in names]
     if not isinstance(samples, Mapping) or {*samples} not in [{*each} for each in needed]:
-        need = "two arrays, named" if len(needed) == 1 else "an array named as exactly one of"
+        need = "two arrays, named" if len(needed) == 1 else "exactly one of"
         got = ", ".join(map(str, samples)) or "none" if isinstance(samples, Mapping) else "one array"
         raise ValueError(
             f"samples for this {target.model_type} need {need} {' and '.join(names)} (a dict in Python, a .safetensors "
