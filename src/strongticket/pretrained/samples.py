@@ -71,20 +71,14 @@ def _as_rows(target: Target, side: str, samples: Array) -> Tensor:
     """Check samples of one side: tokens (sequences, T), or vectors (..., T, d)."""
     values = samples if isinstance(samples, Tensor) else np.asarray(samples)
     dtype = str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else values.dtype.name
-    tokens = dtype.startswith(("int", "uint"))
     config = next(layer.config for layer, _ in target.parts.values() if layer.layers == sides(target)[side])
     whose = f"this {target.model_type}" + (f"'s {side}" if side else "")
     arguments = inspect.signature(target.backbone.get_submodule(side).forward).parameters
-    if tokens:
-        # NumPy compares all of its integers; beyond int64 torch would change them.
-        ids = values.cpu().numpy() if isinstance(values, Tensor) else values
+    if dtype.startswith(("int", "uint")):
         if "input_ids" not in arguments:
             raise ValueError(f"samples must be vectors: {whose} has no tokens; got integers.")
-        if not ids.size or not ids.ndim:
-            raise ValueError(f"samples must have at least one token; their shape is {ids.shape}.")
-        if len(wrong := ids[(ids < 0) | (ids >= config.vocab_size)]):
-            raise ValueError(f"samples must be tokens from 0 to {config.vocab_size - 1}; got {wrong[0]}.")
-        rows = torch.from_numpy(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
+        rows = _as_tokens(values, config.vocab_size)
+        length = rows.shape[1]
     else:
         given = torch.as_tensor(values) if dtype == "bool" else as_tensor("samples", values)
         width, shape = config.hidden_size, tuple(given.shape)
@@ -96,11 +90,22 @@ def _as_rows(target: Target, side: str, samples: Array) -> Tensor:
         if "pixel_values" in arguments and len(shape) > 3:
             raise ValueError(f"samples are patch vectors (sequences, patches, {width}), not pixels; got {shape}.")
         rows = as_samples(given, width)
-    length = rows.shape[1 if tokens else -2]
+        length = shape[-2]
     longest = target.most_tokens() if target.family.positions.startswith(side) else None
     if longest is not None and length > longest:
         raise ValueError(f"samples have {length} tokens; {whose} takes at most {longest}.")
     return rows
+
+
+def _as_tokens(values: Array, vocabulary: int) -> Tensor:
+    """Check tokens (..., T), and list their sequences."""
+    # NumPy compares all of its integers; beyond int64 torch would change them.
+    ids = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if not ids.size or not ids.ndim:
+        raise ValueError(f"samples must have at least one token; their shape is {ids.shape}.")
+    if len(wrong := ids[(ids < 0) | (ids >= vocabulary)]):
+        raise ValueError(f"samples must be tokens from 0 to {vocabulary - 1}; got {wrong[0]}.")
+    return torch.from_numpy(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
 
 
 class Run(NamedTuple):
