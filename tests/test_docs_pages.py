@@ -56,7 +56,7 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
     words = shlex.split(line.partition("  #")[0])
     # Files that a command wants to exist, do.
     for word in words:
-        if word.endswith((".ticket", ".safetensors", ".txt")):
+        if word.endswith((".ticket", ".safetensors", ".npy", ".txt")):
             Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
         elif word in ("results", "out/fig4", "FOLDER") or word.startswith("$"):

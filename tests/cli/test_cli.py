@@ -273,6 +273,9 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "nan.npy", np.array([[0.0, np.nan]]))
     np.save(tmp_path / "words.npy", np.array(["a", "b"]))
     np.save(tmp_path / "complex.npy", np.array([[0.6, 0.8j]]))
+    for name in ("bool", "M8[s]", "m8[s]"):
+        np.save(tmp_path / f"{name[:2]}.npy", np.zeros((2, 2), dtype=name))
+    (tmp_path / "broken.safetensors").write_bytes(b"broken")
     save_file({"x": samples, "y": samples + 1}, tmp_path / "two.safetensors")
     save_file({"x": samples.to(torch.complex64)}, tmp_path / "complex.safetensors")
     (tmp_path / "text.npy").write_text("0.6 0.8")
@@ -284,14 +287,22 @@ def test_verify_bounds_the_error_on_samples(run: Run, tmp_path: Path) -> None:
         (("text.npy",), 1, "samples must be a .npy file of numbers"),
         (("complex.npy",), 1, "samples must be a .npy file of numbers"),
         (("complex.safetensors",), 1, "samples must be real numbers; got torch.complex64."),
+        (("bo.npy",), 1, "a .npy file of numbers, or a .safetensors file; tokens must be integers; these are bool."),
+        (("M8.npy",), 1, "tokens must be integers; these are datetime64[s]."),
+        (("m8.npy",), 1, "tokens must be integers; these are timedelta64[s]."),
+        (("broken.safetensors",), 1, "Save one with safetensors.torch.save_file({'samples': samples}, 'samples.saf"),
         (("pipe.npy",), 1, "not a regular file: "),
-        (("two.safetensors",), 1, "samples must be one tensor; got 2 by name."),
-        (("x.npy", "--radius", -1), 1, "radius must be a finite number of at least 0; got -1.0."),
+        (("two.safetensors",), 1, "samples must be one tensor; got 2: x, y."),
+        (("x.npy", "--radius", "inf"), 2, "--radius must be finite; got inf."),
     ):
         done = run(*verify, tmp_path / arguments[0], *arguments[1:])
         assert (done.returncode, done.stdout) == (code, "")
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+    for radius in (-1, "nan"):
+        refused = run(*verify, tmp_path / "x.npy", "--radius", radius)
+        assert refused.returncode == 2
+        assert refused.stderr.endswith("'--radius': It must be at least 0.\n")
     assert "--samples is for --target" in run("verify", path, "--samples", tmp_path / "x.npy").stderr
     assert "--radius is for --samples" in run("verify", path, "--target", tmp_path, "--radius", 1).stderr
 

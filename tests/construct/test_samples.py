@@ -383,6 +383,8 @@ def test_words_for_people() -> None:
     told = str(st.certify(ticket, target, samples[:1], radius=0.5))
     assert told.startswith("output error at most ")
     assert " for each of these 8 inputs, each moved by at most 0.5; the target's outputs have norms up to " in told
+    assert told.endswith(", so the bound says nothing useful at this radius")
+    assert "useful" not in str(st.certify(ticket, target, samples[:1]))
     assert " for this input; the target's" in str(st.certify(ticket, target, samples[:1, :1]))
 
 
@@ -406,7 +408,9 @@ def test_sequences_are_certified_one_by_one() -> None:
 
 def test_where_all_is_zero() -> None:
     target, ticket, samples = four_blocks()
-    assert st.certify(ticket, target, 0 * samples[:1]).error < 1e-290
+    found = st.certify(ticket, target, 0 * samples[:1])
+    assert found.error < 1e-290
+    assert str(found).endswith("the target's outputs have norms up to 0")
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -271,6 +272,27 @@ def test_tokens_are_embedded_by_the_model() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "scale"),
+    [*(("Llama", scale) for scale in (1e19, 1e300, 1e-310)), *((name, 1e300) for name in ("T5", "GPT-2", "BERT"))],
+)
+def test_samples_that_the_model_cannot_compute_with_are_refused(name: str, scale: float) -> None:
+    ticket, model = made(name)
+    samples = samples_of(name) | {SIDES.get(name, ("",))[0]: torch.full((2, 5, 16), scale, dtype=torch.float64)}
+    samples = {side: x[:2] for side, x in samples.items()}
+    told = re.escape(f"the samples' entries, up to {scale:.3g}, overflow or vanish in the model's own float32, so")
+    with pytest.raises(ValueError, match=told):
+        st.certify(ticket, model, plain(samples))
+
+
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "Gemma 3"])
+def test_one_sequence_needs_no_axis_of_sequences(name: str) -> None:
+    ticket, model = made(name)
+    found = st.certify(ticket, model, vectors(2)).errors
+    torch.testing.assert_close(st.certify(ticket, model, vectors(2)[0]).errors, found[0], rtol=1e-6, atol=0)
+    assert torch.equal(st.certify(ticket, model, vectors(2)[:, None]).errors, found[:, None])
+
+
+@pytest.mark.parametrize(
     ("name", "unproved"),
     [
         ("ModernBERT", "a first layer without a norm"),
@@ -338,7 +360,16 @@ def test_bad_samples_are_refused_in_one_line() -> None:
         ({"samples": np.empty((0, 3, 16))}, "samples must be .* with at least one input"),
         ({"samples": vectors().to(torch.complex128)}, "samples must be real numbers; got torch.complex128"),
         ({"samples": [["a"]]}, "samples must be a tensor, an array or a list of numbers"),
-        ({"samples": {"encoder": vectors(), "decoder": vectors()}}, "samples must be one tensor; got 2 by name"),
+        (
+            {"samples": {"encoder": vectors(), "decoder": vectors()}},
+            "samples must be one tensor; got 2: encoder, decoder",
+        ),
+        ({"samples": {}}, "samples must be one tensor; got none"),
+        ({"samples": torch.ones(3, 7, 16).bool()}, "samples must be real numbers; got torch.bool"),
+        ({"samples": np.ones((3, 7), dtype=bool)}, r"got \(3, 7\); tokens must be integers; these are bool"),
+        ({"samples": np.ones((3, 7), dtype=np.float32)}, r"got \(3, 7\); tokens must be integers; these are float32"),
+        ({"samples": np.ones((3, 7, 16), dtype="M8[s]")}, "samples must be a tensor, an array or a list of numbers"),
+        ({"samples": np.array([[2**63 + 5]], dtype=np.uint64)}, "samples must be tokens .*; got 9223372036854775813"),
         ({"radius": -1.0}, "radius must be a finite number of at least 0; got -1"),
         ({"attends": torch.ones(5, 5).bool()}, "attends is not for pretrained models"),
         ({"target": [[1.0]]}, "the ticket is for a pretrained model; pass it or its folder, not a list"),
@@ -371,10 +402,12 @@ def test_samples_for_both_sides_are_tokens_or_vectors() -> None:
     torch.testing.assert_close(other.errors[0], found.errors[0], rtol=1e-6, atol=0)
     assert not torch.isclose(other.errors[1, 2], found.errors[1, 2], rtol=1e-3)
     torch.testing.assert_close(other.errors[1, :2], found.errors[1, :2], rtol=1e-6, atol=0)
+    both_named = r"need two arrays, named encoder and decoder \(a dict in Python, .* these names on the command line\)"
     refused: list[tuple[Any, str]] = [
-        (sound, "samples of this whisper must be a dict of those of encoder and decoder; got no dict"),
-        ({"encoder": sound}, "must be a dict of those of encoder and decoder; got those of encoder"),
-        ({"encoder": sound, "decoder": [[1]]}, "samples must be as many for each side; got 2, 1"),
+        (sound, f"samples for this whisper {both_named}; got one array\\."),
+        ({"encoder": sound}, f"samples for this whisper {both_named}; got encoder\\."),
+        ({}, f"samples for this whisper {both_named}; got none\\."),
+        ({"encoder": sound, "decoder": [[1]]}, "encoder and decoder need the same number of sequences; got 2 and 1"),
         (
             {"encoder": [[1], [2]], "decoder": [[1], [2]]},
             "samples must be vectors: this whisper's encoder has no tokens",
@@ -388,11 +421,13 @@ def test_samples_for_both_sides_are_tokens_or_vectors() -> None:
     ticket, model = made("CLIP")
     found = st.certify(ticket, model, {"text_model": texts["encoder"]})
     assert found.errors.shape == (2, 4)
-    joined = "samples of this clip must be a dict of those of text_model or vision_model; got those of"
-    with pytest.raises(ValueError, match=f"{joined} text_model, vision_model"):
+    one_named = "samples for this clip need exactly one of text_model and vision_model .*; got"
+    with pytest.raises(ValueError, match=f"{one_named} text_model, vision_model"):
         st.certify(ticket, model, {"text_model": texts["encoder"], "vision_model": vectors(2)})
-    with pytest.raises(ValueError, match=r"this clip cannot read these samples .*max_position_embeddings"):
+    with pytest.raises(ValueError, match=r"samples have 600 tokens; this clip's text_model takes at most \d+\."):
         st.certify(ticket, model, {"text_model": torch.ones(1, 600).long()})
+    with pytest.raises(ValueError, match=r"samples are patch vectors \(sequences, patches, 16\), not pixels; got"):
+        st.certify(ticket, model, {"vision_model": torch.ones(2, 3, 16, 16)})
 
 
 def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
@@ -417,7 +452,14 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     both_sides = ("--target", tmp_path / "t5", "--samples", tmp_path / "texts.safetensors", "--json")
     told = json.loads(run("verify", tmp_path / "t5.ticket", *both_sides).stdout)
     assert told["samples"]["error"] == pytest.approx(st.certify(t5, translator, texts).error)
-    refused = run(*verify, tmp_path / "long.npy")
-    assert refused.returncode == 1
-    assert "samples have 600 tokens; this bert takes at most 512" in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
+    np.save(tmp_path / "floats.npy", np.ones((3, 7), dtype=np.float32))
+    np.save(tmp_path / "beyond.npy", np.array([[2**63 + 5]], dtype=np.uint64))
+    for file, message in (
+        ("long.npy", "samples have 600 tokens; this bert takes at most 512"),
+        ("floats.npy", "got (3, 7); tokens must be integers; these are float32."),
+        ("beyond.npy", f"samples must be tokens from 0 to {VOCABULARY - 1}; got 9223372036854775813."),
+    ):
+        refused = run(*verify, tmp_path / file)
+        assert refused.returncode == 1
+        assert message in refused.stderr
+        assert len(refused.stderr.strip().splitlines()) == 1

@@ -1,5 +1,6 @@
 """The command line: the list of commands, and those that inspect one ticket."""
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from strongticket.cli.options import AsJson, Families, TicketFile, load_families
 from strongticket.cli.report import report
 from strongticket.cli.reproduce import reproduce
 from strongticket.cli.search import SearchCommand, search
-from strongticket.cli.terminal import console, echo, print_json, print_parts, say_error, tell, write
+from strongticket.cli.terminal import bad_usage, console, echo, print_json, print_parts, say_error, tell, write
 from strongticket.errors import StrongTicketError
 
 INTERRUPTED = 130  # the exit code of shells for Ctrl-C
@@ -112,9 +113,14 @@ def verify(
     ] = None,
     samples: Annotated[
         Path | None,
-        option("Inputs to bound the error on, or tokens: .npy, or .safetensors.", exists=True, dir_okay=False),
+        option(
+            "Tokens or vectors to bound the error on: .npy, or .safetensors with one tensor per name the model needs "
+            "(encoder and decoder; text_model or vision_model).",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
-    radius: Annotated[float | None, option("How far each token of the samples may move.", shown="0")] = None,
+    radius: Annotated[float | None, option("How far each token of the samples may move.", min=0, shown="0")] = None,
     families: Families = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,6 +133,8 @@ def verify(
     unused = [option for option, value in (("--families", families), ("--samples", samples)) if value is not None]
     refuse_unused(unused if target is None else [], "--target, which is not given")
     refuse_unused(["--radius"] if radius is not None and samples is None else [], "--samples, which is not given")
+    if radius == math.inf:
+        bad_usage("--radius must be finite; got inf.")
     from strongticket.construct.target import load_samples
     from strongticket.pretrained.certify import certify
     from strongticket.pretrained.verify import target_failures

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from strongticket.bounds.certificate import (
@@ -55,9 +56,10 @@ class PrunedBlock(NamedTuple):
 
 
 def as_samples(samples: Array, width: int) -> Tensor:
-    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN, infinity and complex numbers."""
+    """Convert inputs (..., width) to float64 on the CPU; refuse none, NaN, infinity, and other numbers."""
     given = as_tensor("samples", samples)
-    if given.is_complex():  # converted, only their real parts would be left
+    # Converted, only the real parts of complex numbers would be left, and truth values would become numbers.
+    if given.is_complex() or given.dtype == torch.bool:
         raise ValueError(f"samples must be real numbers; got {given.dtype}.")
     inputs = given.detach().double()
     if not inputs.numel() or inputs.shape[-1:] != (width,):

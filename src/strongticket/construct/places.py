@@ -182,7 +182,10 @@ def through_norm(place: Place, weight: Tensor, bias: Tensor | None, eps: float, 
         slope = 1 / (shortest.square() / d * (1 - 2.0**-50) + eps * (1 - 2.0**-50)).sqrt()
         return up(size * torch.minimum(distance * slope, torch.full_like(distance, 2 * math.sqrt(d))))
 
-    centre = y / (y.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight + added
+    square = y.square().mean(dim=-1, keepdim=True)
+    # Overflown, it would turn long vectors into zeros.
+    square = square.masked_fill(square.isinf(), math.nan)
+    centre = y / (square + eps).sqrt() * weight + added
     rounding = (d + 16) * UNIT_ROUNDOFF * (size * math.sqrt(d) + row_norms(added))
     return Place(centre, up(moved(radius, radius) + rounding), moved(place.error, radius + place.error))
 

@@ -55,9 +55,10 @@ class SampleCertificate:
         moved = f", each moved by at most {self.radius:g}" if self.radius else ""
         error, count = up_digits(self.error, 3), self.errors.numel()
         inputs = f"each of these {count:,} inputs" if count > 1 else "this input"
+        useless = ", so the bound says nothing useful at this radius" if 0 < self.output_norm < self.error else ""
         return (
             f"output error at most {error:g} for {inputs}{moved}; "
-            f"the target's outputs have norms up to {self.output_norm:.3g}"
+            f"the target's outputs have norms up to {self.output_norm:.3g}{useless}"
         )
 
     def __repr__(self) -> str:
@@ -105,7 +106,7 @@ def certify(
         radius=r,
         errors=places[-1].error,
         by_block=by_block,
-        output_norm=float(row_norms(places[-1].centre).max()),
+        output_norm=longest(places[-1].centre),
         target_sha256=digest_of_tensors(tensors),
     )
 
@@ -116,6 +117,11 @@ def as_radius(radius: float) -> float:
     if not 0 <= r < math.inf:
         raise ValueError(f"radius must be a finite number of at least 0; got {radius!r:.40}.")
     return r
+
+
+def longest(outputs: Tensor) -> float:
+    """Return the largest norm, rounded up; zeros stay zeros."""
+    return float(row_norms(outputs).max()) if outputs.any() else 0.0
 
 
 def _places(place: Place, found: Examined, attends: Tensor | None) -> Iterator[Place]:

@@ -11,10 +11,12 @@ from strongticket.ops.arrays import load_npy
 
 _WEIGHTS = "model.safetensors"
 _SAVE = "safetensors.torch.save_file(model.state_dict(), 'target.safetensors')"
+_SAVE_SAMPLES = "safetensors.torch.save_file({'samples': samples}, 'samples.safetensors')"
+_SAMPLES = "samples must be a .npy file of numbers, or a .safetensors file"
 
 
-def load_target(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file, or the `model.safetensors` of a Hugging Face model folder."""
+def load_target(path: Path, save: str = _SAVE) -> dict[str, Tensor]:
+    """Read a safetensors file, or the `model.safetensors` of a Hugging Face model folder; `save` is advice."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -26,18 +28,18 @@ def load_target(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except SafetensorError as error:
-        raise StrongTicketError(f"{file}: not a safetensors file ({error}). Save one with {_SAVE}.") from error
+        raise StrongTicketError(f"{file}: not a safetensors file ({error}). Save one with {save}.") from error
 
 
 def load_samples(path: Path) -> Tensor | dict[str, Tensor]:
     """Read inputs from a `.npy` file, or inputs by name from a safetensors file."""
     if path.suffix == ".safetensors":
-        return load_target(path)
+        return load_target(path, _SAVE_SAMPLES)
     try:
         array = load_npy(path)
-        if np.iscomplexobj(array):
-            raise TypeError
-        # Integers stay integers: they may be tokens.
-        return torch.from_numpy(np.asarray(array, dtype=np.int64 if array.dtype.kind in "iu" else np.float64))
-    except (ValueError, TypeError) as error:
-        raise StrongTicketError(f"{path}: samples must be a .npy file of numbers, or a .safetensors file.") from error
+    except ValueError as error:
+        raise StrongTicketError(f"{path}: {_SAMPLES}.") from error
+    if array.dtype.kind not in "iuf":
+        raise StrongTicketError(f"{path}: {_SAMPLES}; tokens must be integers; these are {array.dtype.name}.")
+    # Integers stay integers: they may be tokens. Of floats torch has none longer than float64.
+    return torch.from_numpy(array.astype(np.float64 if array.itemsize > 8 else array.dtype.newbyteorder("=")))

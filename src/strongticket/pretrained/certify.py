@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple
 
@@ -111,6 +111,7 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) 
     ):
         same = place.centre.shape == seen.shape
         if not same or not (place.centre - seen).abs().max() <= _ROUNDING * seen.abs().max():
+            _check_size(given.read.values())
             raise StrongTicketError(
                 f"following {name} by its family's parts does not give its outputs, so this {target.model_type} cannot "
                 "be certified for samples: it computes something that the family does not describe."
@@ -122,9 +123,20 @@ def _certify(ticket: Ticket, model: nn.Module, samples: Samples, radius: float) 
         radius=radius,
         errors=last.target.error,
         by_block=tuple(by_layer.values()),
-        output_norm=float(row_norms(last.target.centre).max()),
+        output_norm=constructed.longest(last.target.centre),
         target_sha256=target.sha256(),
     )
+
+
+def _check_size(samples: Iterable[Tensor]) -> None:
+    """Refuse samples whose squares exceed float32, or which it cannot tell from zero."""
+    for rows in samples:
+        size, limits = rows.abs().max(), torch.finfo(torch.float32)
+        if row_norms(rows).max() > math.sqrt(limits.max) or 0 < size < limits.tiny:
+            raise ValueError(
+                f"the samples' entries, up to {size:.3g}, overflow or vanish in the model's own float32, "
+                "so nothing can be certified for them."
+            )
 
 
 def check_family(target: Target) -> None:

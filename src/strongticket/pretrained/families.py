@@ -246,10 +246,11 @@ def _clip(config: Any) -> Family:
     if hasattr(config, "text_config"):
         layers = {"text_model.encoder.layers": text, "vision_model.encoder.layers": vision}
         inside = [f"{tower}_model.{end}" if end else "" for tower, end in zip(("text", "vision"), ends, strict=True)]
-        return Family(layers, kind="text and image", ends=inside)
+        positions = "text_model.embeddings.position_embedding"
+        return Family(layers, kind="text and image", positions=positions, ends=inside)
     if hasattr(config, "patch_size"):
         return Family({"encoder.layers": vision}, kind="image", ends=ends[1])
-    return Family({"encoder.layers": text}, ends=ends[0])
+    return Family({"encoder.layers": text}, positions="embeddings.position_embedding", ends=ends[0])
 
 
 def _bart(config: Any) -> Family:

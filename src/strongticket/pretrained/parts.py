@@ -41,7 +41,7 @@ Network = Literal["target", "source"]
 INIT: Init = "theory"
 # From a place before a branch to the one after it, in the target or in the source.
 Through = Callable[[Place, Network], Place]
-# Cosines and sines that turn queries and keys, (1, T, head size).
+# Cosines and sines that turn queries and keys, (T, head size).
 Rotary = tuple[Tensor, Tensor]
 
 # Functions that never exceed their argument in absolute value, so that a bound on the norm still holds.

@@ -34,7 +34,8 @@ def unnamed(samples: Samples) -> Array:
     if not isinstance(samples, Mapping):
         return samples
     if len(samples) != 1:
-        raise ValueError(f"samples must be one tensor; got {len(samples)} by name.")
+        got = f"{len(samples)}: {', '.join(map(str, samples))}" if samples else "none"
+        raise ValueError(f"samples must be one tensor; got {got}.")
     return next(iter(samples.values()))
 
 
@@ -52,45 +53,59 @@ def as_inputs(target: Target, samples: Samples) -> dict[str, Tensor]:
     # An encoder and a decoder are followed together, but of two towers only one.
     needed = [names] if _is_joined(target) else [[name] for name in names]
     if not isinstance(samples, Mapping) or {*samples} not in [{*each} for each in needed]:
-        got = f"those of {', '.join(map(str, samples))}" if isinstance(samples, Mapping) else "no dict"
-        dicts = " or ".join(" and ".join(each) for each in needed)
-        raise ValueError(f"samples of this {target.model_type} must be a dict of those of {dicts}; got {got}.")
+        need = "two arrays, named" if len(needed) == 1 else "exactly one of"
+        got = ", ".join(map(str, samples)) or "none" if isinstance(samples, Mapping) else "one array"
+        raise ValueError(
+            f"samples for this {target.model_type} need {need} {' and '.join(names)} (a dict in Python, a .safetensors "
+            f"file with {'these names' if len(needed) == 1 else 'this name'} on the command line); got {got}."
+        )
     rows = {name: _as_rows(target, name, samples[name]) for name in names if name in samples}
     rows = {name: x if _are_tokens(x) else x.reshape(-1, *x.shape[-2:]) for name, x in rows.items()}
     if len({len(x) for x in rows.values()}) > 1:
-        raise ValueError(f"samples must be as many for each side; got {', '.join(f'{len(x)}' for x in rows.values())}.")
+        got = " and ".join(str(len(x)) for x in rows.values())
+        raise ValueError(f"{' and '.join(names)} need the same number of sequences; got {got}.")
     return rows
 
 
 def _as_rows(target: Target, side: str, samples: Array) -> Tensor:
     """Check samples of one side: tokens (sequences, T), or vectors (..., T, d)."""
     values = samples if isinstance(samples, Tensor) else np.asarray(samples)
-    if isinstance(values, Tensor):
-        tokens = not (values.is_floating_point() or values.is_complex())
-    else:
-        tokens = values.dtype.kind in "iu"
+    dtype = str(values.dtype).removeprefix("torch.") if isinstance(values, Tensor) else values.dtype.name
     config = next(layer.config for layer, _ in target.parts.values() if layer.layers == sides(target)[side])
     whose = f"this {target.model_type}" + (f"'s {side}" if side else "")
-    if tokens:
-        ids = torch.as_tensor(values).long().cpu()
-        if "input_ids" not in inspect.signature(target.backbone.get_submodule(side).forward).parameters:
+    arguments = inspect.signature(target.backbone.get_submodule(side).forward).parameters
+    if dtype.startswith(("int", "uint")):
+        if "input_ids" not in arguments:
             raise ValueError(f"samples must be vectors: {whose} has no tokens; got integers.")
-        if not ids.numel() or not ids.dim():
-            raise ValueError(f"samples must have at least one token; their shape is {tuple(ids.shape)}.")
-        if len(wrong := ids[(ids < 0) | (ids >= config.vocab_size)]):
-            raise ValueError(f"samples must be tokens from 0 to {config.vocab_size - 1}; got {wrong[0].item()}.")
-        rows = ids.view(-1, ids.shape[-1])
+        rows = _as_tokens(values, config.vocab_size)
+        length = rows.shape[1]
     else:
-        width, shape = config.hidden_size, tuple(as_tensor("samples", values).shape)
+        given = torch.as_tensor(values) if dtype == "bool" else as_tensor("samples", values)
+        width, shape = config.hidden_size, tuple(given.shape)
         if len(shape) < 2 or shape[-1] != width:
+            advice = f"; tokens must be integers; these are {dtype}" if "input_ids" in arguments else ""
             raise ValueError(
-                f"samples must be what the first layer of {whose} reads, (..., tokens, {width}); got {shape}."
+                f"samples must be what the first layer of {whose} reads, (..., tokens, {width}); got {shape}{advice}."
             )
-        rows = as_samples(values, width)
-    length, longest = rows.shape[1 if tokens else -2], target.most_tokens()
+        if "pixel_values" in arguments and len(shape) > 3:
+            raise ValueError(f"samples are patch vectors (sequences, patches, {width}), not pixels; got {shape}.")
+        rows = as_samples(given, width)
+        length = shape[-2]
+    longest = target.most_tokens() if target.family.positions.startswith(side) else None
     if longest is not None and length > longest:
         raise ValueError(f"samples have {length} tokens; {whose} takes at most {longest}.")
     return rows
+
+
+def _as_tokens(values: Array, vocabulary: int) -> Tensor:
+    """Check tokens (..., T), and list their sequences."""
+    # NumPy compares all of its integers; beyond int64 torch would change them.
+    ids = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if not ids.size or not ids.ndim:
+        raise ValueError(f"samples must have at least one token; their shape is {ids.shape}.")
+    if len(wrong := ids[(ids < 0) | (ids >= vocabulary)]):
+        raise ValueError(f"samples must be tokens from 0 to {vocabulary - 1}; got {wrong[0]}.")
+    return torch.from_numpy(ids.astype(np.int64).reshape(-1, ids.shape[-1]))
 
 
 class Run(NamedTuple):
@@ -113,7 +128,9 @@ def run(target: Target, inputs: Mapping[str, Tensor]) -> Run:
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: Layer) -> Any:
         if kwargs.get("position_embeddings") is not None:
-            rotary[layer.name] = kwargs["position_embeddings"]
+            # Without padding all sequences have the same positions; samples may have any axes before the tokens'.
+            cos, sin = kwargs["position_embeddings"]
+            rotary[layer.name] = cos[0], sin[0]
         if layer.index:
             return None
         side, name = side_of[layer.layers], "hidden_states"
