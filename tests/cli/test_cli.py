@@ -129,7 +129,7 @@ def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:
         "40 x 9",
         "blocks",
         "no: some dense tensors were trained",
-        "error at most 2.500e-01 for inputs of norm at most 2",
+        "output error at most 0.25 for every input of norm at most 2",
     ):
         assert fact in done.stdout
 

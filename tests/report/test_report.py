@@ -19,7 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from strongticket import BlockMask, DenseTensor, FullMask, PackedMask, RandomTensor, Ticket, construct_pretrained
+from strongticket import (
+    BlockMask,
+    Certificate,
+    DenseTensor,
+    FullMask,
+    PackedMask,
+    RandomTensor,
+    Ticket,
+    construct_pretrained,
+)
 from strongticket.charts.parts import Chart, number, share
 from strongticket.cli.main import app
 from strongticket.errors import StrongTicketError
@@ -29,6 +38,7 @@ from strongticket.experiments.statistics import fit_decay, fit_decay_in_logs
 from strongticket.pretrained.compare import compare
 from strongticket.pretrained.load import load_tokenizer
 from strongticket.report import Written, tickets, write_report
+from strongticket.report.certificates import certificate_section
 from strongticket.report.find import find
 from strongticket.report.origin import took
 from strongticket.report.records import SearchConfig
@@ -384,6 +394,31 @@ def test_numbers_that_are_no_random_weights_are_named(tickets: Path, tmp_path: P
     ):
         assert held in leads[place]
         assert strong[place] == said
+
+
+def test_a_pretrained_models_ticket_is_not_called_the_whole_network(tmp_path: Path, out: Path) -> None:
+    ticket = construct_pretrained(small("gpt2"), items=6, what="attention+mlp")
+    ticket.save(tmp_path / "model.ticket")
+    page, _ = page_of(tmp_path, out=out)
+    rest = "his is the model&#39;s attention and MLP; the rest of the model is not in the file"
+    assert re.search(rf"are kept, and \d+ numbers copied from the target\. T{rest}\.<", page)
+    assert re.search(rf"<td>strong</td><td>yes: [^<]*; t{rest}</td>", page)
+    assert "whole network" not in page
+    parts = len(ticket.certificate.details["parts"])
+    assert f"<td>each of {parts} parts by itself: output error at most " in page
+
+
+def test_a_page_claims_no_more_than_a_certificate(tmp_path: Path, out: Path) -> None:
+    certificate = Certificate(error=4.531e-07, input_norm=1.09972, target_sha256="ab" * 32)
+    Ticket(seed=0, tensors=[], certificate=certificate).save(tmp_path / "proved.ticket")
+    page, _ = page_of(tmp_path, out=out)
+    said = "output error at most 4.54\xa0×\xa010⁻⁷ for every input of norm at most 1.09, as stored"
+    assert f"<td>certificate</td><td>{said}</td>" in page
+    found = find([RESULTS / "fig4"]).results
+    (chart,) = certificate_section(found).blocks
+    drawn_at = [x for x, _ in chart.views[0].series[0].points]  # type: ignore[union-attr]
+    exact = found[0].content["widths"][0]["sources"]["certificate"]
+    assert all(x >= certified for x, certified in zip(drawn_at, exact, strict=True))
 
 
 def drawn(tensor: RandomTensor) -> Any:

@@ -97,12 +97,7 @@ def _short(value: object) -> str:
 def _certificate(certificate: Certificate | None) -> str:
     if certificate is None:
         return "none"
-    parts = certificate.details.get("parts")
-    of = f"each of {len(parts)} parts by itself: " if isinstance(parts, list) else ""
-    return (
-        f"{of}error at most {certificate.error:.3e} for inputs of norm at most {certificate.input_norm:g}, "
-        f"target {certificate.target_sha256[:16]} (as stored; verify --target checks it)"
-    )
+    return f"{certificate}, target {certificate.target_sha256[:16]} (as stored; verify --target checks it)"
 
 
 def _listing(table: Table, every: bool, width: int) -> Iterator[Part]:

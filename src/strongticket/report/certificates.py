@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from strongticket.bounds.upward import up_digits
 from strongticket.charts.parts import Chart, Section, Series, Table, View, above_zero, number, ramp_of, table_of
 from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import load_figure
@@ -12,6 +13,7 @@ from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.records import Certified, typed
 
+_DIGITS = 3  # of a number on the page; a certificate is rounded up to them
 Group = tuple[int, list[float], list[float]]  # a width, its sources' worst errors, and their certificates
 
 
@@ -63,7 +65,10 @@ def _view(name: str, groups: Sequence[Group]) -> View:
     series = [
         Series(
             name=f"n = {width}",
-            points=[(_round(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
+            points=[
+                (up_digits(c, _DIGITS), _round(w))
+                for c, w in zip(above_zero(certified), above_zero(worst), strict=True)
+            ],
             ramp=ramp_of(place, len(groups)),
             line=False,
         )
@@ -89,7 +94,7 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
         {
             "n": lambda group: str(group[0]),
             "median worst error": lambda group: number(float(np.median(group[1]))),
-            "median certificate": lambda group: number(float(np.median(group[2]))),
+            "median certificate": lambda group: number(up_digits(float(np.median(group[2])), _DIGITS)),
             "certificate / error: median": lambda group: ratio(group, np.median),
             "smallest": lambda group: ratio(group, min),
         },
@@ -98,4 +103,4 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
 
 
 def _round(value: float) -> float:
-    return float(f"{value:.3g}") if math.isfinite(value) else value
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else value

@@ -109,8 +109,17 @@ class Summary:
         if not self.ticket.strong:
             strength = self.ticket.strength
             return strength if strength.startswith("strong") else "no: some dense tensors were trained"
-        besides = self.besides_words()
-        return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+        besides, rest = self.besides_words(), self.rest_words()
+        held = f"random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+        return f"yes: {held}{rest and f'; {rest}'}"
+
+    def rest_words(self) -> str:
+        """Say what a pretrained model's ticket leaves to the model; empty for a whole network."""
+        settings = self.ticket.architecture
+        if settings.get("family") != "pretrained":
+            return ""
+        what = "attention and MLP" if settings.get("what") == "attention+mlp" else "attention"
+        return f"this is the model's {what}; the rest of the model is not in the file"
 
     def size_words(self) -> str:
         """Say how large the file is, and its share of masks, which alone grows with the network."""
