@@ -575,6 +575,18 @@ def test_a_page_of_nothing_is_a_failure(tmp_path: Path) -> None:
     assert "holds no result.json" in out.read_text()
 
 
+def test_a_page_of_nothing_does_not_replace_an_earlier_one(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("an earlier page")
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "empty"), "--out", str(out)])
+    assert done.exit_code == 1
+    said = str(done.exception)
+    assert f"{out} is left as it was." in said
+    assert "holds no result.json" in said
+    assert out.read_text() == "an earlier page"
+
+
 def test_command_line(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "report.html"
     done = CliRunner().invoke(app, ["report", str(RESULTS / "fig4"), "--out", str(out), "--json"])
