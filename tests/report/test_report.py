@@ -27,6 +27,7 @@ from strongticket import (
     PackedMask,
     RandomTensor,
     Ticket,
+    construct_linear,
     construct_pretrained,
 )
 from strongticket.charts.parts import Chart, number, share
@@ -41,6 +42,7 @@ from strongticket.report import Written, tickets, write_report
 from strongticket.report.certificates import certificate_section
 from strongticket.report.find import find
 from strongticket.report.origin import took
+from strongticket.report.product import draw_product
 from strongticket.report.records import SearchConfig
 from strongticket.report.searches import policy_words, scale_words
 from strongticket.report.speed import speed_sections
@@ -361,7 +363,7 @@ def test_variants_of_a_figure_are_told_apart_and_make_one_headline(tmp_path: Pat
     assert names == ["Figure 4", "Figure 4, sources 20", "Figure 4, seed 7, init xavier, 1 more"]
     (findings,) = re.findall(r'<ul class="findings".*?</ul>', page, flags=re.DOTALL)
     assert findings.count("Prune a random attention") == 1
-    assert "Every constructed ticket comes with a proof" in findings
+    assert "Every ticket from a construct function comes with a proof" in findings
 
 
 def test_too_many_tickets_are_counted_out(tmp_path: Path, out: Path) -> None:
@@ -406,6 +408,13 @@ def test_a_pretrained_models_ticket_is_not_called_the_whole_network(tmp_path: Pa
     assert "whole network" not in page
     parts = len(ticket.certificate.details["parts"])
     assert f"<td>each of {parts} parts by itself: output error at most " in page
+
+
+def test_a_product_made_by_hand_is_said_to_have_no_certificate() -> None:
+    constructed = construct_linear(torch.tensor([[0.25, -0.5], [0.5, 0.0]]), hidden_width=48)
+    by_hand = Ticket(seed=0, tensors=[*constructed.tensors.values()], architecture=constructed.architecture)
+    said = [draw_product(ticket) for ticket in (constructed, by_hand)]
+    assert [block.caption.endswith("so it has no certificate.") for block in said if block] == [False, True]
 
 
 def test_a_page_claims_no_more_than_a_certificate(tmp_path: Path, out: Path) -> None:

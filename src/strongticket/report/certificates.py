@@ -47,8 +47,8 @@ def certificate_section(results: Sequence[Result]) -> Section:
         lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",
-        plain=f"Every constructed ticket comes with a proof of how far off it can be. {total:,} were tried: "
-        + (f"{violations} broke it." if violations else "none broke it."),
+        plain="Every ticket from a construct function comes with a proof of how far off it can be. "
+        f"{total:,} were tried: " + (f"{violations} broke it." if violations else "none broke it."),
         blocks=(chart,),
         origin=origin_of(*results),
     )
