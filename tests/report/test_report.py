@@ -426,6 +426,11 @@ def test_a_product_made_by_hand_is_said_to_have_no_certificate() -> None:
     assert [block.caption.endswith("so it has no certificate.") for block in said if block] == [False, True]
 
 
+def test_kinds_of_masks_are_explained(out: Path) -> None:
+    page, _ = page_of(ROOT / "tests" / "golden" / "owners.ticket", out=out)
+    assert "Masks: owners: one kept weight per hidden unit." in page
+
+
 def test_a_page_claims_no_more_than_a_certificate(tmp_path: Path, out: Path) -> None:
     certificate = Certificate(error=4.531e-07, input_norm=1.09972, target_sha256="ab" * 32)
     Ticket(seed=0, tensors=[], certificate=certificate).save(tmp_path / "proved.ticket")

@@ -45,6 +45,8 @@ def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only:
     minor = ("distribution", "mask", "scale")
     random = Table(caption="Random tensors", columns=columns, rows=tensors, words=4, minor=minor)
     yield from _listing(random, every, width)
+    if meanings := summary.mask_meanings():
+        yield meanings
     dense = [
         (t.name, _shape(t.value.shape), DTYPE_NAMES[t.value.dtype], _cell(t.trained))
         for t in summary.ticket.dense.values()
@@ -91,7 +93,11 @@ def _short(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
     if re.fullmatch("[0-9a-f]{64}", text):
         return text[:_DIGEST_SHOWN]
-    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
+    if len(text) <= _VALUE_SHOWN:
+        return text
+    cut = text[:_VALUE_SHOWN]
+    # A list is cut between entries; one long entry, anywhere.
+    return f"{cut.rpartition(', ')[0]}, ...]" if isinstance(value, list) and ", " in cut else f"{cut}..."
 
 
 def _certificate(certificate: Certificate | None) -> str:

@@ -53,6 +53,8 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     held = f"{kept}, and {besides}" if besides else f"and {kept}"
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
+    if meanings := summary.mask_meanings():
+        caption += f" Masks: {meanings}."
     if undrawn:
         caption += f" {undrawn} of {len(tensors)} tensors have no picture, but a reason in its place."
     inspector = Inspector(
