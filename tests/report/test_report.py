@@ -42,6 +42,7 @@ from strongticket.report import Written, tickets, write_report
 from strongticket.report.certificates import certificate_section
 from strongticket.report.find import find
 from strongticket.report.origin import took
+from strongticket.report.pretrained import collected_section
 from strongticket.report.product import draw_product
 from strongticket.report.records import SearchConfig
 from strongticket.report.searches import policy_words, scale_words
@@ -424,6 +425,18 @@ def test_a_product_made_by_hand_is_said_to_have_no_certificate() -> None:
     by_hand = Ticket(seed=0, tensors=[*constructed.tensors.values()], architecture=constructed.architecture)
     said = [draw_product(ticket) for ticket in (constructed, by_hand)]
     assert [block.caption.endswith("so it has no certificate.") for block in said if block] == [False, True]
+
+
+def test_a_part_just_above_its_certificate_exceeds_it(tmp_path: Path) -> None:
+    """Even where both round to the same three digits."""
+    content = json.loads((RESULTS / "pretrained" / "result.json").read_bytes())
+    part = content["runs"][0]["compare"]["parts"][0]
+    for error, said in ((1.2342e-5, "No part exceeds"), (1.2344e-5, "Some parts exceed")):
+        part |= {"certified": 1.2343e-5, "error": error}
+        (chart,) = collected_section(find([write(tmp_path, content)]).results[0]).blocks
+        assert isinstance(chart, Chart)
+        assert chart.views[-1].says.startswith(said)
+        assert 1.24e-5 in [x for series in chart.views[-1].series for x, _ in series.points]
 
 
 def test_kinds_of_masks_are_explained(out: Path) -> None:

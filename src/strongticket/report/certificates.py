@@ -13,7 +13,7 @@ from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.records import Certified, typed
 
-_DIGITS = 3  # of a number on the page; a certificate is rounded up to them
+_DIGITS = 3  # of a number on the page
 Group = tuple[int, list[float], list[float]]  # a width, its sources' worst errors, and their certificates
 
 
@@ -65,10 +65,7 @@ def _view(name: str, groups: Sequence[Group]) -> View:
     series = [
         Series(
             name=f"n = {width}",
-            points=[
-                (up_digits(c, _DIGITS), _round(w))
-                for c, w in zip(above_zero(certified), above_zero(worst), strict=True)
-            ],
+            points=[(shown(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
             ramp=ramp_of(place, len(groups)),
             line=False,
         )
@@ -94,12 +91,17 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
         {
             "n": lambda group: str(group[0]),
             "median worst error": lambda group: number(float(np.median(group[1]))),
-            "median certificate": lambda group: number(up_digits(float(np.median(group[2])), _DIGITS)),
+            "median certificate": lambda group: number(shown(float(np.median(group[2])))),
             "certificate / error: median": lambda group: ratio(group, np.median),
             "smallest": lambda group: ratio(group, min),
         },
         words=0,
     )
+
+
+def shown(certified: float) -> float:
+    """Round a certified error up to the digits the page shows, so as not to claim more than is proved."""
+    return up_digits(certified, _DIGITS)
 
 
 def _round(value: float) -> float:
