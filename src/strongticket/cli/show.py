@@ -45,8 +45,7 @@ def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only:
     minor = ("distribution", "mask", "scale")
     random = Table(caption="Random tensors", columns=columns, rows=tensors, words=4, minor=minor)
     yield from _listing(random, every, width)
-    if meanings := summary.mask_meanings():
-        yield meanings
+    yield from textwrap.wrap(summary.mask_meanings(), width)
     dense = [
         (t.name, _shape(t.value.shape), DTYPE_NAMES[t.value.dtype], _cell(t.trained))
         for t in summary.ticket.dense.values()
